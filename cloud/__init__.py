@@ -1,0 +1,1 @@
+"""The cloud daemon: its role, its sessions and their admission."""

@@ -1,0 +1,1 @@
+"""A side's library: ingestion, chunking, embedding, the vector index and search."""

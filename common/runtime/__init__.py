@@ -1,0 +1,1 @@
+"""The threads and queues that drive sessions in a daemon."""

@@ -1,0 +1,1 @@
+"""Estimators of time and acceptance, the cost model, and the decisions made from them."""

@@ -1,0 +1,1 @@
+"""The Session state machine: drafts, targets, roll-back and who aggregates."""

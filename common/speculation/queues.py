@@ -1,0 +1,82 @@
+"""The draft queues of one session (DRAGON §3: Draft Queues)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from common.speculation.values import LocalDraft, RemoteDraft
+
+BRANCHES = 4  # remote drafts kept per position: prefixes that are still possible
+RETIRED = 16  # decided drafts kept for a late request for values
+
+
+class LocalDrafts:
+    """This side's drafts beyond the committed prefix, one per position, each following the one before."""
+
+    def __init__(self) -> None:
+        self._drafts: deque[LocalDraft] = deque()
+        self._retired: deque[LocalDraft] = deque(maxlen=RETIRED)
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    def append(self, draft: LocalDraft) -> None:
+        self._drafts.append(draft)
+
+    def first(self) -> LocalDraft | None:
+        return self._drafts[0] if self._drafts else None
+
+    def last(self) -> LocalDraft | None:
+        return self._drafts[-1] if self._drafts else None
+
+    def accept(self) -> None:
+        """The first draft is the target: it leaves the queue, the others stay."""
+        self._retired.append(self._drafts.popleft())
+
+    def reject(self) -> None:
+        """The first draft is not the target: nothing that follows it counts."""
+        self._retired.append(self._drafts[0])
+        self._drafts.clear()
+
+    def clear(self) -> None:
+        self._drafts.clear()
+
+    def outstanding(self) -> list[LocalDraft]:
+        return list(self._drafts)
+
+    def find(self, position: int, digest: int) -> LocalDraft | None:
+        """The draft made at `position` after `digest`, outstanding or lately decided."""
+        for draft in (*self._drafts, *self._retired):
+            if draft.position == position and draft.digest == digest:
+                return draft
+        return None
+
+
+class RemoteDrafts:
+    """The other side's drafts, keyed by position and by the prefix that they were made after.
+
+    A draft of a rejected prefix can't be found under the committed one, so it is never aggregated: that is the
+    fence. The few newest prefixes of a position are kept, so a tree of drafts needs no other container.
+    """
+
+    def __init__(self) -> None:
+        self._drafts: dict[int, dict[int, RemoteDraft]] = {}
+
+    def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
+        branches = self._drafts.setdefault(position, {})
+        branches.pop(digest, None)
+        branches[digest] = draft
+        if len(branches) > BRANCHES:
+            del branches[next(iter(branches))]
+
+    def get(self, position: int, digest: int) -> RemoteDraft | None:
+        return self._drafts.get(position, {}).get(digest)
+
+    def decide(self, position: int, digest: int) -> tuple[RemoteDraft | None, int]:
+        """Drop what was drafted for `position`; returns the draft of `digest` and how many others there were."""
+        branches = self._drafts.pop(position, {})
+        draft = branches.pop(digest, None)
+        return draft, len(branches)
+
+    def clear(self) -> None:
+        self._drafts.clear()

@@ -1,0 +1,168 @@
+"""What goes into a `Session` and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from proto.messages import Message, Placement, Side
+
+FinishReason = Literal["stop", "length"]
+
+OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
+
+
+class View(Protocol):
+    """One side's distribution at one position, as far as it is known here. Opaque to the session."""
+
+    @property
+    def token(self) -> int:
+        """The token that this side drafted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The target token of a position."""
+
+    token: int
+    cloud_share: float | None = None  # the cloud's share in the token's probability
+    expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), where the sampler has them
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The certificate fails: what the remote view lacks."""
+
+    ids: tuple[int, ...]
+    depth: int  # wanted length of the remote list, 0 when naming `ids` is enough
+
+
+class Aggregation(Protocol):
+    """A sampler as the session uses it: aggregates two views and speaks their payloads."""
+
+    def pack(self, view: Any) -> bytes:
+        """The payload that makes a local view known to the other side."""
+        ...
+
+    def read(self, side: Side, position: int, payload: bytes) -> View:
+        """The remote view in a draft's payload. Raises `ProtocolError` when it is malformed."""
+        ...
+
+    def aggregate(
+        self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]
+    ) -> Decided | Undecided:
+        """The target of both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
+        ...
+
+    def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
+        """The payload that answers a `Resolve` from a local view."""
+        ...
+
+    def complete(self, view: Any, position: int, depth: int, payload: bytes) -> View:
+        """A remote view with the values of a `Resolved` added."""
+        ...
+
+
+class PlacementPolicy(Protocol):
+    """Who aggregates next (§5.1)."""
+
+    def next_aggregator(self, position: int) -> Side: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What stays the same during one answer."""
+
+    session: int
+    placement: Placement
+    eos: frozenset[int]
+    max_tokens: int
+    participants: frozenset[Side] = frozenset({"device", "cloud"})  # the sides whose documents count
+    window: int = 256  # drafts further than this beyond the committed prefix are refused
+
+    def shares(self, side: Side) -> bool:
+        """Whether `side` sends its distributions to the other one."""
+        if len(self.participants) < 2:
+            return False
+        return self.placement in ("greedy", "random", "mirrored") or self.placement != side
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDraft:
+    """A token this side drafted at `position` after the prefix with `digest`."""
+
+    position: int
+    digest: int
+    view: View
+    evidence: float
+    decode_time: int  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDraft:
+    """The other side's draft. Its prefix is the key it is stored under."""
+
+    view: View
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next decode step: the distribution at `position` after `digest`, valid while `epoch` lasts."""
+
+    epoch: int
+    position: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Hand a message to the link."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A token became part of the answer."""
+
+    position: int
+    token: int
+    degraded: bool
+    cloud_share: float | None
+    expected: tuple[float, float] | None
+    accepted: dict[Side, bool]  # of the drafts known here
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Tokens from `position` on are no longer part of the prefix (the cloud followed the device's take-over)."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The answer is complete."""
+
+    reason: FinishReason
+
+
+Action = Send | Commit | Withdraw | Finish
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened so far in one session, on this side."""
+
+    drafted: int = 0
+    late: int = 0  # own drafts that came after their position was decided or rolled back
+    stale: int = 0  # messages fenced off
+    switches: int = 0
+    certificate_failures: int = 0
+    disagreements: int = 0
+    rollbacks: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
+    accepted: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
+    degraded: list[int] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""The ZeroMQ link between the daemons; one thread owns the socket."""

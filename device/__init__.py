@@ -1,0 +1,1 @@
+"""The device daemon: its role, its HTTP interface and the command line."""

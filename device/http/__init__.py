@@ -1,0 +1,1 @@
+"""The device daemon's OpenAI-compatible HTTP interface."""

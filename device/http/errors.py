@@ -1,0 +1,71 @@
+"""Refusals in OpenAI's error format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse
+
+INVALID_REQUEST = "invalid_request_error"
+SERVER_ERROR = "server_error"
+
+
+class ApiError(Exception):
+    """A refusal that the client is told: an HTTP status and the four fields of OpenAI's error object."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = INVALID_REQUEST,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """The JSON object of the error."""
+        return {
+            "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        }
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), self.status, headers=self.headers)
+
+
+def busy(active: int) -> ApiError:
+    """Every place for an answer is taken."""
+    return ApiError(
+        429,
+        f"{active} answers are already being generated; try again when one is finished.",
+        kind="rate_limit_error",
+        code="rate_limit_exceeded",
+        headers={"retry-after": "1"},
+    )
+
+
+def stopping() -> ApiError:
+    """The daemon is shutting down."""
+    return ApiError(503, "The device daemon is stopping.", kind=SERVER_ERROR, code="stopping")
+
+
+def engine_failed() -> ApiError:
+    """The engine raised something it shouldn't have; its text may hold private text and stays in here."""
+    return ApiError(
+        500, "The engine failed while answering; the daemon's log says where.", kind=SERVER_ERROR, code="engine"
+    )
+
+
+def reader_too_slow() -> ApiError:
+    """The client of a stream stopped reading."""
+    return ApiError(
+        503, "The answer was cancelled: the client did not keep up with it.", kind=SERVER_ERROR, code="slow_reader"
+    )

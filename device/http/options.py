@@ -1,0 +1,50 @@
+"""What the HTTP interface is configured with."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from common.runtime.request import Request
+
+QUERY_FORMAT = "\nQuestion: {question}\nAnswer:"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Where to listen, whom to admit, and what a request that leaves fields out means.
+
+    Raises ValueError for a bind off loopback without an API key, and for a query format without its place.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8600  # 0: any free port
+    api_key: str | None = None
+    query_format: str = QUERY_FORMAT
+    # question and prompt are replaced; the rest is what fields that a client leaves out mean
+    defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
+    max_active: int = 8  # answers at a time; more get 429
+    keep_alive: float = 10.0  # seconds of silence before a comment keeps a stream's connection open
+    unread_limit: int = 1024  # events a stream's reader may lag behind before its answer is cancelled
+    stall_limit: float = 60.0  # seconds one write may wait for the reader
+    body_limit: int = 2**20  # bytes
+    body_patience: float = 30.0  # seconds for a request's body to arrive
+
+    def __post_init__(self) -> None:
+        if "{question}" not in self.query_format:
+            raise ValueError("query_format must contain {question}, where the question goes")
+        if not is_loopback(self.host) and not self.api_key:
+            raise ValueError(
+                f"the HTTP interface would be open to the network on {self.host}: set an api_key, "
+                "or bind 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only be this machine (names are not resolved)."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,224 @@
+"""Every message of the protocol as a frozen value (docs/protocol.md is the normative text).
+
+Bounds are part of the type: `schema.py` reads the `Annotated` limits and refuses anything outside of them.
+Integers are unsigned unless said otherwise. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from proto.bounds import Bytes, Count, Real, Text
+
+Side = Literal["device", "cloud"]
+Sampler = Literal["race", "paper"]
+Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
+Codec = Literal["race", "top-p", "raw"]
+
+SessionId = Annotated[int, Count(2**32)]
+Epoch = Annotated[int, Count(2**32)]
+Position = Annotated[int, Count(2**20)]
+Token = Annotated[int, Count(2**24)]
+Digest = Annotated[int, Count(2**61)]
+Name = Annotated[str, Text(256)]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a side is. The device sends it first; the cloud answers with its own as `Welcome`, or `Error`."""
+
+    role: Side
+    model: Name
+    tokenizer: Name  # content hash
+    vocabulary: Annotated[int, Count(2**24)]
+    scorer: Name  # identity of the document weights, they are compared across sides
+    embedder: Name
+    codecs: Annotated[tuple[Name, ...], Count(16)]
+    decode_intercept: Annotated[float, Real(0.0, 1e9)]  # seconds, profiled line of §5.2
+    decode_slope: Annotated[float, Real(-1e9, 1e9)]  # seconds per token of context
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The cloud's answer to `Hello`: itself and its limits."""
+
+    hello: Hello
+    max_sessions: Annotated[int, Count(2**20)]
+    max_tokens: Position
+    max_query: Annotated[int, Count(2**16)]  # bytes of UTF-8
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Start one answer. Everything that fixes the answer's law is in here."""
+
+    session: SessionId
+    question: Annotated[str, Text(2**14)]  # what is looked up in the library
+    prompt: Annotated[str, Text(2**15)]  # the query part of every row
+    documents: Annotated[int, Count(256)]  # how many of its own documents the cloud retrieves
+    seed: Annotated[int, Count(2**64)]
+    temperature: Annotated[float, Real(0.0, 100.0)]
+    sampler: Sampler
+    codec: Codec
+    entries: Annotated[int, Count(4097)]  # K of the race
+    exact: bool
+    top_p: Annotated[float, Real(0.0, 1.0)]
+    placement: Placement
+    sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
+    run_ahead: Annotated[int, Count(4097)]  # drafts a side may hold beyond the committed prefix; 1 is synchronous
+    max_tokens: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The cloud retrieved and prefills. Titles serve the citations."""
+
+    session: SessionId
+    titles: Annotated[tuple[Annotated[str, Text(1024)], ...], Count(257)]
+    prompt_tokens: Annotated[int, Count(2**24)]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One drafted token with the distribution it was drawn from, conditioned on the prefix `digest`."""
+
+    session: SessionId
+    epoch: Epoch
+    position: Position
+    digest: Digest
+    evidence: Annotated[float, Real(-1e30, 1e30)]  # log h_t^s (Appendix A.1), float32
+    decode_time: Annotated[int, Count(2**32)]
+    payload: Annotated[bytes, Bytes(2**21)]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Committed tokens from `position` on, and who aggregates the position after them."""
+
+    session: SessionId
+    epoch: Epoch  # the aggregation term
+    position: Position
+    tokens: Annotated[tuple[Token, ...], Count(4097)]
+    aggregator: Side
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Ask for values that a certificate lacks: of named tokens, or of a deeper list (`depth` entries)."""
+
+    session: SessionId
+    position: Position
+    digest: Digest
+    ids: Annotated[tuple[Token, ...], Count(4097)]
+    depth: Annotated[int, Count(2**24)]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Values that complete a race list at `position`: of the tokens listed, or of the `depth` fastest."""
+
+    session: SessionId
+    position: Position
+    digest: Digest
+    depth: Annotated[int, Count(2**24)]
+    payload: Annotated[bytes, Bytes(2**21)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """After silence, a reconnect or a take-over: my committed prefix and the term in which it was made.
+
+    `wants_reply` asks the peer for its own `Sync` and for everything it holds beyond this prefix.
+    """
+
+    session: SessionId
+    epoch: Epoch
+    tokens: Annotated[tuple[Token, ...], Count(2**16)]
+    aggregator: Side
+    wants_reply: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The device is done with the session; the cloud answers `Closed` and frees it."""
+
+    session: SessionId
+    position: Position  # length of the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What the cloud saw of the session. `contributions` is uint8 [positions, documents]: each
+    document's share of the token, of 255; a row sums to the cloud's share where the cloud aggregated the
+    position, to 255 where it knows only its own documents, to 0 where it made no draft.
+    """
+
+    session: SessionId
+    drafted: Annotated[int, Count(2**32)]
+    accepted: Annotated[int, Count(2**32)]
+    rollbacks: Annotated[int, Count(2**32)]
+    preempted: Annotated[int, Count(2**32)]
+    stale: Annotated[int, Count(2**32)]
+    contributions: Annotated[bytes, Bytes(2**21)]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Free the session at once; nothing is answered."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """In-band round-trip measurement; `sent` is the sender's monotonic clock."""
+
+    sequence: Annotated[int, Count(2**32)]
+    sent: Annotated[int, Count(2**63)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReply:
+    """`received` is the replier's own monotonic clock, for one-way delay changes."""
+
+    sequence: Annotated[int, Count(2**32)]
+    sent: Annotated[int, Count(2**63)]
+    received: Annotated[int, Count(2**63)]
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """No place for the session now."""
+
+    session: SessionId
+    retry_after: Annotated[int, Count(2**32)]
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """A refusal, in a sentence that says what differs and what to do. Session 0 is the link itself."""
+
+    session: SessionId
+    code: Name
+    text: Annotated[str, Text(2048)]
+
+
+Message = (
+    Hello
+    | Welcome
+    | Open
+    | Ready
+    | Draft
+    | Target
+    | Resolve
+    | Resolved
+    | Sync
+    | Close
+    | Closed
+    | Cancel
+    | Probe
+    | ProbeReply
+    | Busy
+    | Error
+)

@@ -1,0 +1,1 @@
+"""Training, benchmarks and demonstrations, run from a checkout."""
