@@ -66,7 +66,7 @@ class Open:
     top_p: Annotated[float, Real(0.0, 1.0)]
     placement: Placement
     sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
-    run_ahead: Annotated[int, Count(4097)]  # drafts a side may hold beyond the committed prefix; 1 is synchronous
+    run_ahead: Annotated[int, Count(4097)]  # drafts a side may hold beyond the commits; 1 is synchronous
     max_tokens: Position
 
 
@@ -87,7 +87,7 @@ class Draft:
     epoch: Epoch
     position: Position
     digest: Digest
-    evidence: Annotated[float, Real(-1e30, 1e30)]  # log h_t^s (Appendix A.1), float32
+    evidence: Annotated[float, Real(-2e30, 2e30)]  # log h_t^s (Appendix A.1); -1e30 without documents
     decode_time: Annotated[int, Count(2**32)]
     payload: Annotated[bytes, Bytes(2**21)]
 

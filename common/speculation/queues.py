@@ -7,15 +7,18 @@ from collections import deque
 from common.speculation.values import LocalDraft, RemoteDraft
 
 BRANCHES = 4  # remote drafts kept per position: prefixes that are still possible
-RETIRED = 16  # decided drafts kept for a late request for values
 
 
 class LocalDrafts:
-    """This side's drafts beyond the committed prefix, one per position, each following the one before."""
+    """This side's drafts beyond the committed prefix, one per position, each following the one before.
 
-    def __init__(self) -> None:
+    `retain` decided drafts are kept: where both sides decide for themselves, the other one may be behind and still
+    need them.
+    """
+
+    def __init__(self, retain: int) -> None:
         self._drafts: deque[LocalDraft] = deque()
-        self._retired: deque[LocalDraft] = deque(maxlen=RETIRED)
+        self._retired: deque[LocalDraft] = deque(maxlen=retain)
 
     def __len__(self) -> int:
         return len(self._drafts)
@@ -39,14 +42,17 @@ class LocalDrafts:
         self._drafts.clear()
 
     def clear(self) -> None:
+        """Forget everything: the prefix itself was cut."""
         self._drafts.clear()
+        self._retired.clear()
 
-    def outstanding(self) -> list[LocalDraft]:
-        return list(self._drafts)
+    def since(self, position: int) -> list[LocalDraft]:
+        """The drafts from `position` on, decided ones that are kept included."""
+        return [draft for draft in (*self._retired, *self._drafts) if draft.position >= position]
 
     def find(self, position: int, digest: int) -> LocalDraft | None:
         """The draft made at `position` after `digest`, outstanding or lately decided."""
-        for draft in (*self._drafts, *self._retired):
+        for draft in self.since(position):
             if draft.position == position and draft.digest == digest:
                 return draft
         return None

@@ -60,7 +60,7 @@ class Session:
         self._aggregation = aggregation
         self._policy = policy
         self._prefix = Prefix()
-        self._local = LocalDrafts()
+        self._local = LocalDrafts(config.window if config.placement == "mirrored" else 0)
         self._remote = RemoteDrafts()
         self._asked: Undecided | None = None  # for the first undecided position
         self._contested = -1  # the last position whose certificate failed
@@ -137,11 +137,11 @@ class Session:
                 return []
 
     def stalled(self) -> list[Action]:
-        """Nothing came for longer than the network explains: say where we are and ask for what is missing."""
+        """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
         if self.finished:
             return []
         self._asked = None
-        return [Send(self._sync(wants_reply=True)), *self._advance()]
+        return self._state(self.position, wants_reply=True) + self._advance()
 
     def out_of_patience(self) -> list[Action]:
         """The cloud is too late: the device carries on alone until it is heard again (eta of the cloud is 0)."""
@@ -209,9 +209,8 @@ class Session:
         if message.epoch == self.term:
             actions += self._heard()
         if message.wants_reply:
-            actions.append(Send(self._sync(wants_reply=False)))
-            if self.config.shares(self.role):
-                actions += [Send(self._announcement(draft)) for draft in self._local.outstanding()]
+            self._asked = None  # what was asked may have been lost with the rest
+            actions += self._state(len(message.tokens), wants_reply=False)
         return actions + self._advance()
 
     # --- moving forward
@@ -399,6 +398,13 @@ class Session:
             )
             for offset in range(0, len(tokens), TOKENS_PER_TARGET)
         ]
+
+    def _state(self, position: int, wants_reply: bool) -> list[Action]:
+        """The committed prefix and this side's drafts from `position` on."""
+        actions: list[Action] = [Send(self._sync(wants_reply))]
+        if self.config.shares(self.role):
+            actions += [Send(self._announcement(draft)) for draft in self._local.since(position)]
+        return actions
 
     def _sync(self, wants_reply: bool) -> Sync:
         return Sync(self.config.session, self.term, self.committed, self.aggregator, wants_reply)

@@ -1,0 +1,54 @@
+"""One answer on the cloud: what it notes for the device's report."""
+
+from __future__ import annotations
+
+import time
+
+from common.runtime.answer import Answer
+from common.speculation.values import Commit
+from proto.messages import Closed, Open
+
+FULL = 255  # a whole share, as `Closed.contributions` counts
+
+
+class Watcher:
+    """Observes an answer; the cloud shows nothing to anybody, so there is nothing to do but go on."""
+
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: str | None) -> None:
+        pass
+
+
+class Hosted:
+    """A device's session on this cloud."""
+
+    def __init__(self, opened: Open, answer: Answer) -> None:
+        self.opened = opened
+        self.answer = answer
+        self.titles: tuple[str, ...] | None = None  # known after retrieval
+        self.prompt_tokens = 0
+        self.heard = time.monotonic()
+
+    def closed(self) -> Closed:
+        """The session's figures and each document's share of each token."""
+        session, outcome = self.answer.session, self.answer.outcome
+        documents = max(1, len(self.titles or ()))
+        rows = bytearray()
+        for shares, cloud_share in zip(outcome.shares, outcome.cloud_shares, strict=True):
+            scale = FULL if cloud_share is None else FULL * cloud_share
+            row = [round(scale * share) for share in shares[:documents]]
+            rows += bytes(row + [0] * (documents - len(row)))
+        return Closed(
+            session.config.session,
+            session.counters.drafted,
+            session.counters.accepted["cloud"],
+            session.counters.rollbacks["cloud"],
+            self.answer.preempted,
+            session.counters.stale,
+            bytes(rows),
+        )

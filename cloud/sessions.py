@@ -1,0 +1,209 @@
+"""The cloud's sessions: the handshake, admission, and messages on their way to the answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import Protocol
+
+from cloud.hosted import Hosted, Watcher
+from cloud.settings import CloudSettings
+from common.runtime.answer import Answer
+from common.runtime.handshake import refusal
+from common.runtime.opening import open_session
+from common.runtime.side import Retrieved, SideRuntime
+from common.speculation.watch import Limits
+from proto.errors import ProtocolError
+from proto.messages import (
+    Busy,
+    Cancel,
+    Close,
+    Draft,
+    Error,
+    Hello,
+    Message,
+    Open,
+    Ready,
+    Resolve,
+    Resolved,
+    Sync,
+    Target,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER = 1_000_000  # microseconds; what a device is told to wait when there is no place
+NEVER = float("inf")
+
+Key = tuple[bytes, int]  # peer, session
+
+
+class Link(Protocol):
+    """What the sessions need of the transport."""
+
+    def send(self, peer: bytes, message: Message) -> bool: ...
+
+
+class Sessions:
+    """All answers of one cloud daemon. The `on_...` methods are the link's handler, on the link thread."""
+
+    def __init__(self, settings: CloudSettings, side: SideRuntime) -> None:
+        self.link: Link | None = None  # set before the link starts to deliver
+        self._settings = settings
+        self._side = side
+        self._peers: dict[bytes, Hello] = {}
+        self._hosted: dict[Key, Hosted] = {}
+        self._lock = threading.Lock()  # of the two tables
+
+    # --- link events
+
+    def on_connected(self, peer: bytes) -> None:
+        pass
+
+    def on_gone(self, peer: bytes) -> None:
+        """The connection broke. The device comes back as another peer and opens its sessions anew."""
+        with self._lock:
+            self._peers.pop(peer, None)
+            keys = [key for key in self._hosted if key[0] == peer]
+        for key in keys:
+            self._free(key)
+
+    def on_invalid(self, peer: bytes, error: ProtocolError) -> None:
+        log.info("refused a malformed message: %s", error)
+
+    def on_message(self, peer: bytes, message: Message, size: int) -> None:
+        match message:
+            case Draft() | Target() | Resolve() | Resolved() | Sync():
+                self._deliver(peer, message)
+            case Hello():
+                self._greet(peer, message)
+            case Open():
+                self._open(peer, message)
+            case Close():
+                self._close(peer, message)
+            case Cancel():
+                self._free((peer, message.session))
+            case _:
+                log.info("ignored a %s: a device does not send it", type(message).__name__)
+
+    # --- from time to time
+
+    def tick(self, now: float) -> None:
+        """Follow the run-ahead that the link allows; free sessions that nobody has spoken to for too long."""
+        with self._lock:
+            hosted = list(self._hosted.items())
+        for key, session in hosted:
+            if now - session.heard > self._settings.session_idle_seconds:
+                self._free(key)
+            else:
+                ahead = min(session.opened.run_ahead, self._side.profiler.run_ahead(self._settings.run_ahead))
+                session.answer.poll(now, Limits(NEVER, NEVER), ahead)
+
+    @property
+    def active(self) -> int:
+        return len(self._hosted)
+
+    # --- handshake and admission
+
+    def _greet(self, peer: bytes, hello: Hello) -> None:
+        mine = self._side.hello
+        reason = refusal(device=hello, cloud=mine)
+        if reason is not None:
+            self._send(peer, Error(0, "mismatch", reason))
+            return
+        with self._lock:
+            self._peers[peer] = hello
+        self._side.profiler.remote_line(hello.decode_slope, hello.decode_intercept)
+        settings = self._settings
+        self._send(peer, Welcome(mine, settings.max_sessions, settings.max_tokens, settings.max_query_bytes))
+
+    def _open(self, peer: bytes, request: Open) -> None:
+        with self._lock:
+            known, key = peer in self._peers, (peer, request.session)
+            there, full = key in self._hosted, len(self._hosted) >= self._settings.max_sessions
+        if not known:
+            self._send(peer, Error(request.session, "no-handshake", "Send Hello before Open."))
+        elif there:
+            log.info("session %d is open already", request.session)
+        elif full:
+            self._send(peer, Busy(request.session, RETRY_AFTER))
+        elif (reason := self._unservable(request)) is not None:
+            self._send(peer, Error(request.session, "unservable", reason))
+        else:
+            self._start(key, request)
+
+    def _unservable(self, request: Open) -> str | None:
+        settings = self._settings
+        if not request.question.strip():
+            return "The question is empty."
+        if len(request.prompt.encode()) > settings.max_query_bytes:
+            return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."
+        limits = (
+            ("max_tokens", request.max_tokens, settings.max_tokens),
+            ("documents", request.documents, settings.max_documents),
+            ("run_ahead", request.run_ahead, settings.run_ahead),
+        )
+        for name, value, limit in limits:
+            if not 1 <= value <= limit:
+                return f"{name} is {value}; this cloud allows 1 to {limit}."
+        return None
+
+    def _start(self, key: Key, request: Open) -> None:
+        side, peer = self._side, key[0]
+        participants = frozenset({"cloud"} if request.sources == "cloud" else {"device", "cloud"})
+        try:
+            opened = open_session("cloud", request, side.decoder, side.profiler.estimates, participants)
+        except ValueError as error:
+            self._send(peer, Error(request.session, "unservable", str(error)))
+            return
+        answer = Answer(opened.session, partial(self._send, peer), Watcher(), side.decoding.wake)
+        hosted = Hosted(request, answer)
+        with self._lock:
+            self._hosted[key] = hosted
+        side.begin(answer, request, opened.drafting, partial(self._ready, peer, hosted))
+
+    def _ready(self, peer: bytes, hosted: Hosted, retrieved: Retrieved) -> None:
+        hosted.titles = retrieved.titles
+        self._send(peer, Ready(hosted.opened.session, retrieved.titles, retrieved.tokens))
+
+    # --- messages of an open session
+
+    def _deliver(self, peer: bytes, message: Draft | Target | Resolve | Resolved | Sync) -> None:
+        hosted = self._find(peer, message.session)
+        if hosted is None:
+            if isinstance(message, Sync):
+                text = "This cloud does not know the session; open it again."
+                self._send(peer, Error(message.session, "unknown-session", text))
+            return
+        if isinstance(message, Draft):
+            self._side.profiler.remote_decoded(message.position, message.decode_time / 1e6)
+        try:
+            hosted.answer.receive(message)
+        except ProtocolError as error:
+            self._send(peer, Error(message.session, error.code, str(error)))
+
+    def _close(self, peer: bytes, message: Close) -> None:
+        hosted = self._find(peer, message.session)
+        if hosted is not None:
+            self._send(peer, hosted.closed())
+            self._free((peer, message.session))
+
+    def _find(self, peer: bytes, session: int) -> Hosted | None:
+        with self._lock:
+            hosted = self._hosted.get((peer, session))
+        if hosted is not None:
+            hosted.heard = time.monotonic()
+        return hosted
+
+    def _free(self, key: Key) -> None:
+        with self._lock:
+            hosted = self._hosted.pop(key, None)
+        if hosted is not None:
+            hosted.answer.end()
+
+    def _send(self, peer: bytes, message: Message) -> None:
+        if self.link is not None:
+            self.link.send(peer, message)

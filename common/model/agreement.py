@@ -1,0 +1,48 @@
+"""A check at load time that a model computes on slabs what it computes without a cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from common.model.errors import ModelError
+
+if TYPE_CHECKING:
+    from common.model.decoder import Decoder
+
+# Largest difference of two logits, as a share of the largest logit. float32 agrees to about 1e-6, bfloat16
+# rounds every activation to 8 bits; a model that ignores positions or masks is off by far more.
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
+
+
+def check_agreement(decoder: Decoder) -> None:
+    """Compare rows of unequal length, a rollback and a joint pass with fresh passes over a few tokens.
+
+    Some architectures compute positions or masks of their own (ALiBi, prefix models) and would be wrong
+    without saying so. Raises `ModelError` for them.
+    """
+    ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
+    documents, query = [ids[:5], ids[5:7]], ids[7:9]
+    try:
+        rows, opened = decoder.open(documents, query, reserve=3)
+        other, _ = decoder.open([ids[2:5]], query, reserve=1)
+        decoder.step(rows, ids[9:11])
+        rows.crop(1)
+        stepped, joined = decoder.step_many([(rows, ids[11]), (other, ids[10])])
+    except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+        raise ModelError(f"the model doesn't run on a slab cache: {error}") from error
+    pairs = [
+        (logits[row], documents[row] + query + answer)
+        for logits, answer in ((opened, []), (stepped, [ids[9], ids[11]]))
+        for row in range(len(documents))
+    ]
+    for logits, tokens in [*pairs, (joined[0], ids[2:5] + query + [ids[10]])]:
+        expected = decoder.fresh_logits(tokens)
+        worst = float((logits - expected).abs().max())
+        # Not `>`: a comparison with NaN is false.
+        if not worst <= TOLERANCE[decoder.dtype] * max(float(expected.abs().max()), 1e-6):
+            raise ModelError(
+                f"the model's logits on a slab cache differ from a fresh pass by {worst:.3g}:"
+                " its attention does not follow the given positions and masks"
+            )

@@ -1,0 +1,220 @@
+"""Loads a decoder-only model from safetensors, and refuses what the slab cache can't serve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+from transformers.utils import logging
+
+from common.model.attention import register_slab_attention
+from common.model.errors import ModelError
+from common.model.location import is_folder
+from common.model.tokenizer import Tokenizer
+
+TorchDevice = Literal["cpu", "cuda", "auto"]
+DtypeName = Literal["auto", "float32", "bfloat16"]
+
+# Numbers of every weight tensor that enter a model's identity: enough to tell two checkpoints apart, few
+# enough to read in no time.
+_IDENTITY_SAMPLE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, with what the decoder has to know about it."""
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    layers: tuple[nn.Module, ...]
+    torch_device: torch.device
+    eos: frozenset[int]
+    max_context: int
+    identity: str
+
+
+def load_model(
+    folder_or_hub_id: str, tokenizer: str | None, torch_device: TorchDevice, dtype: DtypeName
+) -> LoadedModel:
+    """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
+    local = is_folder(folder_or_hub_id)
+    if local and not any(Path(folder_or_hub_id).expanduser().glob("*.safetensors")):
+        raise ModelError(
+            f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read"
+        )
+    place = resolve_device(torch_device)
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+    try:
+        config = AutoConfig.from_pretrained(folder_or_hub_id, **options)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder_or_hub_id}: the configuration can't be read: {error}") from error
+    _check_architecture(folder_or_hub_id, config)
+    try:
+        with _no_progress_bar():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder_or_hub_id,
+                config=config,
+                dtype=resolve_dtype(dtype, config.dtype, place),
+                attn_implementation=register_slab_attention(),
+                use_safetensors=True,
+                output_loading_info=True,
+                **options,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {error}") from error
+    model, report = loaded
+    _check_weights(folder_or_hub_id, report)
+    model = model.eval().requires_grad_(False).to(place)
+    chosen = _tokenizer_for(folder_or_hub_id, tokenizer, model)
+    return LoadedModel(
+        model=model,
+        tokenizer=chosen,
+        layers=_decoder_layers(folder_or_hub_id, model),
+        torch_device=place,
+        eos=_eos(model, chosen),
+        max_context=_max_context(folder_or_hub_id, config),
+        identity=model_identity(model, chosen),
+    )
+
+
+def resolve_device(torch_device: TorchDevice) -> torch.device:
+    """`auto` is CUDA where there is one. Raises `ModelError` for CUDA without a usable GPU."""
+    if torch_device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if torch_device == "cuda" and not torch.cuda.is_available():
+        raise ModelError("torch_device is cuda, but PyTorch finds no usable GPU; use cpu or auto")
+    return torch.device(torch_device)
+
+
+def resolve_dtype(dtype: DtypeName, stored: torch.dtype | None, place: torch.device) -> torch.dtype:
+    """`auto` is the checkpoint's own type; on a CPU half precision becomes bfloat16, or float32 without it.
+
+    CPUs compute float16 slowly, and one without bfloat16 instructions emulates them at a fraction of
+    float32's speed.
+    """
+    if dtype != "auto":
+        return torch.float32 if dtype == "float32" else torch.bfloat16
+    if stored is None or place.type != "cpu":
+        return stored or torch.float32
+    if stored in (torch.bfloat16, torch.float16):
+        return torch.bfloat16 if cpu_has_bfloat16() else torch.float32
+    return torch.float32
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU is known to multiply bfloat16 in hardware."""
+    flags = Path("/proc/cpuinfo")
+    if not flags.exists():
+        return False
+    text = flags.read_text(errors="replace")
+    return any(flag in text for flag in ("avx512_bf16", "amx_bf16", " bf16"))
+
+
+def model_identity(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
+    """Names the numbers a model computes: architecture, type, tokenizer, and a sample of every weight tensor.
+
+    The files' layout (shards, folder) doesn't matter. Not a signature: weights that differ only outside the
+    sample (256 evenly spaced numbers of every tensor) have the same identity.
+    """
+    digest = hashlib.sha256()
+    config = {
+        name: value
+        for name, value in model.config.to_diff_dict().items()
+        if name not in ("transformers_version", "_name_or_path", "architectures")
+    }
+    described = json.dumps([type(model).__name__, str(model.dtype), config], sort_keys=True, default=str)
+    digest.update(described.encode())
+    digest.update(tokenizer.content_hash.encode())
+    for name, weight in sorted(model.named_parameters()):
+        flat = weight.detach().reshape(-1)
+        sample = flat[:: max(1, flat.numel() // _IDENTITY_SAMPLE)].float().cpu()
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        digest.update(sample.numpy().tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    # A daemon's log is no place for a bar that Transformers draws for every load.
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _check_architecture(name: str, config: PreTrainedConfig) -> None:
+    heads = ("ForCausalLM", "LMHeadModel")
+    known = config.architectures or []
+    if config.is_encoder_decoder or (known and not any(known_head.endswith(heads) for known_head in known)):
+        raise ModelError(
+            f"{name}: not a decoder-only language model ({', '.join(known) or config.model_type})"
+        )
+    try:
+        layers = DynamicCache(config=config).layers
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{name}: {config.model_type} describes no attention layers ({error})") from error
+    others = sorted({type(layer).__name__ for layer in layers} - {DynamicLayer.__name__})
+    if others:
+        raise ModelError(
+            f"{name}: needs {', '.join(others)}; only models with full attention in every layer are supported"
+            " (no sliding window, no hybrid or linear attention)"
+        )
+
+
+def _check_weights(name: str, report: dict[str, Any]) -> None:
+    for kind in ("missing_keys", "mismatched_keys"):
+        if found := sorted(str(key) for key in report.get(kind, ())):
+            shown = ", ".join(found[:3])
+            raise ModelError(
+                f"{name}: {kind.replace('_keys', '')} weights: {shown} ({len(found)} in all);"
+                " the checkpoint is not complete or belongs to another configuration"
+            )
+
+
+def _tokenizer_for(name: str, tokenizer: str | None, model: PreTrainedModel) -> Tokenizer:
+    chosen = Tokenizer.load(tokenizer or name)
+    if tokenizer is not None and (Path(name).expanduser() / "tokenizer.json").exists():
+        own = Tokenizer.load(name)
+        if own.content_hash != chosen.content_hash:
+            raise ModelError(f"the tokenizer {tokenizer} is not the one that {name} was trained with")
+    ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]  # type: ignore[no-untyped-call]
+    rows = min(int(end.weight.shape[0]) for end in ends if end is not None)
+    if chosen.size > rows:
+        raise ModelError(
+            f"the tokenizer {tokenizer or name} has {chosen.size} ids, the model {name} only"
+            f" {rows}; they don't belong together"
+        )
+    return chosen
+
+
+def _decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
+    count = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return tuple(module)
+    raise ModelError(f"{name}: found no list of {count} decoder layers in {type(model).__name__}")
+
+
+def _eos(model: PreTrainedModel, tokenizer: Tokenizer) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = {configured} if isinstance(configured, int) else set(configured or ())
+    return frozenset(ids | ({tokenizer.eos} if tokenizer.eos is not None else set()))
+
+
+def _max_context(name: str, config: PreTrainedConfig) -> int:
+    maximum = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(maximum, int):
+        raise ModelError(f"{name}: the configuration states no context length (max_position_embeddings)")
+    return maximum

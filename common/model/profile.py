@@ -1,0 +1,72 @@
+"""Offline measurement of the decode step over growing context (DRAGON §5.2) (`common/scheduling` fits it)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.model.decoder import Decoder
+from common.model.errors import ContextError
+
+_WARM_UP = 3  # first steps pay for memory and kernel selection
+_DUMMY_TOKEN = 0  # the time of a step does not depend on the tokens
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeProfile:
+    """Measured decode steps, both arrays `[measurements]`, in order of context."""
+
+    contexts: NDArray[np.int64]  # tokens in every row before the step
+    seconds: NDArray[np.float64]
+
+
+def profile_decode(
+    decoder: Decoder,
+    rows: int,
+    contexts: Sequence[int],
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> DecodeProfile:
+    """Time `repeats` one-token steps of `rows` dummy documents at every context length, given in tokens.
+
+    The documents are not kept in the document cache. Raises `ContextError` if a length doesn't fit the model,
+    `ValueError` for lengths below 1 or not increasing.
+    """
+    lengths = list(contexts)
+    if not lengths or lengths[0] < 1 or any(b <= a for a, b in pairwise(lengths)):
+        raise ValueError(f"context lengths must be increasing and at least 1, got {lengths}")
+    if rows < 1 or repeats < 1:
+        raise ValueError(f"rows and repeats must be at least 1, got {rows} and {repeats}")
+    if lengths[-1] >= decoder.max_context:
+        raise ContextError(
+            f"can't measure at {lengths[-1]} tokens, the model's context holds {decoder.max_context}",
+            needed=lengths[-1] + 1,
+            limit=decoder.max_context,
+        )
+    # Dummy rows are all query: query tokens never enter the document cache.
+    session, _ = decoder.open([[]] * rows, [_DUMMY_TOKEN] * lengths[0], lengths[-1] - lengths[0] + 1)
+
+    def timed_step() -> float:
+        start = clock()
+        # Reading a number waits for a GPU to finish.
+        decoder.step(session, [_DUMMY_TOKEN])[0, 0].item()
+        seconds = clock() - start
+        session.crop(session.answer - 1)
+        return seconds
+
+    for _ in range(_WARM_UP):
+        timed_step()
+    measured: list[tuple[int, float]] = []
+    for length in lengths:
+        if length > session.context:
+            decoder.step(session, [_DUMMY_TOKEN] * (length - session.context))
+        measured += [(length, timed_step()) for _ in range(repeats)]
+    return DecodeProfile(
+        np.array([context for context, _ in measured], dtype=np.int64),
+        np.array([seconds for _, seconds in measured], dtype=np.float64),
+    )

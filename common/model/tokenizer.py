@@ -1,0 +1,141 @@
+"""Text to token ids and back, and the hash by which two sides compare their tokenizers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from common.model.errors import ModelError
+from common.model.location import is_folder
+from common.model.token_bytes import TokenBytes
+
+# Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
+# adds special tokens, which `encode` never asks for: none of them changes an id.
+_NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
+
+
+class Tokenizer:
+    """A fast Hugging Face tokenizer: plain text in, plain text out. Reading from several threads is fine."""
+
+    def __init__(self, pretrained: Any) -> None:
+        """Wrap an already loaded fast tokenizer; see `load`."""
+        backend = getattr(pretrained, "backend_tokenizer", None)
+        if backend is None:
+            raise ModelError(
+                f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first"
+            )
+        self._backend = backend
+        # A document or a question that spells a special token out is text, it must not end the answer.
+        backend.encode_special_tokens = True
+        description = json.loads(backend.to_str())
+        vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+        self.size = max(vocabulary.values()) + 1
+        self.eos: int | None = pretrained.eos_token_id
+        bos: int | None = pretrained.bos_token_id
+        self.begin = bos if bos is not None else self.eos
+        self.specials = frozenset(entry["id"] for entry in description["added_tokens"] if entry["special"])
+        self.content_hash = _content_hash(description, vocabulary, bos, self.eos)
+        self.token_bytes = TokenBytes(description, vocabulary, self.size)
+
+    @classmethod
+    def load(cls, folder_or_hub_id: str) -> Tokenizer:
+        """Load from a local folder or, by its id, from the Hugging Face Hub. Raises `ModelError`."""
+        local = is_folder(folder_or_hub_id)
+        try:
+            pretrained = AutoTokenizer.from_pretrained(
+                folder_or_hub_id, use_fast=True, trust_remote_code=False, local_files_only=local
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {error}") from error
+        return cls(pretrained)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`. No special token is added, and none that the text spells out is recognised."""
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        stream = self.stream()
+        return "".join([stream.push(token) for token in ids]) + stream.finish()
+
+    def stream(self) -> StreamDecoder:
+        """A decoder for one answer's tokens, one at a time."""
+        return StreamDecoder(self)
+
+
+class StreamDecoder:
+    """Incremental detokenisation of one answer; constant time per token.
+
+    The concatenation of what `push` and `finish` return is `Tokenizer.decode` of the same tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._table = tokenizer.token_bytes
+        self._specials = tokenizer.specials
+        self._text = self._table.text_decoder()
+
+    def push(self, token: int) -> str:
+        """Text that became final with `token`; a character whose bytes are not all there is held back."""
+        if token in self._specials:
+            return ""
+        return self._text.push(self._table[token])
+
+    def finish(self) -> str:
+        """What was held back; U+FFFD if a character never became complete."""
+        return self._text.finish()
+
+
+class StopFilter:
+    """Cuts a text stream off before the first stop string, however the stream is chunked.
+
+    The stop string that is complete first wins; among those that end together, the longest.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """Raises `ValueError` for an empty stop string, which every text contains."""
+        if not all(stops):
+            raise ValueError("a stop string must not be empty")
+        self._stops = tuple(stops)
+        self._held = ""
+        self._stopped = False
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Text that may be shown, and whether a stop string was met. After a stop nothing is emitted."""
+        if self._stopped:
+            return "", True
+        buffer = self._held + text
+        found = [(start + len(stop), start) for stop in self._stops if (start := buffer.find(stop)) >= 0]
+        if found:
+            self._stopped, self._held = True, ""
+            return buffer[: min(found)[1]], True
+        held = max((_overlap(buffer, stop) for stop in self._stops), default=0)
+        self._held = buffer[len(buffer) - held :]
+        return buffer[: len(buffer) - held], False
+
+    def finish(self) -> str:
+        """The held-back text: the stream ended, so it is not the start of a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+def _content_hash(
+    description: dict[str, Any], vocabulary: dict[str, int], bos: int | None, eos: int | None
+) -> str:
+    content = {name: part for name, part in description.items() if name not in _NOT_CONTENT}
+    content["vocabulary"] = sorted((token_id, token) for token, token_id in vocabulary.items())
+    content["special_ids"] = {"bos": bos, "eos": eos}
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,122 @@
+"""One session on one side, as the daemon's threads share it.
+
+The session is a pure object, so a lock around it is all the coordination there is: the decoder thread hands in
+drafts, the link thread messages, the scheduler thread looks at the clock. Whoever hands in an event also carries
+out the actions; each is a hand-over to a queue and takes microseconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from common.runtime.outcome import Mixing, Outcome
+from common.speculation.session import Session
+from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, Withdraw, Work
+from common.speculation.watch import Limits, Watch
+from proto.messages import Draft, Message
+
+
+class Observer(Protocol):
+    """Who wants to know what became of the answer. Called under the answer's lock: be quick, call nothing back."""
+
+    def committed(self, commit: Commit) -> bool:
+        """A token became final. Returns whether the answer goes on."""
+        ...
+
+    def withdrawn(self, position: int) -> None: ...
+
+    def ended(self, failure: str | None) -> None:
+        """Nothing more will be committed; `failure` is a sentence when the answer could not be completed."""
+        ...
+
+
+class Answer:
+    """A session, its lock, and where its actions go."""
+
+    def __init__(
+        self, session: Session, send: Callable[[Message], None], observer: Observer, wake: Callable[[], None]
+    ) -> None:
+        self.session = session
+        self.outcome = Outcome()
+        self.preempted = 0
+        self.over = False  # finished, failed or cancelled
+        self._send = send
+        self._observer = observer
+        self._wake = wake  # the decoder thread
+        self._watch = Watch()
+        self._lock = threading.Lock()
+
+    # --- events, from any thread
+
+    def receive(self, message: Message) -> None:
+        """From the link thread. Raises `ProtocolError` when the message is malformed."""
+        with self._lock:
+            if isinstance(message, Draft):
+                self.outcome.remote_decode(message.decode_time)
+            if not self.over:
+                self._apply(self.session.received(message))
+
+    def drafted(self, draft: LocalDraft, mixture: Mixing, seconds: float) -> None:
+        """From the decoder thread: a step ended that took `seconds`."""
+        with self._lock:
+            if self.over:
+                return
+            self.outcome.drafted(draft.position, mixture, seconds)
+            self._apply(self.session.drafted(draft))
+            if draft.position < self.session.position:
+                self.outcome.forget(draft.position)
+
+    def poll(self, now: float, limits: Limits, run_ahead: int) -> None:
+        """From the scheduler thread, from time to time."""
+        with self._lock:
+            if self.over:
+                return
+            self.session.run_ahead = run_ahead
+            self._apply(self._watch.poll(self.session, now, limits))
+
+    def end(self, failure: str | None = None) -> None:
+        """Stop here: cancelled, failed, or closed by the other side."""
+        with self._lock:
+            self._end(failure)
+
+    # --- what the decoder thread asks
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        """The next step and the whole path it is conditioned on."""
+        with self._lock:
+            if self.over:
+                return None
+            work = self.session.work
+            return (work, self.session.path[: work.position]) if work is not None else None
+
+    def outdated(self, work: Work) -> bool:
+        """Whether a step that is under way has become useless. Read without the lock: one word changes."""
+        return self.over or self.session.epoch != work.epoch
+
+    # --- actions
+
+    def _apply(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self._send(action.message)
+                case Commit():
+                    self.outcome.commit(action, self.session.role)
+                    if not self.over and not self._observer.committed(action):
+                        self._end(None)
+                case Withdraw():
+                    self.outcome.withdraw(action.position)
+                    self._observer.withdrawn(action.position)
+                case Finish():
+                    if self.session.role == "device":
+                        self._end(None)
+        self._wake()
+
+    def _end(self, failure: str | None) -> None:
+        if self.over:
+            return
+        self.over = True
+        self._observer.ended(failure)
+        self._wake()

@@ -1,0 +1,28 @@
+"""Whether two sides can answer together."""
+
+from __future__ import annotations
+
+from proto.messages import Hello
+
+
+def refusal(device: Hello, cloud: Hello) -> str | None:
+    """Why these two sides can't answer together, in sentences that say what to do; None when they can.
+
+    The models may differ. What must not: the tokens' meaning, and the scale of the evidence that weighs one side
+    against the other.
+    """
+    if device.role != "device" or cloud.role != "cloud":
+        return f"A {device.role} talks to a {cloud.role}: connect a device to a cloud."
+    differences = []
+    if (device.tokenizer, device.vocabulary) != (cloud.tokenizer, cloud.vocabulary):
+        differences.append(
+            f"the tokenizers differ (device: {device.model}, {device.vocabulary} tokens, {device.tokenizer[:12]}; "
+            f"cloud: {cloud.model}, {cloud.vocabulary} tokens, {cloud.tokenizer[:12]})"
+        )
+    if device.scorer != cloud.scorer:
+        differences.append(f"the scorers differ (device: {device.scorer}; cloud: {cloud.scorer})")
+    if device.embedder != cloud.embedder:
+        differences.append(f"the embedding models differ (device: {device.embedder}; cloud: {cloud.embedder})")
+    if not differences:
+        return None
+    return f"The two sides can't answer together: {'; '.join(differences)}. Configure the same on both sides."

@@ -1,0 +1,63 @@
+"""What is noted down about an answer while it runs: attribution, shares and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from common.speculation.values import Commit
+from proto.messages import Side
+
+RECENT = 256  # decode times that a median is taken over
+
+
+class Mixing(Protocol):
+    """A side's mixture over its documents at one position."""
+
+    def contributions(self, token: int) -> Sequence[float]:
+        """Share of each document in the probability of `token`, [docs]."""
+        ...
+
+
+class Outcome:
+    """Per position: the shares of this side's documents and of the cloud as a whole. Guarded by the answer's lock."""
+
+    def __init__(self) -> None:
+        self.shares: list[tuple[float, ...]] = []  # [positions][docs], empty where this side made no draft
+        self.cloud_shares: list[float | None] = []
+        self.local_times: list[float] = []  # seconds per decode step
+        self.remote_times: list[float] = []
+        self.expected: list[tuple[float, float]] = []  # Eq. 5, where the sampler has it
+        self.judged: list[tuple[bool | None, bool | None]] = []  # accepted drafts of (device, cloud)
+        self._mixtures: dict[int, Mixing] = {}
+
+    def drafted(self, position: int, mixture: Mixing, seconds: float) -> None:
+        """A draft was made at `position`. The mixture is kept until the position is decided."""
+        self._mixtures[position] = mixture
+        self.local_times.append(seconds)
+        del self.local_times[:-RECENT]
+
+    def remote_decode(self, microseconds: int) -> None:
+        self.remote_times.append(microseconds / 1e6)
+        del self.remote_times[:-RECENT]
+
+    def forget(self, position: int) -> None:
+        """The draft at `position` came too late to count."""
+        self._mixtures.pop(position, None)
+
+    def commit(self, commit: Commit, role: Side) -> None:
+        """A position was decided on the side `role`."""
+        mixture = self._mixtures.pop(commit.position, None)
+        if commit.accepted.get(role) is False:
+            self._mixtures.clear()  # what followed the rejected draft
+        shares = mixture.contributions(commit.token) if mixture is not None else ()
+        self.shares.append(tuple(float(share) for share in shares))
+        self.cloud_shares.append(commit.cloud_share)
+        self.judged.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
+        if commit.expected is not None:
+            self.expected.append(commit.expected)
+
+    def withdraw(self, position: int) -> None:
+        del self.shares[position:]
+        del self.cloud_shares[position:]
+        del self.judged[position:]

@@ -1,0 +1,131 @@
+"""What a daemon of either role runs: one model, one library, and the threads that serve answers with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from common.configuration import Settings
+from common.model.decoder import Decoder
+from common.model.prompt import PromptFormat
+from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.retrieval.library import Library
+from common.runtime.answer import Answer
+from common.runtime.decoder_thread import DecodeFloor, DecoderThread
+from common.runtime.decoding import Decoding, Drafting, Prompt
+from common.runtime.profiler import Profiler
+from common.scoring.choice import load_scorer
+from proto.messages import Hello, Open, Side
+
+log = logging.getLogger(__name__)
+
+CODECS = ("race", "top-p", "raw")
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What one side reads for one answer."""
+
+    prompt: Prompt
+    titles: tuple[str, ...]
+    tokens: int  # of all rows' documents and the query, once
+
+
+class SideRuntime:
+    """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
+
+    def __init__(self, role: Side, settings: Settings, floor: DecodeFloor | None = None) -> None:
+        """Loads everything. Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each."""
+        self.role: Side = role
+        self.settings = settings
+        self.decoder = Decoder.load(
+            settings.model,
+            tokenizer=settings.tokenizer,
+            torch_device=settings.torch_device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+        )
+        self.tokenizer = self.decoder.tokenizer
+        self.scorer = load_scorer(settings.scorer, settings.scorer_scale, self.decoder.tokenizer_folder)
+        self._embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
+        self.library = Library.open(settings.library, self._embedder)
+        self._format = PromptFormat(settings.document_format, settings.query_format)
+        self._retrieval = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
+        self.profiler = Profiler(role, self.decoder, settings.data, settings.documents)
+        self.decoding = DecoderThread(self.decoder, self.profiler.decoded, floor)
+
+    @property
+    def hello(self) -> Hello:
+        """What this side tells the other one about itself."""
+        line = self.profiler.line
+        return Hello(
+            role=self.role,
+            model=self.decoder.identity,
+            tokenizer=self.tokenizer.content_hash,
+            vocabulary=self.decoder.vocabulary,
+            scorer=self.scorer.identity,
+            embedder=self._embedder.identity,
+            codecs=CODECS,
+            decode_intercept=line.intercept,
+            decode_slope=line.slope,
+        )
+
+    def begin(
+        self,
+        answer: Answer,
+        request: Open,
+        drafting: Drafting,
+        retrieved: Callable[[Retrieved], None],
+    ) -> None:
+        """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over."""
+        self._retrieval.submit(self._begin, answer, request, drafting, retrieved)
+
+    def close(self) -> None:
+        self._retrieval.shutdown(wait=True, cancel_futures=True)
+        self.decoding.close()
+        self.profiler.close()
+        self.library.close()
+
+    def _begin(
+        self,
+        answer: Answer,
+        request: Open,
+        drafting: Drafting,
+        retrieved: Callable[[Retrieved], None],
+    ) -> None:
+        if answer.over:
+            return
+        try:
+            found = self._retrieve(request)
+        except Exception:
+            log.exception("retrieval failed")
+            answer.end("the library could not be searched; the daemon's log says why")
+            return
+        retrieved(found)
+        reserve = request.max_tokens + 1
+        prepare = partial(
+            Decoding,
+            prompt=found.prompt,
+            scorer=self.scorer,
+            drafting=drafting,
+            temperature=request.temperature,
+            reserve=reserve,
+        )
+        self.decoding.submit(answer, prepare)
+
+    def _retrieve(self, request: Open) -> Retrieved:
+        query = tuple(self.tokenizer.encode(request.prompt))
+        room = self.decoder.max_context - len(query) - request.max_tokens - 1
+        hits = self.library.search(request.question, request.documents)
+        documents = tuple(tuple(self._format.document_tokens(self.tokenizer, hit.text, room)) for hit in hits)
+        similarity = tuple(hit.similarity for hit in hits)
+        tokens = len(query) + sum(map(len, documents))
+        titles = tuple(hit.title for hit in hits)
+        if not documents:
+            begin = self.tokenizer.begin
+            documents, similarity = ((() if begin is None else (begin,)),), (0.0,)
+            return Retrieved(Prompt(documents, query, similarity, absent=True), (), tokens)
+        return Retrieved(Prompt(documents, query, similarity), titles, tokens)

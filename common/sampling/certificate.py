@@ -1,0 +1,113 @@
+"""Which token has won, from two lists of fastest tokens: a distributed top-1 query.
+
+The target is the token with the highest score, of equals the one with the lowest id:
+
+    score_i = η_device · speed_i^device + η_cloud · speed_i^cloud
+
+A list bounds what it does not name by its threshold τ, so every score lies between
+
+    lower_i = Σ_s η^s · (speed_i^s if named by s else 0)
+    upper_i = Σ_s η^s · (speed_i^s if named by s else τ_s)
+
+and a token whose lower bound beats every other upper bound has won (threshold algorithm: Fagin, Lotem, Naor
+2003). Scores are float64 sums of two products. Rounding is monotone, so the bounds hold for the rounded
+scores too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from common.sampling.view import RaceView
+
+WHOLE: Final = 1 << 16  # η = 1
+NO_EVIDENCE: Final = -1e30  # log h of a side without documents
+_ABSENT_BELOW: Final = -9e29  # -1e30 changes when it passes through float32
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """The target, beyond doubt."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contested:
+    """What is lacking: the device's values of `device_ids`, the cloud's of `cloud_ids` (both sorted).
+
+    `deeper`: a token that no list names could win, so every list with a threshold above 0 must get longer.
+    """
+
+    device_ids: tuple[int, ...]
+    cloud_ids: tuple[int, ...]
+    deeper: bool
+
+
+def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
+    """η^device = softmax([log_h^device, log_h^cloud])_device in units of 2**-16, 0 to 65536 (Appendix A.1).
+
+    η^cloud is the rest. A side without documents (`NO_EVIDENCE`) has no weight; with none at all the device
+    has it.
+    """
+    if log_h_cloud < _ABSENT_BELOW:
+        return WHOLE
+    if log_h_device < _ABSENT_BELOW:
+        return 0
+    difference = log_h_cloud - log_h_device
+    if difference > 0:
+        ratio = math.exp(-difference)
+        return round(WHOLE * (ratio / (1.0 + ratio)))
+    return round(WHOLE / (1.0 + math.exp(difference)))
+
+
+def certify(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
+    """The target, or what must be known to find it. `eta_device` is `eta_fixed`'s."""
+    device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
+    device_speed, cloud_speed = device.speed_of, cloud.speed_of
+    device_cap, cloud_cap = device_weight * device.threshold, cloud_weight * cloud.threshold
+    winner, best = _leader(device, cloud, eta_device)
+    device_ids: list[int] = []
+    cloud_ids: list[int] = []
+    for token, speed in device_speed.items():
+        if token not in cloud_speed and token != winner:
+            upper = device_weight * speed + cloud_cap
+            if upper > best or (upper == best and token < winner):
+                cloud_ids.append(token)
+    for token, speed in cloud_speed.items():
+        if token not in device_speed and token != winner:
+            upper = device_cap + cloud_weight * speed
+            if upper > best or (upper == best and token < winner):
+                device_ids.append(token)
+    # An unnamed token may have any id, so that it would win a tie.
+    deeper = device_cap + cloud_cap >= best
+    if not (device_ids or cloud_ids or deeper):
+        return Certified(winner)
+    if device_cap > 0 and winner not in device_speed:
+        device_ids.append(winner)
+    if cloud_cap > 0 and winner not in cloud_speed:
+        cloud_ids.append(winner)
+    return Contested(tuple(sorted(device_ids)), tuple(sorted(cloud_ids)), deeper)
+
+
+def lower_bound_winner(device: RaceView, cloud: RaceView, eta_device: int) -> int:
+    """The token with the highest lower bound: the answer when nothing more may be asked (`exact = false`)."""
+    return _leader(device, cloud, eta_device)[0]
+
+
+def _leader(device: RaceView, cloud: RaceView, eta_device: int) -> tuple[int, float]:
+    device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
+    device_speed, cloud_speed = device.speed_of, cloud.speed_of
+    winner, best = -1, -1.0
+    for token, speed in device_speed.items():
+        lower = device_weight * speed + cloud_weight * cloud_speed.get(token, 0.0)
+        if lower > best or (lower == best and token < winner):
+            winner, best = token, lower
+    for token, speed in cloud_speed.items():
+        if token not in device_speed:
+            lower = cloud_weight * speed
+            if lower > best or (lower == best and token < winner):
+                winner, best = token, lower
+    return winner, best

@@ -1,0 +1,162 @@
+"""Counter-based randomness that every machine computes alike: nothing random is ever exchanged.
+
+`exponential` is the race noise E_{t,i} ~ Exp(1) of (seed, position, token). It exists twice: in numpy for the
+few tokens of a received list and in torch for the whole vocabulary. `uniform` serves the draws of the paper's
+sampler.
+
+Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with
+the constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`, so that a position's noise
+is a stretch of a splitmix64 sequence that starts at the position's key.
+
+The logarithm is computed here, from IEEE additions, multiplications and one division: library logarithms
+differ in the last bit between machines, and a race must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+_WORD: Final = (1 << 64) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_FIRST_FACTOR: Final = 0xBF58476D1CE4E5B9
+_SECOND_FACTOR: Final = 0x94D049BB133111EB
+_POSITION_FACTOR: Final = 0xD1342543DE82EF95  # odd, so distinct positions keep distinct counters
+_UNIFORM_DOMAIN: Final = 0x5851F42D4C957F2D  # keeps the uniforms of a seed apart from its race noise
+
+_MANTISSA_BITS: Final = 52
+_ONE_BITS: Final = 0x3FF << _MANTISSA_BITS  # the bits of 1.0
+_SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
+# 1 + m 2**-52 minus this is (2m + 1) 2**-53: never 0, never 1, and exact
+_UNIT_OFFSET: Final = 1.0 - 2.0**-53
+_LN2: Final = 0.6931471805599453
+# log z = 2 artanh s = s (2 + 2/3 s^2 + 2/5 s^4 + ...) with s = (z - 1) / (z + 1), z in [sqrt(1/2), sqrt(2)):
+# six terms leave a relative error below 6e-11, a thousandth of the rounding to float32 that follows
+_ARTANH: Final = tuple(2.0 / (2 * k + 1) for k in range(6))
+
+
+class Purpose(IntEnum):
+    """What a uniform is drawn for. Keyed by side names: a result can't depend on where it is computed."""
+
+    DRAFT_DEVICE = 1
+    DRAFT_CLOUD = 2
+    ACCEPT_DEVICE = 3
+    ACCEPT_CLOUD = 4
+    RESIDUAL_DEVICE = 5
+    RESIDUAL_CLOUD = 6
+    CHOICE = 7
+    PLACEMENT = 8
+
+
+def position_key(seed: int, position: int) -> int:
+    """Where the noise of `position` starts, 64 bits. Neighbouring seeds and positions have unrelated keys."""
+    return _mix(_mix(seed + _GOLDEN) + position * _POSITION_FACTOR)
+
+
+def uniform(seed: int, position: int, purpose: Purpose) -> float:
+    """A uniform in (0, 1), independent per (seed, position, purpose), whatever else was drawn before."""
+    word = _mix(position_key(seed ^ _UNIFORM_DOMAIN, position) + purpose * _GOLDEN)
+    return float((word >> 11) | 1) * 2.0**-53
+
+
+def exponential(seed: int, position: int, ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+    """E_{t,i} ~ Exp(1) of the tokens `ids` [n], float32 [n], positive."""
+    return exponential_from_key(np.uint64(position_key(seed, position)), ids)
+
+
+def exponential_from_key(
+    key: np.uint64 | NDArray[np.uint64], ids: Sequence[int] | NDArray[np.integer]
+) -> NDArray[np.float32]:
+    """As `exponential`, for one key or for keys that broadcast against `ids`."""
+    word = np.asarray(ids).astype(np.uint64) * np.uint64(_GOLDEN) + key
+    word ^= word >> np.uint64(30)
+    word *= np.uint64(_FIRST_FACTOR)
+    word ^= word >> np.uint64(27)
+    word *= np.uint64(_SECOND_FACTOR)
+    word ^= word >> np.uint64(31)
+    word >>= np.uint64(64 - _MANTISSA_BITS)
+    word |= np.uint64(_ONE_BITS)
+    unit = word.view(np.float64) - _UNIT_OFFSET
+    bits = unit.view(np.int64)
+    octave = (bits - _SQRT_HALF_BITS) >> _MANTISSA_BITS
+    z = (bits - (octave << _MANTISSA_BITS)).view(np.float64)
+    s = (z - 1.0) / (z + 1.0)
+    square = s * s
+    series = square * _ARTANH[-1]
+    for coefficient in _ARTANH[-2:0:-1]:
+        series = (series + coefficient) * square
+    series = (series + _ARTANH[0]) * s
+    return (octave.astype(np.float64) * -_LN2 - series).astype(np.float32)
+
+
+class VocabularyNoise:
+    """The race noise of a whole vocabulary, computed in place on `torch_device`. For one thread at a time."""
+
+    def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
+        ids = torch.arange(vocabulary, dtype=torch.int64, device=torch_device)
+        self._counters = ids * _signed(_GOLDEN)
+        self._word = torch.empty_like(self._counters)
+        self._shifted = torch.empty_like(self._counters)
+        self._octave = torch.empty_like(self._counters, dtype=torch.float64)
+        self._series = torch.empty_like(self._octave)
+        self._noise = torch.empty_like(self._counters, dtype=torch.float32)
+
+    def exponential(self, seed: int, position: int) -> torch.Tensor:
+        """E_{t,i} of every token, float32 [vocab]: the bits of `exponential`. The next call replaces it."""
+        self._hash(_signed(position_key(seed, position)))
+        self._negated_logarithm()
+        return self._noise
+
+    def _hash(self, key: int) -> None:
+        word = self._word
+        torch.add(self._counters, key, out=word)
+        self._xor_shifted(30)
+        word.mul_(_signed(_FIRST_FACTOR))
+        self._xor_shifted(27)
+        word.mul_(_signed(_SECOND_FACTOR))
+        self._xor_shifted(31)
+
+    def _xor_shifted(self, bits: int) -> None:
+        """word ^= word >> bits. Torch shifts int64 arithmetically; the mask makes the shift logical."""
+        torch.bitwise_right_shift(self._word, bits, out=self._shifted)
+        self._shifted.bitwise_and_((1 << (64 - bits)) - 1)
+        self._word.bitwise_xor_(self._shifted)
+
+    def _negated_logarithm(self) -> None:
+        """The arithmetic of `exponential_from_key`, one rounding per step: no fused operation may be used."""
+        bits, unit = self._word, self._word.view(torch.float64)
+        bits.bitwise_right_shift_(64 - _MANTISSA_BITS).bitwise_and_((1 << _MANTISSA_BITS) - 1)
+        bits.bitwise_or_(_ONE_BITS)
+        unit.sub_(_UNIT_OFFSET)
+        octave = self._shifted
+        torch.sub(bits, _SQRT_HALF_BITS, out=octave).bitwise_right_shift_(_MANTISSA_BITS)
+        self._octave.copy_(octave)
+        bits.sub_(octave.bitwise_left_shift_(_MANTISSA_BITS))
+        s, square = unit, self._shifted.view(torch.float64)
+        torch.add(unit, 1.0, out=square)
+        s.sub_(1.0).div_(square)
+        torch.mul(s, s, out=square)
+        series = self._series
+        torch.mul(square, _ARTANH[-1], out=series)
+        for coefficient in _ARTANH[-2:0:-1]:
+            series.add_(coefficient).mul_(square)
+        series.add_(_ARTANH[0]).mul_(s)
+        self._octave.mul_(-_LN2).sub_(series)
+        self._noise.copy_(self._octave)
+
+
+def _mix(word: int) -> int:
+    word &= _WORD
+    word = (word ^ (word >> 30)) * _FIRST_FACTOR & _WORD
+    word = (word ^ (word >> 27)) * _SECOND_FACTOR & _WORD
+    return word ^ (word >> 31)
+
+
+def _signed(word: int) -> int:
+    """The int64 with the bits of a 64-bit word."""
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,70 @@
+"""The distributions of the paper's sampler: exactly what travels, nothing that was cut away before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+_FIRST_LOOK: Final = 64  # most probable tokens looked at first; a nucleus is seldom larger
+_WIDER: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """Tokens of positive probability: ids int64 [n], strictly increasing, and float64 [n] with sum 1."""
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probability of each of `ids` [m], 0 for those not listed, float64 [m]."""
+        places = np.searchsorted(self.ids, ids)
+        places[places == len(self.ids)] = 0
+        return np.where(self.ids[places] == ids, self.probabilities[places], 0.0)
+
+    def of(self, token: int) -> float:
+        """The probability of one token."""
+        place = int(np.searchsorted(self.ids, token))
+        found = place < len(self.ids) and int(self.ids[place]) == token
+        return float(self.probabilities[place]) if found else 0.0
+
+
+def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -> Distribution:
+    """The distribution proportional to `weights` [n], as both sides compute it from what was sent.
+
+    The sum is taken from left to right, so that it has the same bits on every machine.
+    Raises `ValueError` when no weight is positive.
+    """
+    exact = weights.astype(np.float64)
+    positive = exact > 0
+    if not positive.any():
+        raise ValueError("a distribution needs a positive probability")
+    kept = exact[positive]
+    return Distribution(ids.astype(np.int64)[positive], kept / np.cumsum(kept)[-1])
+
+
+def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
+    """The most probable tokens of a mixture [vocab] that hold `top_p` of it: ids [n], increasing, and weights
+    [n].
+
+    The token that crosses the threshold is kept, so at least `top_p` is. Weights are rounded to float16 here,
+    and what is rounded to 0 is dropped: the draft is drawn from what is left.
+    """
+    size = len(probabilities)
+    count = min(_FIRST_LOOK, size)
+    while True:
+        top, indices = torch.topk(probabilities, count)
+        mass = np.cumsum(top.to(torch.float64).cpu().numpy())
+        if mass[-1] >= top_p or count == size:
+            break
+        count = min(count * _WIDER, size)
+    kept = min(int(np.searchsorted(mass, top_p)) + 1, count)
+    ids = indices[:kept].cpu().numpy()
+    weights = top[:kept].to(torch.float32).cpu().numpy().astype(np.float16)
+    order = np.argsort(ids)
+    order = order[weights[order] > 0]
+    return ids[order].astype(np.uint32), weights[order]

@@ -1,0 +1,57 @@
+"""Latency per token, and who should aggregate (DRAGON §5.1).
+
+`local` is the side that aggregates, `remote` the other one, whose drafts have to travel: after a rejection the
+next one is a decode step and a round trip away (Table 1). So the acceptance that counts is the remote side's.
+Times are seconds of a decode step; `rtt` is the transmission delay of both directions together.
+"""
+
+from __future__ import annotations
+
+from proto.messages import Side
+
+_OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
+
+
+def latency_per_token(
+    local_decode: float, remote_decode: float, rtt: float, remote_acceptance: float
+) -> float:
+    """Z^l, the expected seconds between two aggregations that `local` makes (Eq. 7).
+
+    α^r max(c^l, c^r) + (1 - α^r) max(c^l, c^r + rtt)
+    """
+    accepted = max(local_decode, remote_decode)
+    rejected = max(local_decode, remote_decode + rtt)
+    return remote_acceptance * accepted + (1.0 - remote_acceptance) * rejected
+
+
+def delta_z(
+    local_decode: float, remote_decode: float, rtt: float, local_acceptance: float, remote_acceptance: float
+) -> float:
+    """Z^l - Z^r, seconds by which the other side would be the better aggregator (Eq. 8)."""
+    difference = remote_decode - local_decode
+    if local_decode <= remote_decode - rtt:
+        return (1.0 - remote_acceptance) * rtt
+    if local_decode <= remote_decode:
+        return (1.0 - local_acceptance) * difference + (local_acceptance - remote_acceptance) * rtt
+    if local_decode <= remote_decode + rtt:
+        return (1.0 - remote_acceptance) * difference + (local_acceptance - remote_acceptance) * rtt
+    return (local_acceptance - 1.0) * rtt
+
+
+def best_aggregator(
+    current: Side,
+    local_decode: float,
+    remote_decode: float,
+    rtt: float,
+    local_acceptance: float,
+    remote_acceptance: float,
+    hysteresis: float = 0.0,
+) -> Side:
+    """Who aggregates next when `current`, the local side, does now (Eq. 6). Equals leave it where it is.
+
+    The role moves when that saves more than the share `hysteresis` of the latency per token. At 0 this is the
+    paper's rule; more keeps noise in the estimates from moving the aggregator to and fro.
+    """
+    stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
+    saved = delta_z(local_decode, remote_decode, rtt, local_acceptance, remote_acceptance)
+    return _OTHER[current] if saved > hysteresis * stay else current

@@ -1,0 +1,118 @@
+"""The scheduler's decisions: who aggregates next, and how far a side drafts ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from common.sampling.noise import Purpose, uniform
+from common.scheduling.cost import best_aggregator
+from proto.messages import Placement, Side
+
+HYSTERESIS = 0.05  # share of the latency per token that a switch must save; 0 is the paper's rule
+MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being decoded meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What Eq. 7 needs, at one moment. Times are seconds."""
+
+    device_decode: float
+    cloud_decode: float
+    rtt: float
+    device_acceptance: float
+    cloud_acceptance: float
+
+    def __post_init__(self) -> None:
+        if not all(
+            0.0 <= seconds < math.inf for seconds in (self.device_decode, self.cloud_decode, self.rtt)
+        ):
+            raise ValueError(f"times must be finite and not negative: {self}")
+        if not all(0.0 <= share <= 1.0 for share in (self.device_acceptance, self.cloud_acceptance)):
+            raise ValueError(f"acceptance rates must be in [0, 1]: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The same side throughout. For `mirrored`, where both compute the target, the one of record."""
+
+    side: Side
+
+    def next_aggregator(self, position: int) -> Side:
+        return self.side
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Either side with equal probability, anew at every position (§7.4); `draw` gives its uniform number."""
+
+    draw: Callable[[int], float]
+
+    def next_aggregator(self, position: int) -> Side:
+        return "device" if self.draw(position) < 0.5 else "cloud"
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """The side with the smaller expected latency per token by the estimates of `role` (Eq. 6).
+
+    Asked by the side that aggregates, so `role` is the one that has the aggregation now.
+    """
+
+    role: Side
+    estimates: Callable[[], Estimates]
+    hysteresis: float = HYSTERESIS
+
+    def next_aggregator(self, position: int) -> Side:
+        # Both sides choose the first one, each with its own estimates: they agree without asking (§7.4).
+        if position == 0:
+            return "device"
+        return greedy_aggregator(self.role, self.estimates(), self.hysteresis)
+
+
+def greedy_aggregator(current: Side, estimates: Estimates, hysteresis: float = 0.0) -> Side:
+    """Eq. 6 from a snapshot, when `current` aggregates now."""
+    device = estimates.device_decode, estimates.device_acceptance
+    cloud = estimates.cloud_decode, estimates.cloud_acceptance
+    (local_decode, local_acceptance), (remote_decode, remote_acceptance) = (
+        (device, cloud) if current == "device" else (cloud, device)
+    )
+    return best_aggregator(
+        current, local_decode, remote_decode, estimates.rtt, local_acceptance, remote_acceptance, hysteresis
+    )
+
+
+def placement_policy(
+    placement: Placement,
+    seed: int,
+    estimates: Callable[[], Estimates],
+    role: Side,
+    hysteresis: float = HYSTERESIS,
+) -> Fixed | Random | Greedy:
+    """The policy of `role` in one session. Only `greedy` asks for estimates, only `random` uses the seed."""
+    match placement:
+        case "device" | "mirrored":
+            return Fixed("device")
+        case "cloud":
+            return Fixed("cloud")
+        case "random":
+            return Random(lambda position: uniform(seed, position, Purpose.PLACEMENT))
+        case "greedy":
+            return Greedy(role, estimates, hysteresis)
+
+
+def run_ahead(rtt: float, decode_seconds: float, maximum: int, margin: int = 1) -> int:
+    """Drafts a side may hold beyond the committed prefix without ever waiting while they are accepted.
+
+    As long as the verdict on a draft is under way, `rtt` seconds, ceil(rtt / decode_seconds) more are decoded;
+    `margin` 1 is what keeps the decoder busy then. Further drafts only add work that a rejection throws away.
+    Not below 2, not above `maximum` (1 is synchronous). Give an upper estimate of `rtt` where it varies.
+    """
+    if maximum < 1 or margin < 0:
+        raise ValueError(f"maximum must be at least 1 and margin not negative, got {maximum} and {margin}")
+    if not (rtt >= 0.0 and decode_seconds >= 0.0):
+        raise ValueError(f"times must not be negative, got {rtt} and {decode_seconds}")
+    if rtt >= decode_seconds * maximum:  # also where the quotient would be too large for an integer
+        return maximum
+    return min(maximum, max(MINIMUM_RUN_AHEAD, math.ceil(rtt / decode_seconds) + margin))

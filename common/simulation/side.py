@@ -1,0 +1,79 @@
+"""One side of a simulated answer: a session, a predictor in place of a model, and a decode time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from common.simulation.clock import Clock
+from common.speculation.session import Session
+from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, View, Withdraw, Work
+from common.speculation.watch import Limits, Watch
+from proto.messages import Message
+
+
+class Predictor(Protocol):
+    """This side's documents and model: the draft at a position, a function of the prefix alone."""
+
+    def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
+        """The drafted view after `prefix` and the evidence log h."""
+        ...
+
+
+@dataclass(slots=True)
+class SimulatedSide:
+    """Drives a `Session` as a daemon does: decodes when there is work, pre-empts, delivers, looks at the clock."""
+
+    clock: Clock
+    session: Session
+    predictor: Predictor
+    decode_seconds: Callable[[], float]
+    limits: Limits
+    send: Callable[[Message], None] = lambda message: None
+    commits: list[tuple[float, Commit]] = field(default_factory=list)
+    finished_at: float | None = None
+    _busy: Work | None = None
+    _watch: Watch = field(default_factory=Watch)
+
+    def start(self) -> None:
+        self._decode()
+        self._tick()
+
+    def receive(self, message: Message) -> None:
+        self._carry_out(self.session.received(message))
+
+    def _decode(self) -> None:
+        """Begin the next step; a step of an old epoch is given up at once."""
+        work = self.session.work
+        if self._busy is not None and self._busy.epoch == self.session.epoch:
+            return
+        self._busy = work
+        if work is not None:
+            self.clock.after(self.decode_seconds(), lambda: self._decoded(work))
+
+    def _decoded(self, work: Work) -> None:
+        if self._busy is not work:
+            return
+        self._busy = None
+        view, evidence = self.predictor.predict(work.position, self.session.path[: work.position])
+        self._carry_out(self.session.drafted(LocalDraft(work.position, work.digest, view, evidence, 0)))
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self.send(action.message)
+                case Commit():
+                    self.commits.append((self.clock.now, action))
+                case Withdraw():
+                    del self.commits[action.position :]
+                    self.finished_at = None
+                case Finish():
+                    self.finished_at = self.clock.now
+        self._decode()
+
+    def _tick(self) -> None:
+        if self.session.role == "device":
+            self._carry_out(self._watch.poll(self.session, self.clock.now, self.limits))
+        self.clock.after(self.limits.resync / 4, self._tick)

@@ -1,0 +1,77 @@
+"""A whole simulated answer: two sides, two links and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from common.simulation.clock import Clock
+from common.simulation.link import Fate, Outage, SimulatedLink
+from common.simulation.side import Predictor, SimulatedSide
+from common.speculation.session import Session
+from common.speculation.values import Aggregation, PlacementPolicy, SessionConfig
+from common.speculation.watch import Limits
+from proto.messages import Message, Side
+
+
+@dataclass(frozen=True, slots=True)
+class SideModel:
+    """What one side decodes with, and how long a step takes (seconds)."""
+
+    predictor: Predictor
+    aggregation: Aggregation
+    decode_seconds: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Both directions of the link. Delays are asked for each message, in seconds."""
+
+    fate: Callable[[Side], Fate]  # of a message sent by that side
+    ordered: bool = True
+    outages: tuple[Outage, ...] = ()
+
+
+class World:
+    """Two sessions that answer one question together."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        device: SideModel,
+        cloud: SideModel,
+        policy: Callable[[Side], PlacementPolicy],
+        network: Network,
+        limits: Limits,
+        run_ahead: int,
+    ) -> None:
+        self.clock = Clock()
+        self.device = self._side("device", config, device, policy("device"), limits, run_ahead)
+        self.cloud = self._side("cloud", config, cloud, policy("cloud"), limits, run_ahead)
+        self.up = self._link("device", self.cloud, network)
+        self.down = self._link("cloud", self.device, network)
+        self.device.send = self.up.send
+        self.cloud.send = self.down.send
+
+    def run(self, until: float = 1e6) -> bool:
+        """Run to the end of the device's answer; returns whether it came before the time `until`."""
+        self.device.start()
+        self.cloud.start()
+        return self.clock.run(until, lambda: self.device.session.finished is not None)
+
+    def _side(
+        self,
+        role: Side,
+        config: SessionConfig,
+        model: SideModel,
+        policy: PlacementPolicy,
+        limits: Limits,
+        run_ahead: int,
+    ) -> SimulatedSide:
+        session = Session(role, config, model.aggregation, policy, run_ahead)
+        return SimulatedSide(self.clock, session, model.predictor, model.decode_seconds, limits)
+
+    def _link(self, sender: Side, receiver: SimulatedSide, network: Network) -> SimulatedLink[Message]:
+        return SimulatedLink(
+            self.clock, receiver.receive, lambda: network.fate(sender), network.ordered, network.outages
+        )

@@ -1,0 +1,75 @@
+"""The race as a session uses it: aggregates two views by certificate and speaks the race payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
+from common.sampling.race import LocalRace, RaceSampler
+from common.sampling.view import RaceView
+from common.speculation.values import Decided, Undecided
+from proto.messages import Side
+from proto.payloads.race import decode_race, encode_race
+
+
+class RaceAggregation:
+    """`exact`: ask for what a certificate lacks; otherwise take the token with the highest lower bound."""
+
+    def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool) -> None:
+        self._sampler = sampler
+        self._vocabulary = vocabulary
+        self._exact = exact
+
+    def draft(self, position: int, probabilities: object) -> LocalRace:
+        """This side's drafted view; see `RaceSampler.draft`."""
+        return self._sampler.draft(position, probabilities)  # type: ignore[arg-type]
+
+    def pack(self, view: LocalRace) -> bytes:
+        return encode_race(view.entries)
+
+    def read(self, side: Side, position: int, payload: bytes) -> RaceView:
+        return self._sampler.receive(position, decode_race(payload, self._vocabulary, self._vocabulary))
+
+    def aggregate(
+        self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
+    ) -> Decided | Undecided:
+        """Certify from both lists; where that fails, look the local values up and name what the other side lacks."""
+        eta = eta_fixed(*evidence)
+        views = {"device": device, "cloud": cloud}
+        remote: Side = "cloud" if role == "device" else "device"
+        while True:
+            outcome = certify(views["device"], views["cloud"], eta)
+            if isinstance(outcome, Certified):
+                return _decided(outcome.token, views["device"], views["cloud"], eta)
+            if not self._exact:
+                winner = lower_bound_winner(device, cloud, eta)
+                return _decided(winner, device, cloud, eta)
+            lacking = {"device": outcome.device_ids, "cloud": outcome.cloud_ids}
+            local, deeper = views[role], outcome.deeper and views[role].threshold > 0
+            if not lacking[role] and not deeper:
+                further = outcome.deeper and views[remote].threshold > 0
+                return Undecided(lacking[remote], 2 * len(views[remote].entries.ids) if further else 0)
+            views[role] = self._complete_locally(local, lacking[role], deeper)
+
+    def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
+        """The `depth` fastest tokens and the named ones; the receiver tells them apart by their speeds."""
+        return encode_race(view.deeper(depth) if depth else view.values(ids))
+
+    def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:
+        entries = decode_race(payload, self._vocabulary, self._vocabulary)
+        return self._sampler.extend(view, depth, entries)
+
+    def _complete_locally(self, view: RaceView, ids: Sequence[int], deeper: bool) -> RaceView:
+        if not isinstance(view, LocalRace):
+            raise TypeError("only the local side's race knows more than its list")
+        extended = self._sampler.extend(view, 0, view.values(ids)) if ids else view
+        if deeper:
+            depth = 2 * len(extended.entries.ids)
+            extended = self._sampler.extend(extended, depth, view.deeper(depth))
+        return extended
+
+
+def _decided(token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decided:
+    of_device = eta_device * device.speed_of.get(token, 0.0)
+    of_cloud = (WHOLE - eta_device) * cloud.speed_of.get(token, 0.0)
+    return Decided(token, cloud_share=of_cloud / (of_device + of_cloud))

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+import pytest
+
+from common.model.errors import ContextError
+from common.model.profile import profile_decode
+from tests.common.model.tiny_models import Pair
+
+
+class TestProfile:
+    def test_every_context_is_measured_at_its_length(self, llama: Pair) -> None:
+        ticks = count()
+        before = llama.decoder.document_cache.counters
+        profile = profile_decode(
+            llama.decoder, 3, [5, 20, 200, 255], repeats=2, clock=lambda: float(next(ticks))
+        )
+        assert profile.contexts.tolist() == [5, 5, 20, 20, 200, 200, 255, 255]
+        assert profile.seconds.tolist() == [1.0] * 8
+        assert (profile.contexts.dtype, profile.seconds.dtype) == (np.int64, np.float64)
+        assert llama.decoder.document_cache.counters == before
+
+    def test_real_clock_gives_positive_seconds(self, llama: Pair) -> None:
+        assert (profile_decode(llama.decoder, 1, [3, 9], repeats=1).seconds > 0).all()
+
+    @pytest.mark.parametrize("contexts", [[], [0, 5], [9, 9], [9, 5]])
+    def test_lengths_must_grow(self, llama: Pair, contexts: list[int]) -> None:
+        with pytest.raises(ValueError, match="increasing"):
+            profile_decode(llama.decoder, 1, contexts)
+
+    def test_counts_must_be_positive(self, llama: Pair) -> None:
+        with pytest.raises(ValueError, match="at least 1"):
+            profile_decode(llama.decoder, 0, [5])
+
+    def test_beyond_the_context(self, llama: Pair) -> None:
+        with pytest.raises(ContextError, match="256"):
+            profile_decode(llama.decoder, 1, [5, 256])

@@ -1,0 +1,230 @@
+"""Race-coupled answers don't depend on anything but seed, prompt, documents and models.
+
+Random worlds: decode times, delays, losses, repetitions, reordering, outages, placements, run-ahead. The answer must
+be the one that a single process with both sides' distributions gives, token for token, and both sides must end up
+with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from common.sampling.race import RaceSampler
+from common.simulation.link import Fate, Outage
+from common.simulation.world import Network, SideModel, World
+from common.speculation.aggregators.race import RaceAggregation
+from common.speculation.session import Session
+from common.speculation.values import LocalDraft, SessionConfig
+from common.speculation.watch import Limits
+from proto.messages import Placement, Side
+from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
+
+VOCABULARY = 12
+NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Places every aggregation by a list of sides."""
+
+    sides: tuple[Side, ...]
+
+    def next_aggregator(self, position: int) -> Side:
+        return self.sides[position % len(self.sides)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    placement: Placement
+    sides: tuple[Side, ...]
+
+
+SETTINGS = {
+    "device": Setting("device", ("device",)),
+    "cloud": Setting("cloud", ("cloud",)),
+    "mirrored": Setting("mirrored", ("device",)),
+    "migrating": Setting("greedy", ("device", "cloud", "cloud", "device", "cloud", "device", "device")),
+}
+
+
+def sampling(seed: int, temperature: float, entries: int) -> RaceAggregation:
+    return RaceAggregation(RaceSampler(seed, temperature, entries, VOCABULARY), VOCABULARY, exact=True)
+
+
+def one_process(model: TableModel, seed: int, temperature: float, entries: int, length: int) -> list[int]:
+    """Both sides' distributions in one loop: no drafts, no network, no session."""
+    aggregation = sampling(seed, temperature, entries)
+    answer: list[int] = []
+    while len(answer) < length and EOS not in answer:
+        views, evidence = [], []
+        for side in ("device", "cloud"):
+            view, log_h = TablePredictor(model, side, aggregation).predict(len(answer), answer)
+            views.append(view)
+            evidence.append(log_h)
+        scores = np.zeros(VOCABULARY)
+        complete = RaceSampler(seed, temperature, VOCABULARY, VOCABULARY)
+        from common.sampling.certificate import WHOLE, eta_fixed
+
+        eta = eta_fixed(*evidence)
+        for view, weight in zip(views, (eta, WHOLE - eta), strict=True):
+            everything = complete.receive(len(answer), view.deeper(VOCABULARY))
+            for token, speed in everything.speed_of.items():
+                scores[token] += weight * speed
+        answer.append(int(scores.argmax()))
+    return answer
+
+
+def build(
+    setting: Setting,
+    model: TableModel,
+    seed: int,
+    temperature: float,
+    entries: int,
+    length: int,
+    network: Network,
+    decode: np.random.Generator,
+    run_ahead: int,
+    patience: float = NEVER,
+) -> World:
+    config = SessionConfig(7, setting.placement, frozenset({EOS}), length)
+
+    def side(role: Side) -> SideModel:
+        aggregation = sampling(seed, temperature, entries)
+        mean = float(decode.uniform(0.01, 0.2))
+        return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda: mean * decode.uniform(0.5, 2))
+
+    return World(
+        config, side("device"), side("cloud"), lambda role: Fixed(setting.sides), network, Limits(1.0, patience), run_ahead
+    )
+
+
+def rough_network(generator: np.random.Generator, loss: float, repeat: float, ordered: bool) -> Network:
+    def fate(sender: Side) -> Fate:
+        copies = 0 if generator.random() < loss else 1 + int(generator.random() < repeat)
+        return Fate(tuple(float(generator.exponential(0.15)) for _ in range(copies)))
+
+    outages = tuple(Outage(start, start + generator.uniform(0, 3)) for start in generator.uniform(0, 10, size=2))
+    return Network(fate, ordered, outages)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+class TestTokenIdentity:
+    @settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking takes minutes
+    @given(
+        seed=st.integers(0, 2**64 - 1),
+        world=st.integers(0, 2**32),
+        temperature=st.sampled_from([0.0, 0.3, 1.0]),
+        entries=st.sampled_from([1, 2, 4, VOCABULARY]),
+        run_ahead=st.sampled_from([1, 2, 5, 12]),
+        loss=st.sampled_from([0.0, 0.1, 0.3]),
+        ordered=st.booleans(),
+    )
+    def test_any_network(
+        self,
+        name: str,
+        seed: int,
+        world: int,
+        temperature: float,
+        entries: int,
+        run_ahead: int,
+        loss: float,
+        ordered: bool,
+    ) -> None:
+        generator = np.random.default_rng(world)
+        model = TableModel(VOCABULARY, world, disagreement=float(generator.uniform(0, 1)))
+        length = int(generator.integers(1, 25))
+        network = rough_network(generator, loss, repeat=0.1, ordered=ordered)
+        simulated = build(
+            SETTINGS[name], model, seed, temperature, entries, length, network, generator, run_ahead
+        )
+        assert simulated.run(until=600), "the answer never ended"
+        expected = one_process(model, seed, temperature, entries, length)
+        assert list(simulated.device.session.committed) == expected
+        assert not simulated.device.session.counters.disagreements
+        assert not simulated.device.session.counters.degraded
+        cloud = list(simulated.cloud.session.committed)
+        assert cloud == expected[: len(cloud)]
+
+
+class TestMutants:
+    """What the property above is there to catch."""
+
+    def run(self, session_type: type[Session], trials: int = 40) -> int:
+        """How many of `trials` random answers come out wrong."""
+        wrong = 0
+        for world in range(trials):
+            generator = np.random.default_rng(world)
+            model = TableModel(VOCABULARY, world, disagreement=0.8)
+            network = rough_network(generator, 0.1, 0.1, ordered=False)
+            simulated = build(SETTINGS["device"], model, world, 1.0, VOCABULARY, 20, network, generator, 8)
+            for side in (simulated.device, simulated.cloud):
+                side.session.__class__ = session_type
+            simulated.run(until=600)
+            wrong += list(simulated.device.session.committed) != one_process(model, world, 1.0, VOCABULARY, 20)
+        return wrong
+
+    def test_the_session_itself_is_right(self) -> None:
+        assert self.run(Session) == 0
+
+    def test_a_draft_of_a_rejected_prefix_is_noticed(self) -> None:
+        class FencedByPositionOnly(Session):
+            """Aggregates whatever was drafted for the position, as the published program does."""
+
+            def _on_draft(self, message):  # type: ignore[no-untyped-def]
+                if self.position <= message.position:
+                    digest = (
+                        self._prefix.digest(message.position)
+                        if message.position <= self._prefix.path_length
+                        else message.digest
+                    )
+                    message = type(message)(
+                        message.session,
+                        message.epoch,
+                        message.position,
+                        digest,
+                        message.evidence,
+                        message.decode_time,
+                        message.payload,
+                    )
+                return super()._on_draft(message)
+
+        assert self.run(FencedByPositionOnly) > 5
+
+    def test_a_draft_that_survives_its_rejected_predecessor_is_noticed(self) -> None:
+        class KeepsDrafting(Session):
+            """Never pre-empts a step, and counts its result for whatever position comes next."""
+
+            epoch = property(lambda self: 0, lambda self, value: None)
+
+            def drafted(self, draft: LocalDraft):  # type: ignore[no-untyped-def]
+                moved = LocalDraft(
+                    self._prefix.path_length, self._prefix.path_digest, draft.view, draft.evidence, draft.decode_time
+                )
+                return super().drafted(moved)
+
+        assert self.run(KeepsDrafting) > 5
+
+
+class TestDegraded:
+    def test_the_device_goes_on_alone_and_takes_the_cloud_back_in(self) -> None:
+        generator = np.random.default_rng(5)
+        model = TableModel(VOCABULARY, 5, end=0.0)
+        network = Network(lambda sender: Fate((0.05,)), True, (Outage(1.0, 6.0),))
+        for name in SETTINGS:
+            simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, patience=0.5)
+            for side in (simulated.device, simulated.cloud):
+                side.decode_seconds = lambda: 0.05
+            assert simulated.run(until=200), name
+            degraded = simulated.device.session.counters.degraded
+            times = {commit.position: time for time, commit in simulated.device.commits}
+            assert degraded, name
+            assert all(1.0 < times[position] < 8.5 for position in degraded), name
+            assert len(degraded) < 200, name
+            cloud = simulated.cloud.session.committed
+            assert simulated.device.session.committed[: len(cloud)] == cloud, name
+            assert len(cloud) > 280, name

@@ -1,0 +1,180 @@
+"""docs/protocol.md and the code say the same: tables, limits, codes, and golden bytes in both directions."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+
+from proto import digest, logcode
+from proto.bounds import Bytes, Count, Real, Text
+from proto.errors import Refusal
+from proto.framing import (
+    HEADER_LIMIT,
+    LARGEST_PAYLOAD,
+    PAYLOAD_LIMIT,
+    PROTOCOL_VERSION,
+    TAGS,
+    decode,
+    encode,
+    wire_size,
+)
+from proto.messages import Message
+from proto.payloads.race import RaceEntries, decode_race, encode_race
+from proto.payloads.raw import RawEntries, decode_raw, encode_raw
+from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text("utf-8")
+KINDS = {kind.__name__: kind for kind in TAGS}
+DTYPES = {"ids": np.uint32, "codes": np.uint16, "weights": np.float16, "probabilities": np.float32}
+ENTRIES: dict[str, type] = {"race": RaceEntries, "top-p": TopPEntries, "raw": RawEntries}
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A ```golden block: a line that says what it is, its value as JSON, and its bytes."""
+
+    kind: str
+    value: Any
+    frames: list[bytes]
+
+
+def goldens() -> list[Golden]:
+    found = []
+    for block in re.findall(r"```golden\n(.*?)```", DOCUMENT, re.DOTALL):
+        kind, value, *frames = block.strip().splitlines()
+        assert value.startswith("value ") and all(line.startswith("frame") for line in frames), block
+        sent = [bytes.fromhex(line.removeprefix("frame")) for line in frames]
+        found.append(Golden(kind, json.loads(value.removeprefix("value ")), sent))
+    return found
+
+
+GOLDENS = goldens()
+NAMES = [f"{index} {golden.kind}" for index, golden in enumerate(GOLDENS)]
+
+
+def built(annotation: Any, value: Any) -> Any:
+    """A field's value from JSON: bytes are written in hexadecimal."""
+    base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if is_dataclass(base) and isinstance(base, type):
+        hints = get_type_hints(base, include_extras=True)
+        assert list(value) == list(hints), f"{base.__name__} must list its fields in order"
+        return base(**{name: built(hints[name], item) for name, item in value.items()})
+    if base is bytes:
+        return bytes.fromhex(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def wire_type(annotation: Any) -> str:
+    """How the tables of the document write a field's type."""
+    base, bound = annotation, None
+    if get_origin(annotation) is Annotated:
+        base, bound = get_args(annotation)
+    if get_origin(base) is Literal:
+        return "enum " + ", ".join(f"{index} `{name}`" for index, name in enumerate(get_args(base)))
+    match bound:
+        case Count(limit) if base is int:
+            return f"uint {below(limit)}"
+        case Count(limit):
+            item = get_args(base)[0]
+            return f"array of {wire_type(item)}; {below(limit)} items"
+        case Real(low, high):
+            return f"float {low:g} to {high:g}"
+        case Text(limit):
+            return f"text ≤ {limit} B"
+        case Bytes(limit):
+            return f"payload ≤ {limit} B"
+    return "bool" if base is bool else f"array, the fields of {base.__name__}"
+
+
+def below(limit: int) -> str:
+    return f"< 2^{limit.bit_length() - 1}" if limit & (limit - 1) == 0 else f"≤ {limit - 1}"
+
+
+def documented_fields(kind: type[Message]) -> list[tuple[str, str]]:
+    section = re.search(
+        rf"^### {TAGS[kind]} {kind.__name__}\n(.*?)(?=^##)", DOCUMENT, re.DOTALL | re.MULTILINE
+    )
+    assert section, f"{kind.__name__} has no section"
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.+?) \|$", section[1], re.MULTILINE)
+    assert all(meaning.strip() for _, _, meaning in rows)
+    return [(name, written) for name, written, _ in rows]
+
+
+@pytest.mark.parametrize("kind", TAGS, ids=lambda kind: kind.__name__)
+def test_every_field_is_documented_in_order_with_its_bound(kind: type[Message]) -> None:
+    hints = get_type_hints(kind, include_extras=True)
+    assert documented_fields(kind) == [(field.name, wire_type(hints[field.name])) for field in fields(kind)]
+
+
+def test_limits_version_and_codes_are_documented() -> None:
+    for name, number in (
+        ("Protocol version", PROTOCOL_VERSION),
+        ("Header frame", HEADER_LIMIT),
+        ("Payload frame, unless configured", PAYLOAD_LIMIT),
+        ("Payload frame, at most", LARGEST_PAYLOAD),
+        ("Digest modulus", digest.PRIME),
+        ("Digest base", digest.BASE),
+        ("Digest of the empty prefix", digest.EMPTY),
+    ):
+        assert re.search(rf"^\| {name} \| {number}\b", DOCUMENT, re.MULTILINE), f"{name} is {number}"
+    for code in get_args(Refusal):
+        assert f"| `{code}` |" in DOCUMENT
+
+
+def test_every_message_and_payload_has_golden_bytes() -> None:
+    kinds = {golden.kind.split()[0] for golden in GOLDENS}
+    assert kinds >= {*KINDS, *ENTRIES, "digest", "logcode"}
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=NAMES)
+def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
+    name, *options = golden.kind.split()
+    if name in KINDS:
+        message = built(KINDS[name], golden.value)
+        assert [frame.hex(" ") for frame in encode(message)] == [frame.hex(" ") for frame in golden.frames]
+        assert decode(golden.frames) == message
+    elif name in ENTRIES:
+        check_payload(name, golden, options)
+    elif name == "digest":
+        assert digest.digest(golden.value).to_bytes(8, "big").hex(" ") == golden.frames[0].hex(" ")
+    else:
+        assert name == "logcode"
+        (probability,) = struct.unpack(">d", golden.frames[0])
+        assert logcode.TABLE[golden.value] == probability
+        assert logcode.encode(np.array([probability])) == [golden.value]
+
+
+def check_payload(name: str, golden: Golden, options: list[str]) -> None:
+    vocabulary = int(options[0].removeprefix("vocabulary="))
+    converted = {
+        key: np.array(value, DTYPES[key]) if key in DTYPES else value for key, value in golden.value.items()
+    }
+    entries, (data,) = ENTRIES[name](**converted), golden.frames
+    decoded: Any
+    match entries:
+        case RaceEntries():
+            decoded, encoded = decode_race(data, vocabulary, len(entries.ids)), encode_race(entries)
+        case TopPEntries():
+            decoded, encoded = decode_top_p(data, vocabulary), encode_top_p(entries)
+        case _:
+            decoded, encoded = decode_raw(data, vocabulary), encode_raw(entries)
+    for field in fields(ENTRIES[name]):
+        told, meant = getattr(decoded, field.name), getattr(entries, field.name)
+        assert np.array_equal(told, meant), field.name
+        assert np.asarray(told).dtype == np.asarray(meant).dtype, field.name
+    # LZ4 leaves the choice of matches to the compressor, so only the meaning of compressed bytes is fixed.
+    if "decode-only" not in options:
+        assert encoded.hex(" ") == data.hex(" ")
+
+
+def test_documented_sizes_hold() -> None:
+    (size,) = re.findall(r"A `Target` of one token takes (\d+) bytes", DOCUMENT)
+    target = next(golden for golden in GOLDENS if golden.kind == "Target")
+    assert wire_size(target.frames) == int(size) <= 24
