@@ -20,7 +20,7 @@ class Watcher:
     def withdrawn(self, position: int) -> None:
         pass
 
-    def ended(self, failure: str | None) -> None:
+    def ended(self, failure: Exception | None) -> None:
         pass
 
 

@@ -15,6 +15,7 @@ from common.runtime.handshake import refusal
 from common.runtime.opening import open_session
 from common.runtime.side import Retrieved, SideRuntime
 from common.speculation.watch import Limits
+from common.transport.interface import Peer
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -28,6 +29,7 @@ from proto.messages import (
     Ready,
     Resolve,
     Resolved,
+    Side,
     Sync,
     Target,
     Welcome,
@@ -38,13 +40,13 @@ log = logging.getLogger(__name__)
 RETRY_AFTER = 1_000_000  # microseconds; what a device is told to wait when there is no place
 NEVER = float("inf")
 
-Key = tuple[bytes, int]  # peer, session
+Key = tuple[Peer, int]  # peer, session
 
 
 class Link(Protocol):
     """What the sessions need of the transport."""
 
-    def send(self, peer: bytes, message: Message) -> bool: ...
+    def send(self, peer: Peer, message: Message) -> bool: ...
 
 
 class Sessions:
@@ -54,16 +56,16 @@ class Sessions:
         self.link: Link | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
-        self._peers: dict[bytes, Hello] = {}
+        self._peers: dict[Peer, Hello] = {}
         self._hosted: dict[Key, Hosted] = {}
         self._lock = threading.Lock()  # of the two tables
 
     # --- link events
 
-    def on_connected(self, peer: bytes) -> None:
+    def on_connected(self, peer: Peer) -> None:
         pass
 
-    def on_gone(self, peer: bytes) -> None:
+    def on_gone(self, peer: Peer) -> None:
         """The connection broke. The device comes back as another peer and opens its sessions anew."""
         with self._lock:
             self._peers.pop(peer, None)
@@ -71,10 +73,10 @@ class Sessions:
         for key in keys:
             self._free(key)
 
-    def on_invalid(self, peer: bytes, error: ProtocolError) -> None:
+    def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
         log.info("refused a malformed message: %s", error)
 
-    def on_message(self, peer: bytes, message: Message, size: int) -> None:
+    def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
             case Draft() | Target() | Resolve() | Resolved() | Sync():
                 self._deliver(peer, message)
@@ -108,7 +110,7 @@ class Sessions:
 
     # --- handshake and admission
 
-    def _greet(self, peer: bytes, hello: Hello) -> None:
+    def _greet(self, peer: Peer, hello: Hello) -> None:
         mine = self._side.hello
         reason = refusal(device=hello, cloud=mine)
         if reason is not None:
@@ -120,7 +122,7 @@ class Sessions:
         settings = self._settings
         self._send(peer, Welcome(mine, settings.max_sessions, settings.max_tokens, settings.max_query_bytes))
 
-    def _open(self, peer: bytes, request: Open) -> None:
+    def _open(self, peer: Peer, request: Open) -> None:
         with self._lock:
             known, key = peer in self._peers, (peer, request.session)
             there, full = key in self._hosted, len(self._hosted) >= self._settings.max_sessions
@@ -144,7 +146,6 @@ class Sessions:
         limits = (
             ("max_tokens", request.max_tokens, settings.max_tokens),
             ("documents", request.documents, settings.max_documents),
-            ("run_ahead", request.run_ahead, settings.run_ahead),
         )
         for name, value, limit in limits:
             if not 1 <= value <= limit:
@@ -153,25 +154,27 @@ class Sessions:
 
     def _start(self, key: Key, request: Open) -> None:
         side, peer = self._side, key[0]
-        participants = frozenset({"cloud"} if request.sources == "cloud" else {"device", "cloud"})
+        participants: frozenset[Side] = frozenset({"cloud"})
+        if request.sources == "both":
+            participants |= {"device"}
         try:
             opened = open_session("cloud", request, side.decoder, side.profiler.estimates, participants)
         except ValueError as error:
             self._send(peer, Error(request.session, "unservable", str(error)))
             return
-        answer = Answer(opened.session, partial(self._send, peer), Watcher(), side.decoding.wake)
+        answer = Answer(opened.session, partial(self._send, peer), Watcher(), side.profiler.judged, side.decoding.wake)
         hosted = Hosted(request, answer)
         with self._lock:
             self._hosted[key] = hosted
         side.begin(answer, request, opened.drafting, partial(self._ready, peer, hosted))
 
-    def _ready(self, peer: bytes, hosted: Hosted, retrieved: Retrieved) -> None:
+    def _ready(self, peer: Peer, hosted: Hosted, retrieved: Retrieved) -> None:
         hosted.titles = retrieved.titles
         self._send(peer, Ready(hosted.opened.session, retrieved.titles, retrieved.tokens))
 
     # --- messages of an open session
 
-    def _deliver(self, peer: bytes, message: Draft | Target | Resolve | Resolved | Sync) -> None:
+    def _deliver(self, peer: Peer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
         hosted = self._find(peer, message.session)
         if hosted is None:
             if isinstance(message, Sync):
@@ -179,19 +182,19 @@ class Sessions:
                 self._send(peer, Error(message.session, "unknown-session", text))
             return
         if isinstance(message, Draft):
-            self._side.profiler.remote_decoded(message.position, message.decode_time / 1e6)
+            self._side.profiler.remote_decoded(message.decode_time / 1e6)
         try:
             hosted.answer.receive(message)
         except ProtocolError as error:
             self._send(peer, Error(message.session, error.code, str(error)))
 
-    def _close(self, peer: bytes, message: Close) -> None:
+    def _close(self, peer: Peer, message: Close) -> None:
         hosted = self._find(peer, message.session)
         if hosted is not None:
             self._send(peer, hosted.closed())
             self._free((peer, message.session))
 
-    def _find(self, peer: bytes, session: int) -> Hosted | None:
+    def _find(self, peer: Peer, session: int) -> Hosted | None:
         with self._lock:
             hosted = self._hosted.get((peer, session))
         if hosted is not None:
@@ -204,6 +207,6 @@ class Sessions:
         if hosted is not None:
             hosted.answer.end()
 
-    def _send(self, peer: bytes, message: Message) -> None:
+    def _send(self, peer: Peer, message: Message) -> None:
         if self.link is not None:
             self.link.send(peer, message)

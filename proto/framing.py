@@ -145,7 +145,7 @@ def _header(frame: bytes) -> list[Any]:
 def _fits_single(value: Any) -> bool:
     """Whether float32 holds every float in `value`, a packed field or a list of them, exactly."""
     if type(value) is list:
-        return all([_fits_single(item) for item in value])
+        return all(_fits_single(item) for item in value)
     if type(value) is not float:
         return True
     try:

@@ -30,7 +30,7 @@ def check_agreement(decoder: Decoder) -> None:
         decoder.step(rows, ids[9:11])
         rows.crop(1)
         stepped, joined = decoder.step_many([(rows, ids[11]), (other, ids[10])])
-    except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(f"the model doesn't run on a slab cache: {error}") from error
     pairs = [
         (logits[row], documents[row] + query + answer)

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrai
 from transformers.cache_utils import DynamicLayer
 from transformers.utils import logging
 
-from common.model.attention import register_slab_attention
+from common.model.attention import SLAB_ATTENTION, register_slab_attention
 from common.model.errors import ModelError
 from common.model.location import is_folder
 from common.model.tokenizer import Tokenizer
@@ -70,6 +70,11 @@ def load_model(
                 **options,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
+        if SLAB_ATTENTION in str(error):
+            raise ModelError(
+                f"{folder_or_hub_id}: {config.model_type} has an attention of its own that can't be replaced;"
+                " only models that use Transformers' attention interface are supported"
+            ) from error
         raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {error}") from error
     model, report = loaded
     _check_weights(folder_or_hub_id, report)

@@ -26,7 +26,7 @@ class TokenBytes:
         kinds = {part["type"] for part in parts}
         added = {entry["id"]: entry["content"] for entry in description["added_tokens"]}
         if kinds == {"ByteLevel"}:
-            letters = {letter: value for value, letter in enumerate(_byte_letters())}
+            letters = _byte_letters()
             self.strip = False
         elif kinds and kinds <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
             letters = None
@@ -87,23 +87,23 @@ def _drops_first_space(part: dict[str, Any]) -> bool:
     return bool(part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")
 
 
-def _byte_letters() -> list[str]:
-    """The character that byte-level BPE writes per byte: itself if printable, else one from U+0100 on."""
+def _byte_letters() -> dict[int, int]:
+    """Translation from the characters that byte-level BPE writes to the bytes' values.
+
+    It writes a printable byte as itself and the others as characters from U+0100 on; the unprintable
+    characters themselves therefore stand for no byte, and are sent where Latin-1 can't encode them.
+    """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    letters, substitutes = [], 0
-    for value in range(256):
-        if value in printable:
-            letters.append(chr(value))
-        else:
-            letters.append(chr(0x100 + substitutes))
-            substitutes += 1
-    return letters
+    others = [value for value in range(256) if value not in printable]
+    substitutes = {0x100 + index: value for index, value in enumerate(others)}
+    return dict.fromkeys(others, ord(_WORD_START)) | substitutes
 
 
-def _byte_level(token: str, letters: dict[str, int]) -> bytes:
-    if all(letter in letters for letter in token):
-        return bytes(letters[letter] for letter in token)
-    return token.encode()
+def _byte_level(token: str, letters: dict[int, int]) -> bytes:
+    try:
+        return token.translate(letters).encode("latin-1")
+    except UnicodeEncodeError:
+        return token.encode()
 
 
 def _sentencepiece(token: str) -> bytes:

@@ -38,7 +38,7 @@ class Tokenizer:
         bos: int | None = pretrained.bos_token_id
         self.begin = bos if bos is not None else self.eos
         self.specials = frozenset(entry["id"] for entry in description["added_tokens"] if entry["special"])
-        self.content_hash = _content_hash(description, vocabulary, bos, self.eos)
+        self.content_hash = _content_hash(description, bos, self.eos)
         self.token_bytes = TokenBytes(description, vocabulary, self.size)
 
     @classmethod
@@ -131,11 +131,8 @@ def _overlap(text: str, stop: str) -> int:
     return 0
 
 
-def _content_hash(
-    description: dict[str, Any], vocabulary: dict[str, int], bos: int | None, eos: int | None
-) -> str:
+def _content_hash(description: dict[str, Any], bos: int | None, eos: int | None) -> str:
     content = {name: part for name, part in description.items() if name not in _NOT_CONTENT}
-    content["vocabulary"] = sorted((token_id, token) for token, token_id in vocabulary.items())
     content["special_ids"] = {"bos": bos, "eos": eos}
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

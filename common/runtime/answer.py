@@ -27,8 +27,8 @@ class Observer(Protocol):
 
     def withdrawn(self, position: int) -> None: ...
 
-    def ended(self, failure: str | None) -> None:
-        """Nothing more will be committed; `failure` is a sentence when the answer could not be completed."""
+    def ended(self, failure: Exception | None) -> None:
+        """Nothing more will be committed; `failure` says why when the answer could not be completed."""
         ...
 
 
@@ -36,7 +36,12 @@ class Answer:
     """A session, its lock, and where its actions go."""
 
     def __init__(
-        self, session: Session, send: Callable[[Message], None], observer: Observer, wake: Callable[[], None]
+        self,
+        session: Session,
+        send: Callable[[Message], None],
+        observer: Observer,
+        judged: Callable[[Commit], None],
+        wake: Callable[[], None],
     ) -> None:
         self.session = session
         self.outcome = Outcome()
@@ -44,6 +49,7 @@ class Answer:
         self.over = False  # finished, failed or cancelled
         self._send = send
         self._observer = observer
+        self._judged = judged  # told of positions where both sides' drafts are known
         self._wake = wake  # the decoder thread
         self._watch = Watch()
         self._lock = threading.Lock()
@@ -76,7 +82,19 @@ class Answer:
             self.session.run_ahead = run_ahead
             self._apply(self._watch.poll(self.session, now, limits))
 
-    def end(self, failure: str | None = None) -> None:
+    def go_alone(self) -> None:
+        """The cloud is known to be away: don't wait for it."""
+        with self._lock:
+            if not self.over:
+                self._apply(self.session.out_of_patience())
+
+    def resynchronise(self) -> None:
+        """The other side is there again: tell it where this answer stands."""
+        with self._lock:
+            if not self.over:
+                self._apply(self.session.stalled())
+
+    def end(self, failure: Exception | None = None) -> None:
         """Stop here: cancelled, failed, or closed by the other side."""
         with self._lock:
             self._end(failure)
@@ -104,6 +122,8 @@ class Answer:
                     self._send(action.message)
                 case Commit():
                     self.outcome.commit(action, self.session.role)
+                    if len(action.accepted) == 2:
+                        self._judged(action)
                     if not self.over and not self._observer.committed(action):
                         self._end(None)
                 case Withdraw():
@@ -114,7 +134,7 @@ class Answer:
                         self._end(None)
         self._wake()
 
-    def _end(self, failure: str | None) -> None:
+    def _end(self, failure: Exception | None) -> None:
         if self.over:
             return
         self.over = True

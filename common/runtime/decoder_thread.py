@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from common.model.decoder import ContextError, Decoder, Preempted
+from common.model.decoder import Decoder
+from common.model.errors import ContextError, Preempted
 from common.runtime.answer import Answer
 from common.runtime.decoding import Decoding
+from common.runtime.request import AnswerFailed, RequestError
 from common.speculation.values import Work
 
 log = logging.getLogger(__name__)
@@ -102,7 +104,7 @@ class DecoderThread:
             try:
                 job.decoding = job.prepare(self._decoder)
             except ContextError as error:
-                job.answer.end(str(error))
+                job.answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
                 return None
             except Exception:
                 self._fail(job)
@@ -126,7 +128,7 @@ class DecoderThread:
 
     def _fail(self, job: Job) -> None:
         log.exception("decoding failed")
-        job.answer.end("the model failed while decoding; the daemon's log says why")
+        job.answer.end(AnswerFailed("The model failed while decoding; the daemon's log says why."))
 
     def _step_alone(self, steps: list[Step]) -> None:
         (step,) = steps

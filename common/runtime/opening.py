@@ -1,4 +1,4 @@
-"""How an `Open` becomes a session: the sampler, the placement and the run-ahead both sides agree on."""
+"""How an `Open` becomes one side's half of an answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from common.model.decoder import Decoder
 from common.runtime.decoding import Drafting
-from common.sampling.aggregation import Sampling, make_sampling
 from common.scheduling.policy import Estimates, placement_policy
+from common.speculation.aggregators.choice import make_aggregation
 from common.speculation.session import Session
 from common.speculation.values import SessionConfig
 from proto.messages import Open, Side
@@ -30,8 +30,7 @@ def open_session(
     participants: frozenset[Side],
 ) -> Opened:
     """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
-    sampling: Sampling = make_sampling(role, request, decoder.vocabulary, decoder.torch_device)
-    policy = placement_policy(request.placement, request.seed, estimates)
+    aggregation = make_aggregation(role, request, decoder.vocabulary, str(decoder.torch_device))
+    policy = placement_policy(request.placement, request.seed, estimates, role)
     config = SessionConfig(request.session, request.placement, decoder.eos, request.max_tokens, participants)
-    session = Session(role, config, sampling.aggregation, policy, request.run_ahead)
-    return Opened(session, sampling.drafting)
+    return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

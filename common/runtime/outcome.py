@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from common.speculation.values import Commit
@@ -14,7 +14,7 @@ RECENT = 256  # decode times that a median is taken over
 class Mixing(Protocol):
     """A side's mixture over its documents at one position."""
 
-    def contributions(self, token: int) -> Sequence[float]:
+    def contributions(self, token: int) -> Iterable[float]:
         """Share of each document in the probability of `token`, [docs]."""
         ...
 
@@ -50,7 +50,7 @@ class Outcome:
         mixture = self._mixtures.pop(commit.position, None)
         if commit.accepted.get(role) is False:
             self._mixtures.clear()  # what followed the rejected draft
-        shares = mixture.contributions(commit.token) if mixture is not None else ()
+        shares: Iterable[float] = () if mixture is None else mixture.contributions(commit.token)
         self.shares.append(tuple(float(share) for share in shares))
         self.cloud_shares.append(commit.cloud_share)
         self.judged.append((commit.accepted.get("device"), commit.accepted.get("cloud")))

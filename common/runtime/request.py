@@ -109,7 +109,10 @@ class Finished:
 
 
 class Generation(Protocol):
-    """A running answer: iterate for events; the last is `Finished`. Cancelling frees both sides at once."""
+    """A running answer: iterate for events; the last is `Finished`. Cancelling frees both sides at once.
+
+    Iterating raises `AnswerFailed`, or `RequestError` for what shows only on the way (a prompt that is too long).
+    """
 
     def __iter__(self) -> Iterator[TokenEvent | Finished]: ...
 
@@ -125,6 +128,10 @@ class RequestError(ValueError):
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
         self.field = field
+
+
+class AnswerFailed(RuntimeError):
+    """An answer that was begun can't be completed; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)

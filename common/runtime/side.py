@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from common.configuration import Settings
 from common.model.decoder import Decoder
@@ -16,7 +17,8 @@ from common.retrieval.library import Library
 from common.runtime.answer import Answer
 from common.runtime.decoder_thread import DecodeFloor, DecoderThread
 from common.runtime.decoding import Decoding, Drafting, Prompt
-from common.runtime.profiler import Profiler
+from common.runtime.request import AnswerFailed
+from common.runtime.profiler import Profiler, profiled_line
 from common.scoring.choice import load_scorer
 from proto.messages import Hello, Open, Side
 
@@ -49,12 +51,15 @@ class SideRuntime:
             threads=settings.threads,
         )
         self.tokenizer = self.decoder.tokenizer
-        self.scorer = load_scorer(settings.scorer, settings.scorer_scale, self.decoder.tokenizer_folder)
+        folder = Path(settings.tokenizer or settings.model)
+        self.scorer = load_scorer(settings.scorer, settings.scorer_scale, folder)
         self._embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
         self.library = Library.open(settings.library, self._embedder)
+        self.library.warm()
         self._format = PromptFormat(settings.document_format, settings.query_format)
         self._retrieval = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
-        self.profiler = Profiler(role, self.decoder, settings.data, settings.documents)
+        line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
+        self.profiler = Profiler(role, line)
         self.decoding = DecoderThread(self.decoder, self.profiler.decoded, floor)
 
     @property
@@ -102,7 +107,7 @@ class SideRuntime:
             found = self._retrieve(request)
         except Exception:
             log.exception("retrieval failed")
-            answer.end("the library could not be searched; the daemon's log says why")
+            answer.end(AnswerFailed("The library could not be searched; the daemon's log says why."))
             return
         retrieved(found)
         reserve = request.max_tokens + 1
@@ -129,3 +134,10 @@ class SideRuntime:
             documents, similarity = ((() if begin is None else (begin,)),), (0.0,)
             return Retrieved(Prompt(documents, query, similarity, absent=True), (), tokens)
         return Retrieved(Prompt(documents, query, similarity), titles, tokens)
+
+
+def decode_floor(milliseconds: float | None) -> DecodeFloor | None:
+    """Emulation of slower hardware: every decode step takes at least this long."""
+    if milliseconds is None:
+        return None
+    return lambda context: milliseconds / 1000

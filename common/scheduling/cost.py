@@ -1,6 +1,6 @@
 """Latency per token, and who should aggregate (DRAGON §5.1).
 
-`local` is the side that aggregates, `remote` the other one, whose drafts have to travel: after a rejection the
+`local` is the side that aggregates, `remote` the other one, whose drafts travel: after a rejection the
 next one is a decode step and a round trip away (Table 1). So the acceptance that counts is the remote side's.
 Times are seconds of a decode step; `rtt` is the transmission delay of both directions together.
 """
@@ -27,7 +27,7 @@ def latency_per_token(
 def delta_z(
     local_decode: float, remote_decode: float, rtt: float, local_acceptance: float, remote_acceptance: float
 ) -> float:
-    """Z^l - Z^r, seconds by which the other side would be the better aggregator (Eq. 8)."""
+    """ΔZ = Z^l - Z^r, seconds per token by which the other side is the better aggregator (Eq. 8)."""
     difference = remote_decode - local_decode
     if local_decode <= remote_decode - rtt:
         return (1.0 - remote_acceptance) * rtt
@@ -53,5 +53,5 @@ def best_aggregator(
     paper's rule; more keeps noise in the estimates from moving the aggregator to and fro.
     """
     stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
-    saved = delta_z(local_decode, remote_decode, rtt, local_acceptance, remote_acceptance)
-    return _OTHER[current] if saved > hysteresis * stay else current
+    move = latency_per_token(remote_decode, local_decode, rtt, local_acceptance)
+    return _OTHER[current] if stay - move > hysteresis * stay else current

@@ -105,7 +105,7 @@ def placement_policy(
 def run_ahead(rtt: float, decode_seconds: float, maximum: int, margin: int = 1) -> int:
     """Drafts a side may hold beyond the committed prefix without ever waiting while they are accepted.
 
-    As long as the verdict on a draft is under way, `rtt` seconds, ceil(rtt / decode_seconds) more are decoded;
+    While the verdict on a draft is under way, `rtt` seconds, ceil(rtt / decode_seconds) more are decoded;
     `margin` 1 is what keeps the decoder busy then. Further drafts only add work that a rejection throws away.
     Not below 2, not above `maximum` (1 is synchronous). Give an upper estimate of `rtt` where it varies.
     """

@@ -41,7 +41,7 @@ class ProfileStore:
             return None
 
     def save(self, key: ProfileKey, line: DecodeLine) -> None:
-        """Replace the profile of `key`; after a crash the old one or the new one is there. Raises `OSError`."""
+        """Replace the profile of `key`; a crash leaves the old one or the new one. Raises `OSError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps({"format": _FORMAT, "key": asdict(key), "line": asdict(line)}, indent=1)
         descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")

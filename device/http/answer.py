@@ -15,15 +15,12 @@ from device.http.errors import ApiError, engine_failed, reader_too_slow, stoppin
 logger = logging.getLogger(__name__)
 
 
-class _Ended:
-    """The generation's iterator is exhausted."""
-
-
-_ENDED = _Ended()
+class _LoopClosed(Exception):
+    """Nobody is left to read the answer."""
 
 
 class Answer:
-    """A generation iterated by a thread of its own, so that neither the engine nor the loop waits for the other.
+    """A generation iterated by a thread of its own: neither the engine nor the loop waits for the other.
 
     All methods belong to the event loop. The thread never waits for the reader: what is not read yet is kept
     up to `unread_limit` events (None: all), beyond that the generation is cancelled. `Generation.cancel` is
@@ -53,7 +50,7 @@ class Answer:
 
     async def next(self, patience: float | None = None) -> TokenEvent | Finished | None:
         """The next event, or None when nothing happened for `patience` seconds. Raises `ApiError`."""
-        while not self._unread or self._overtaken:
+        while not self._unread or self._cancelled:
             if self._failure is not None:
                 raise self._failure
             if self._ended:
@@ -70,14 +67,9 @@ class Answer:
         if self._ended or self._cancelled:
             return
         self._cancelled = True
-        self._failure = self._failure or reason or stopping()
-        self._arrived.set()
+        self._on_failure(reason or stopping())
         if self._generation is not None:
             self._generation.cancel()
-
-    @property
-    def _overtaken(self) -> bool:
-        return self._cancelled and self._failure is not None
 
     def _iterate(self) -> None:
         """The thread: everything it learns is handed to the loop."""
@@ -88,15 +80,20 @@ class Answer:
                 self._hand_over(self._on_begun, generation)
                 for event in generation:
                     self._hand_over(self._on_event, event)
+            except _LoopClosed:
+                raise
             except Exception as error:
                 self._hand_over(self._on_failure, _as_refusal(error))
             self._hand_over(self._on_exhausted)
-        except RuntimeError:  # the loop is closed: nobody is left to read
+        except _LoopClosed:
             if generation is not None:
                 generation.cancel()
 
     def _hand_over(self, callback: Callable[..., None], *values: object) -> None:
-        self._loop.call_soon_threadsafe(callback, *values)
+        try:
+            self._loop.call_soon_threadsafe(callback, *values)
+        except RuntimeError as error:
+            raise _LoopClosed from error
 
     def _on_begun(self, generation: Generation) -> None:
         self._generation = generation

@@ -33,9 +33,7 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """The JSON object of the error."""
-        return {
-            "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        }
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status, headers=self.headers)
@@ -60,12 +58,23 @@ def stopping() -> ApiError:
 def engine_failed() -> ApiError:
     """The engine raised something it shouldn't have; its text may hold private text and stays in here."""
     return ApiError(
-        500, "The engine failed while answering; the daemon's log says where.", kind=SERVER_ERROR, code="engine"
+        500,
+        "The engine failed while answering; the daemon's log says where.",
+        kind=SERVER_ERROR,
+        code="engine",
     )
 
 
 def reader_too_slow() -> ApiError:
     """The client of a stream stopped reading."""
     return ApiError(
-        503, "The answer was cancelled: the client did not keep up with it.", kind=SERVER_ERROR, code="slow_reader"
+        503,
+        "The answer was cancelled: the client did not keep up with it.",
+        kind=SERVER_ERROR,
+        code="slow_reader",
     )
+
+
+def server_failed() -> ApiError:
+    """This server raised something it shouldn't have."""
+    return ApiError(500, "The server failed; the daemon's log says where.", kind=SERVER_ERROR, code="server")

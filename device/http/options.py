@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from common.configuration import is_loopback
 from common.runtime.request import Request
+from device.settings import DeviceSettings
 
 QUERY_FORMAT = "\nQuestion: {question}\nAnswer:"
 
@@ -20,6 +21,7 @@ class HttpOptions:
     host: str = "127.0.0.1"
     port: int = 8600  # 0: any free port
     api_key: str | None = None
+    insecure: bool = False  # listen off loopback without a key
     query_format: str = QUERY_FORMAT
     # question and prompt are replaced; the rest is what fields that a client leaves out mean
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
@@ -33,18 +35,29 @@ class HttpOptions:
     def __post_init__(self) -> None:
         if "{question}" not in self.query_format:
             raise ValueError("query_format must contain {question}, where the question goes")
-        if not is_loopback(self.host) and not self.api_key:
+        if not is_loopback(self.host) and not self.api_key and not self.insecure:
             raise ValueError(
-                f"the HTTP interface would be open to the network on {self.host}: set an api_key, "
-                "or bind 127.0.0.1"
+                f"the HTTP interface would be open to the network on {self.host}: "
+                "set an api_key, or bind 127.0.0.1"
             )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be this machine (names are not resolved)."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def http_options(settings: DeviceSettings) -> HttpOptions:
+    """The interface that a device's settings describe."""
+    defaults = Request(question="", prompt="")
+    return HttpOptions(
+        host=settings.host,
+        port=settings.port,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        insecure=settings.insecure,
+        query_format=settings.query_format,
+        defaults=replace(
+            defaults,
+            max_tokens=min(defaults.max_tokens, settings.max_tokens),
+            documents=settings.documents,
+            privacy=settings.privacy,
+            sampler=settings.sampler,
+            placement=settings.placement,
+            entries=settings.entries,
+        ),
+    )

@@ -11,6 +11,7 @@ from common.runtime.request import EngineStatus, Finished, Report, SideReport
 from device.http.version import VERSION
 
 SHARE_DIGITS = 4  # of an attribution share
+CHAT_CHUNK = "chat.completion.chunk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,14 @@ class Envelope:
         """The chunks after the last token; the very last one carries the report."""
         chunks = [self._chunk({} if self.chat else {"text": ""}, finished.reason)]
         if self.include_usage:
-            chunks.append(self._object(self._chunk_kind, []) | {"usage": usage_json(finished.report)})
+            chunks.append(self._object(CHAT_CHUNK, []) | {"usage": usage_json(finished.report)})
         chunks[-1]["dragon"] = report_json(finished.report, pieces)
         return chunks
-
-    @property
-    def _chunk_kind(self) -> str:
-        return "chat.completion.chunk"
 
     def _chunk(self, content: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0} | ({"delta": content} if self.chat else content)
         choice |= {"logprobs": None, "finish_reason": reason}
-        chunk = self._object(self._chunk_kind, [choice])
+        chunk = self._object(CHAT_CHUNK, [choice])
         return chunk | {"usage": None} if self.include_usage else chunk
 
     def _object(self, chat_kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -90,7 +87,9 @@ def report_json(report: Report, pieces: Sequence[str]) -> dict[str, Any]:
     value: dict[str, Any] = _finite(asdict(report))
     value["device"]["acceptance"] = _acceptance(report.device)
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
-    value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
+    value["attribution"] = [
+        [round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution
+    ]
     value["pieces"] = list(pieces)
     return value
 
@@ -117,5 +116,5 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return value
     return value

@@ -52,8 +52,12 @@ def render_conversation(messages: Sequence[ChatMessage], query_format: str) -> t
     """
     turns = [message for message in messages if message.role in ("user", "assistant")]
     if not turns or turns[-1].role != "user":
-        raise ApiError(400, "The last message must have the role 'user'.", param="messages", code="no_question")
-    instructions = [message.content.strip() for message in messages if message.role in ("system", "developer")]
+        raise ApiError(
+            400, "The last message must have the role 'user'.", param="messages", code="no_question"
+        )
+    instructions = [
+        message.content.strip() for message in messages if message.role in ("system", "developer")
+    ]
     prompt = "".join(f"\n{text}" for text in instructions if text)
     pending: list[str] = []
     for turn in turns:
@@ -93,7 +97,7 @@ def _truncation(top_p: float, sampler: str) -> dict[str, float]:
         return {}
     raise ApiError(
         400,
-        "'top_p' truncates only with \"sampler\": \"paper\"; the race samples the whole distribution.",
+        '\'top_p\' truncates only with "sampler": "paper"; the race samples the whole distribution.',
         param="top_p",
         code="unsupported_value",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
@@ -40,7 +40,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "moderation": (),
 }
 
-Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -63,7 +62,7 @@ class GenerationBody(BaseModel):
     temperature: float | None = Field(None, ge=0.0, le=2.0)
     top_p: float | None = Field(None, gt=0.0, le=1.0)
     seed: int | None = Field(None, ge=0, lt=2**64)
-    stop: str | list[str] | None = None
+    stop: list[str] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None  # ignored: there is one user
@@ -135,7 +134,9 @@ class ChatMessage(BaseModel):
             return value
         texts: list[str] = []
         for part in value:
-            if not (isinstance(part, dict) and part.get("type") == "text" and part.keys() == {"type", "text"}):
+            if not (
+                isinstance(part, dict) and part.get("type") == "text" and part.keys() == {"type", "text"}
+            ):
                 raise ValueError("only content parts of type 'text' are supported")
             if not isinstance(part["text"], str):
                 raise ValueError("the text of a content part must be a string")

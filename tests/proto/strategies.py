@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every message, derived from its annotations, with the bounds themselves drawn often."""
+"""Hypothesis strategies for every message, derived from its annotations; bounds are drawn often."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def value(annotation: Any) -> st.SearchStrategy[Any]:
         base, bound = get_args(annotation)
     if get_origin(base) is Literal:
         return st.sampled_from(get_args(base))
-    if is_dataclass(base):
+    if isinstance(base, type) and is_dataclass(base):
         return message(base)
     match bound:
         case Count(limit) if base is int:

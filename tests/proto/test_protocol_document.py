@@ -49,7 +49,8 @@ def goldens() -> list[Golden]:
     found = []
     for block in re.findall(r"```golden\n(.*?)```", DOCUMENT, re.DOTALL):
         kind, value, *frames = block.strip().splitlines()
-        assert value.startswith("value ") and all(line.startswith("frame") for line in frames), block
+        assert value.startswith("value "), block
+        assert all(line.startswith("frame") for line in frames), block
         sent = [bytes.fromhex(line.removeprefix("frame")) for line in frames]
         found.append(Golden(kind, json.loads(value.removeprefix("value ")), sent))
     return found

@@ -1,4 +1,4 @@
-"""The decoder's logits are those of plain Transformers, whatever was stepped, rolled back, cached or joined."""
+"""The decoder's logits are those of plain Transformers, whatever was rolled back, cached or joined."""
 
 from __future__ import annotations
 
@@ -121,9 +121,7 @@ class TestAgainstPlainTransformers:
 class TestMutants:
     """What a user would get from a broken cache is caught by the comparisons above."""
 
-    def test_rollback_that_forgets_to_move_the_lengths(
-        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rollback_that_moves_no_length(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         advance = Slab.advance
 
         def only_forward(slab: Slab, tokens: int) -> None:
@@ -145,9 +143,7 @@ class TestMutants:
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
-    def test_positions_counted_from_the_longest_row(
-        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_positions_of_the_longest_row(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         start = SlabPass.__init__
 
         def same_positions(forward: SlabPass, slabs: Sequence[Slab], tokens: int) -> None:
@@ -198,7 +194,7 @@ class TestJointStep:
 
 class TestInput:
     def test_too_long_says_by_how_much(self, llama: Pair) -> None:
-        with pytest.raises(ContextError, match="260 tokens.*256") as caught:
+        with pytest.raises(ContextError, match=r"260 tokens.*256") as caught:
             llama.decoder.open([[5] * 40, [5] * 150], [6] * 10, reserve=100)
         assert (caught.value.needed, caught.value.limit) == (260, 256)
         assert caught.value.longest_document == 150

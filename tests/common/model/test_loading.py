@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,29 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    AutoModelForCausalLM,
     BertConfig,
     BertLMHeadModel,
-    BloomConfig,
+    FalconConfig,
     MambaConfig,
     MistralConfig,
+    MptConfig,
     Qwen2Config,
     T5Config,
     T5ForConditionalGeneration,
+    XGLMConfig,
 )
 
 from common.model import loading
 from common.model.decoder import Decoder
 from common.model.errors import ModelError
 from common.model.slab import Slab, SlabPass
-from tests.common.model.tiny_models import DEMO, byte_level_tokenizer, make_model, wide_tokenizer
+from tests.common.model.tiny_models import (
+    DEMO,
+    byte_level_tokenizer,
+    make_model,
+    random_model,
+    wide_tokenizer,
+)
 
 SMALL: dict[str, Any] = {
     "vocab_size": 340,
@@ -36,6 +44,8 @@ SMALL: dict[str, Any] = {
     "num_attention_heads": 4,
     "intermediate_size": 48,
 }
+
+LENGTH: dict[str, Any] = {"max_position_embeddings": 64}
 
 
 @pytest.fixture
@@ -114,12 +124,27 @@ class TestRefused:
         ids=["sliding window", "some layers with a sliding window", "state space"],
     )
     def test_not_full_attention_everywhere(self, config: Any, tmp_path: Path) -> None:
-        refused(saved(AutoModelForCausalLM.from_config(config), tmp_path), "full attention")
+        refused(saved(random_model(config), tmp_path), "full attention")
 
-    def test_positions_of_its_own(self, tmp_path: Path) -> None:
-        # ALiBi derives positions from a padding mask, which an additive mask is not.
-        config = BloomConfig(vocab_size=340, hidden_size=32, n_layer=2, n_head=4)
-        refused(saved(AutoModelForCausalLM.from_config(config), tmp_path), "XX")
+    @pytest.mark.parametrize(
+        ("config", "text"),
+        [
+            (FalconConfig(vocab_size=340, hidden_size=32, num_hidden_layers=2, num_attention_heads=4), "own"),
+            # Reads a padding mask of two dimensions to make its position bias.
+            (
+                MptConfig(vocab_size=340, d_model=32, n_layers=2, n_heads=4, **LENGTH),
+                "doesn't run on a slab cache",
+            ),
+            # Reshapes what the cache gives back before it attends, which can't be done to several sessions.
+            (
+                XGLMConfig(vocab_size=340, d_model=32, num_layers=2, attention_heads=4, ffn_dim=48),
+                "doesn't run on a slab cache",
+            ),
+        ],
+        ids=["falcon", "mpt", "xglm"],
+    )
+    def test_attention_of_its_own(self, config: Any, text: str, tmp_path: Path) -> None:
+        refused(saved(random_model(config), tmp_path), text)
 
     @pytest.mark.parametrize("ignored", ["positions", "mask"])
     def test_models_that_ignore_what_they_are_given(
@@ -189,6 +214,19 @@ class TestLoaded:
         Decoder.load(str(folder))
         assert capfd.readouterr() == ("", "")
 
+    def test_a_local_model_asks_nobody(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[object] = []
+
+        def connect(_: socket.socket | None, address: object) -> None:
+            asked.append(address)
+            raise OSError("no network in this test")
+
+        monkeypatch.setattr(socket.socket, "connect", connect)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: connect(None, address))
+        Decoder.load(str(folder))
+        Decoder.load(str(DEMO / "target"), tokenizer=str(DEMO / "tokenizer"))
+        assert asked == []
+
     def test_threads(self, folder: Path) -> None:
         Decoder.load(str(folder), threads=1)
         assert torch.get_num_threads() == 1
@@ -220,6 +258,7 @@ class TestAutomaticType:
         assert loading.resolve_dtype("auto", torch.float16, torch.device("cuda")) == torch.float16
 
     def test_as_asked(self) -> None:
-        for name in ("float32", "bfloat16"):
-            chosen = loading.resolve_dtype(name, torch.float16, torch.device("cpu"))  # type: ignore[arg-type]
+        names: tuple[loading.DtypeName, ...] = ("float32", "bfloat16")
+        for name in names:
+            chosen = loading.resolve_dtype(name, torch.float16, torch.device("cpu"))
             assert chosen == getattr(torch, name)

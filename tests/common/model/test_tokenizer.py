@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from common.model.errors import ModelError
 from common.model.tokenizer import StopFilter, Tokenizer
-from tests.common.model.tiny_models import DEMO, byte_level_tokenizer, sentencepiece_tokenizer
+from tests.common.model.tiny_models import DEMO, byte_level_tokenizer, fast_tokenizer, sentencepiece_tokenizer
 
 DEMO_TOKENIZER = Tokenizer.load(str(DEMO / "tokenizer"))
 BYTE_LEVEL = byte_level_tokenizer()
@@ -24,6 +24,7 @@ TOKENIZERS = {
     "sentencepiece": Tokenizer(SENTENCEPIECE),
     "sentencepiece, space kept": Tokenizer(sentencepiece_tokenizer(strip=False)),
 }
+LIBRARIES = [("byte level", BYTE_LEVEL), ("sentencepiece", SENTENCEPIECE)]
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int]) -> str:
@@ -104,7 +105,7 @@ class TestStream:
             tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [])
         )
         backend.decoder = tokenizers.decoders.ByteLevel()
-        stream = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend)).stream()
+        stream = Tokenizer(fast_tokenizer(backend)).stream()
         assert [stream.push(token) for token in range(5)] == ["", "你", "好", "世", "界"]
 
     @settings(max_examples=60, deadline=None, derandomize=True)
@@ -155,7 +156,7 @@ class TestIdentity:
 
 
 def cut(text: str, stops: list[str]) -> tuple[str, bool]:
-    """What is shown of `text`: everything before the stop string that is complete first (then the longest)."""
+    """What is shown of `text`: everything before the stop string that is complete first."""
     for end in range(len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:

@@ -60,6 +60,20 @@ class Pair:
             assert float((logits[row] - expected).abs().max()) <= tolerance * float(expected.abs().max())
 
 
+def fast_tokenizer(tokenizer: tokenizers.Tokenizer, **specials: str) -> PreTrainedTokenizerFast:
+    """What AutoTokenizer would load, from a tokenizer at hand."""
+    make: Any = PreTrainedTokenizerFast
+    wrapped: PreTrainedTokenizerFast = make(tokenizer_object=tokenizer, **specials)
+    return wrapped
+
+
+def random_model(config: PreTrainedConfig) -> Any:
+    """A model with random weights."""
+    maker: Any = AutoModelForCausalLM
+    torch.manual_seed(11)
+    return maker.from_config(config)
+
+
 def byte_level_tokenizer(words: int = 330) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer trained on a few sentences."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
@@ -72,7 +86,7 @@ def byte_level_tokenizer(words: int = 330) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXT * 3, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
+    return fast_tokenizer(tokenizer, eos_token="<eos>", pad_token="<pad>")
 
 
 def wide_tokenizer() -> PreTrainedTokenizerFast:
@@ -82,7 +96,7 @@ def wide_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = tokenizers.Tokenizer(models.BPE({name: index for index, name in enumerate(names)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
+    return fast_tokenizer(tokenizer, eos_token="<eos>", pad_token="<pad>")
 
 
 def sentencepiece_tokenizer(strip: bool = True) -> PreTrainedTokenizerFast:
@@ -103,9 +117,7 @@ def sentencepiece_tokenizer(strip: bool = True) -> PreTrainedTokenizerFast:
     parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)] if strip else parts)
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+    return fast_tokenizer(tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def configuration(family: str, vocabulary: int) -> PreTrainedConfig:
@@ -141,8 +153,7 @@ def make_model(family: str, folder: Path) -> Path:
     """Save a random model of `family` with its tokenizer to `folder`."""
     tokenizer = wide_tokenizer() if family == "wide" else byte_level_tokenizer()
     vocabulary = WIDE_EMBEDDING if family == "wide" else len(tokenizer) + 6
-    torch.manual_seed(11)
-    AutoModelForCausalLM.from_config(configuration(family, vocabulary)).save_pretrained(folder)
+    random_model(configuration(family, vocabulary)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -154,7 +165,8 @@ def load_pair(family: str, folder: Path) -> Pair:
         decoder = Decoder.load(str(folder), tokenizer=tokenizer, dtype="float32")
     else:
         decoder = Decoder.load(str(make_model(family, folder)))
-    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    options: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
+    plain: Any = AutoModelForCausalLM.from_pretrained(folder, **options)
     return Pair(decoder, plain.eval(), folder)
 
 

@@ -1,0 +1,83 @@
+# The two main targets are `make demo` and `make test`; both make the environment first. `make help` lists all.
+
+PYTHON ?= python3
+# Where torch comes from, e.g. https://download.pytorch.org/whl/cpu. Empty: chosen by `make setup`.
+TORCH_INDEX ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.locked
+QUIETLY := --quiet --quiet --disable-pip-version-check
+CPU_BUILDS := https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench-engine demo-model lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
+	@echo "Ready: $(BIN)/dragon --help"
+
+# On Linux the package index has the CUDA build of torch, which does not start without gigabytes of CUDA packages.
+# The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it.
+$(STAMP): requirements.lock torch.lock pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
+	@echo "[1/4] environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "[2/4] torch"
+	@index="$(TORCH_INDEX)"; \
+	if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip config list | grep -E 'find-links|index-url' > /dev/null; then \
+	    index=$(CPU_BUILDS); fi; \
+	$(BIN)/pip install $(QUIETLY) --no-deps $${index:+--index-url "$$index"} -r torch.lock
+	@echo "[3/4] locked packages (a few minutes the first time)"
+	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r requirements.lock
+	@$(BIN)/python -c 'import torch' || { \
+	    echo "torch does not start here. Take its CPU build: make setup TORCH_INDEX=$(CPU_BUILDS)"; \
+	    $(BIN)/pip uninstall --quiet --yes torch; exit 1; }
+	@echo "[4/4] the dragon command"
+	@$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## a device and a cloud answer questions together, on this machine
+	@$(BIN)/python -m scripts.demo
+
+test: $(STAMP) ## lint, format, types and tests
+	@echo "[1/4] ruff check"
+	@$(BIN)/ruff check .
+	@echo "[2/4] ruff format"
+	@$(BIN)/ruff format --check .
+	@echo "[3/4] mypy"
+	@$(BIN)/mypy
+	@echo "[4/4] pytest"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+bench-engine: $(STAMP) ## what the engine costs per token
+	@$(BIN)/python -m scripts.bench_engine
+
+demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
+	@$(BIN)/python -m scripts.demo_model all
+
+# UPGRADE=--upgrade moves to the newest versions; otherwise what is pinned stays where it can.
+lock: ## write requirements.lock from pyproject.toml
+	@echo "resolving; this takes a few minutes"
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && $(PYTHON) -m venv "$$work/tools" && \
+	"$$work/tools/bin/pip" install $(QUIETLY) pip-tools && \
+	cp pyproject.toml requirements.lock torch.lock "$$work" && touch "$$work/LICENSE" "$$work/README.md" && \
+	(cd "$$work" && tools/bin/pip-compile --quiet $(UPGRADE) --extra dev --generate-hashes --strip-extras --no-header \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	    --constraint torch.lock --unsafe-package torch --output-file requirements.lock pyproject.toml 2> log \
+	    || { cat log; exit 1; }) && \
+	{ echo "# Every package of the environment but torch (torch.lock), with the hashes of all of its published files."; \
+	  echo "# Made by \`make lock\` with $$($(PYTHON) --version | cut -d. -f1,2) on $$(uname -s); used by \`make setup\`."; \
+	  sed '/^# WARNING/,$$d' "$$work/requirements.lock" | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}'; } > "$$work/finished" && \
+	if grep -Ei '^(nvidia|cuda|triton|torch)|://' "$$work/finished"; then \
+	    echo "The resolution took a CUDA build of torch. Let pip find the CPU build first:"; \
+	    echo "PIP_EXTRA_INDEX_URL=$(CPU_BUILDS) make lock"; exit 1; fi && \
+	cp "$$work/finished" requirements.lock
+
+clean: ## remove caches and build products; the environment and your data stay
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

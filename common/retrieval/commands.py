@@ -1,0 +1,197 @@
+"""What `dragon library add|list|remove|search` do. Results go to stdout, everything else to stderr.
+
+Every command returns its exit code: 0 done, 1 nothing found or something skipped, 2 not possible (one line).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from common.configuration import Settings
+from common.retrieval.chunks import Chunker
+from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.retrieval.errors import LibraryError
+from common.retrieval.ingest import AddReport
+from common.retrieval.ingest import Progress as Report
+from common.retrieval.library import Library
+
+DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
+
+_EXCERPT = 200  # characters of a hit that a list shows
+
+
+def open_library(settings: Settings) -> Library:
+    """The library that the settings describe, cut and embedded as they say. Raises `LibraryError`."""
+    embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
+    tokenizer = embedder.tokenizer_file
+    if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
+        tokenizer = SentenceTransformerEmbedder().tokenizer_file
+    return Library.open(settings.library, embedder, chunker=Chunker(tokenizer, settings.chunk_tokens))
+
+
+def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int:
+    """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first."""
+
+    def work(library: Library) -> int:
+        _limit_threads(settings)
+        skipped = False
+        if rebuild:
+            with _progress("embedding again", in_bytes=False) as progress:
+                chunks = library.rebuild(progress)
+            _say(f"{_number(chunks, 'chunk')} embedded again")
+        for path in paths:
+            with _progress("reading", in_bytes=True) as progress:
+                report = library.add(path, progress)
+            _tell(path, report)
+            skipped = skipped or bool(report.skipped)
+        return INCOMPLETE if skipped else DONE
+
+    return _with_library(settings, work)
+
+
+def list_documents(settings: Settings) -> int:
+    """Show every document with its number of chunks."""
+
+    def work(library: Library) -> int:
+        files = library.files()
+        if not files:
+            _say("the library is empty: `library add FOLDER` fills it")
+        _show(
+            ("title", "path", "folder", "chunks", "bytes"),
+            [(file.title, file.relative_path, file.root, str(file.chunks), str(file.size)) for file in files],
+        )
+        return DONE
+
+    return _with_library(settings, work)
+
+
+def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -> int:
+    """Forget documents, named as `list_documents` shows them or by where they are; or all of them."""
+    if everything == bool(paths):
+        return _refuse("say which documents to remove, or all of them")
+
+    def work(library: Library) -> int:
+        removed = library.remove("all" if everything else paths)
+        _say(f"{_number(removed, 'document')} removed")
+        return DONE if removed or everything else INCOMPLETE
+
+    return _with_library(settings, work)
+
+
+def search(settings: Settings, query: str, k: int | None = None) -> int:
+    """Show the chunks most similar to `query`; `k` defaults to the settings' number of documents."""
+    if not query.strip():
+        return _refuse("the query is empty")
+    if k is not None and k < 1:
+        return _refuse(f"the number of hits must be at least 1, not {k}")
+
+    def work(library: Library) -> int:
+        _limit_threads(settings)
+        hits = library.search(query, settings.documents if k is None else k)
+        if not hits:
+            _say("nothing found: the library is empty")
+            return INCOMPLETE
+        rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, _excerpt(hit.text)) for hit in hits]
+        _show(("similarity", "title", "path", "text"), rows)
+        return DONE
+
+    return _with_library(settings, work)
+
+
+def _with_library(settings: Settings, work: Callable[[Library], int]) -> int:
+    try:
+        with open_library(settings) as library:
+            return work(library)
+    except LibraryError as error:
+        return _refuse(str(error))
+
+
+def _limit_threads(settings: Settings) -> None:
+    if settings.threads is not None:
+        import torch  # takes a second to import, and listing documents doesn't need it
+
+        torch.set_num_threads(settings.threads)
+
+
+def _tell(path: Path, report: AddReport) -> None:
+    for name, reason in report.skipped:
+        _say(f"skipped {name}: {reason}")
+    counts = (
+        f"{report.added} added",
+        f"{report.updated} updated",
+        f"{report.unchanged} unchanged",
+        f"{report.removed} removed",
+        f"{len(report.skipped)} skipped",
+    )
+    _say(f"{path}: {', '.join(counts)}; {_number(report.chunks, 'chunk')} embedded")
+    if report.ignored:
+        _say(f"{_number(report.ignored, 'file')} of other types ignored: .txt, .md and .markdown are read")
+
+
+@contextmanager
+def _progress(what: str, in_bytes: bool) -> Iterator[Report]:
+    """A bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    counter = DownloadColumn() if in_bytes else TextColumn("{task.completed:.0f}/{task.total:.0f} chunks")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), counter, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(done: int, total: int, path: str) -> None:
+            bar.update(task, completed=done, total=total, description=printable(Path(path).name) or what)
+
+        yield show
+
+
+def _show(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """A table on a terminal, tab-separated lines in a pipe."""
+    console = Console()
+    if console.is_terminal:
+        table = Table(*headings)
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(table)
+        return
+    for row in rows:
+        print("\t".join(printable(cell) for cell in row))
+
+
+def _say(text: str) -> None:
+    console = Console(stderr=True)
+    console.print(Text(printable(text)), soft_wrap=True)
+
+
+def _refuse(text: str) -> int:
+    _say(f"dragon: {text}")
+    return IMPOSSIBLE
+
+
+def _excerpt(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def printable(text: str) -> str:
+    """`text` without what could steer a terminal or break a line: documents are other people's."""
+    return "".join("\ufffd" if _steers(character) else character for character in text)
+
+
+def _steers(character: str) -> bool:
+    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return control or unicodedata.bidirectional(character) in _REORDERING
+
+
+# Embeddings, overrides and isolates make text look like another one.
+_REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})

@@ -1,0 +1,151 @@
+"""The SQLite connection under a library: schema, durability, and its errors as sentences."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common.retrieval.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
+
+_FORMAT = 1
+_PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
+
+_SCHEMA = (
+    (
+        "CREATE TABLE state (library TEXT NOT NULL, generation INTEGER NOT NULL, embedder TEXT,"
+        " dimension INTEGER)"
+    ),
+    (
+        "CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
+        " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
+        " chunking TEXT NOT NULL, chunks INTEGER NOT NULL)"
+    ),
+    # AUTOINCREMENT: the id of a deleted chunk is never given to another one.
+    (
+        "CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT,"
+        " file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,"
+        " first INTEGER NOT NULL, last INTEGER NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL)"
+    ),
+    "CREATE INDEX chunks_of_file ON chunks (file)",
+    (
+        "CREATE TABLE vectors (chunk INTEGER PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,"
+        " vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
+    ),
+    (
+        "CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL,"
+        " PRIMARY KEY (work, item))"
+    ),
+    f"PRAGMA user_version = {_FORMAT}",
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection in which committed means on the disk."""
+    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    # Text on a damaged page may not decode; its checksum then tells, instead of an exception from the driver.
+    connection.text_factory = lambda content: content.decode("utf-8", "replace")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Database:
+    """One connection to a library's database; not for several threads at once.
+
+    Raises `LibraryFull`, `LibraryDamaged`, `LibraryBusy` or `LibraryError` in place of SQLite's errors.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._translated():
+            self._connection = connect(path)
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Release the connection; using it afterwards is a `LibraryError`."""
+        with self._translated():
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self, write: bool) -> Iterator[None]:
+        """One snapshot for reading, or changes that are made all or not at all and are durable at the end."""
+        with self._translated():
+            self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def run(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Execute a statement; the id of the row it inserted."""
+        with self._translated():
+            return self._connection.execute(statement, values).lastrowid or 0
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Execute a statement for every row."""
+        with self._translated():
+            self._connection.executemany(statement, rows)
+
+    def all(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Every row of a query."""
+        with self._translated():
+            return self._connection.execute(statement, values).fetchall()
+
+    def damaged(self, what: str) -> LibraryDamaged:
+        """The error for content that isn't what was written."""
+        return LibraryDamaged(
+            f"the library's database {self.path} is damaged ({what}): move the folder away and add the"
+            " documents again, or restore it from a backup"
+        )
+
+    def _prepare(self) -> None:
+        version = self.all("PRAGMA user_version")[0][0]
+        if version == 0:
+            with self.transaction(write=True):
+                if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
+                    for statement in _SCHEMA:
+                        self.run(statement)
+                    self.run("INSERT INTO state VALUES (?, 0, NULL, NULL)", (secrets.token_hex(16),))
+        elif version != _FORMAT:
+            raise LibraryError(
+                f"the library {self.path.parent} has format {version} and this program reads format"
+                f" {_FORMAT}: use the program that wrote it, or another folder"
+            )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> LibraryError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code, without its extension
+        folder = self.path.parent
+        if code == sqlite3.SQLITE_FULL:
+            return LibraryFull(
+                f"no space is left on the disk of {folder}: free some and run the command again,"
+                " it goes on where it stopped"
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return self.damaged(str(error))
+        if code == sqlite3.SQLITE_BUSY:
+            return LibraryBusy(f"another process is changing the library {folder}: try again when it is done")
+        return LibraryError(f"the library {folder} can't be used: {error}")

@@ -1,0 +1,27 @@
+"""What can go wrong with a library, each as one sentence for the user."""
+
+from __future__ import annotations
+
+
+class LibraryError(Exception):
+    """A library can't do what was asked; the text says what is wrong and what to do."""
+
+
+class LibraryBusy(LibraryError):
+    """Another process is changing the library."""
+
+
+class LibraryDamaged(LibraryError):
+    """The database itself is damaged: a page, a checksum or the file's format."""
+
+
+class LibraryFull(LibraryError):
+    """The disk is full. What was committed before is kept."""
+
+
+class EmbedderChanged(LibraryError):
+    """The library was embedded by another model: its similarities would mean nothing."""
+
+
+class EmbedderError(LibraryError):
+    """The embedding model can't be found, loaded or trusted to give unit vectors."""

@@ -1,0 +1,179 @@
+"""The FAISS index: a cache of the store's vectors, in memory and in a file.
+
+The file can be deleted at any time. It carries the content's name and generation and a checksum; a file that
+is missing, damaged or of another content is ignored, an older one is brought up to date by comparing ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from common.retrieval.store import State, Store
+
+INDEX = "index.faiss"
+TEMPORARY = "index.faiss.new"
+_MAGIC = b"dragon-index-1\n"
+_HEADER = 512  # bytes, JSON padded with spaces
+_LINKS = 32  # neighbours per vector of the approximate graph, the usual middle of 16 to 64
+
+_faiss: Any = faiss  # its type stubs lack the two callback classes
+_log = logging.getLogger(__name__)
+
+
+class VectorIndex:
+    """Inner-product search over every chunk of one library; not for several threads at once.
+
+    Exact (`IndexFlatIP`) up to `exact_up_to` vectors, or always when None; above it an HNSW graph, which
+    may miss a neighbour.
+    """
+
+    def __init__(self, folder: Path, exact_up_to: int | None = None) -> None:
+        self._path = folder / INDEX
+        self._exact_up_to = exact_up_to
+        self._index: Any = None
+        self._state: State | None = None
+        self.saved = True  # False after vectors were read one by one because no file served
+
+    def __len__(self) -> int:
+        return 0 if self._index is None else int(self._index.ntotal)
+
+    def refresh(self, store: Store) -> None:
+        """Bring the index to the store's current snapshot; call inside `store.reading()`."""
+        state = store.state()
+        if state == self._state:
+            return
+        if self._state is None or not _precedes(self._state, state):
+            self._index, self._state = self._load(state), None
+            self.saved = self._index is not None
+        index, self._index, self._state = self._index, None, None  # a failure below leaves nothing half done
+        if state.dimension is not None:
+            self._index = self._updated(index, store, state.dimension)
+        self._state = state
+
+    def search(self, query: NDArray[np.float32], k: int) -> list[int]:
+        """Ids of the up to `k` chunks nearest to the unit vector `query` [dimension], nearest first."""
+        k = min(k, len(self))
+        if k <= 0:
+            return []
+        _, ids = self._index.search(query.reshape(1, -1), k)
+        return [int(identifier) for identifier in ids[0] if identifier >= 0]
+
+    def save(self) -> None:
+        """Write the file; only the holder of the writer lock may. A failure costs time, not content."""
+        self.saved = True  # or tried: a disk that is full now is not tried again at every search
+        if self._index is None or self._state is None:
+            return
+        temporary = self._path.with_name(TEMPORARY)
+        try:
+            with temporary.open("wb+") as file:
+                file.write(b" " * _HEADER)
+                faiss.write_index(self._index, _faiss.PyCallbackIOWriter(file.write))
+                file.flush()
+                header = _header(self._state, _digest(file))
+                file.seek(0)
+                file.write(header)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path)
+        except (OSError, RuntimeError) as error:  # RuntimeError: FAISS's own, around a failed write
+            temporary.unlink(missing_ok=True)
+            _log.warning(
+                "the index file %s was not written, it is rebuilt when needed: %s", self._path, error
+            )
+
+    def _load(self, state: State) -> Any:
+        """The file's index when it holds this content or an earlier one, else None."""
+        try:
+            with self._path.open("rb") as file:
+                written = _written(file.read(_HEADER))
+                if written is None or not _precedes(written[0], state):
+                    return None
+                if _digest(file) != written[1]:
+                    _log.warning("the index file %s is damaged and is rebuilt", self._path)
+                    return None
+                file.seek(_HEADER)
+                return faiss.read_index(_faiss.PyCallbackIOReader(file.read))
+        except FileNotFoundError:
+            return None
+        except (OSError, RuntimeError) as error:
+            _log.warning("the index file %s can't be read and is rebuilt: %s", self._path, error)
+            return None
+
+    def _updated(self, index: Any, store: Store, dimension: int) -> Any:
+        present = store.chunk_ids()
+        approximate = self._exact_up_to is not None and len(present) > self._exact_up_to
+        if index is not None and not _shrink(index, present, approximate):
+            index = None
+        if index is not None:
+            _grow(index, store, dimension)
+            if np.array_equal(_ids(index), present):
+                return index
+        index = _empty(dimension, approximate)
+        _grow(index, store, dimension)
+        if not np.array_equal(_ids(index), present):
+            raise store.damaged("chunks and vectors don't belong together")
+        return index
+
+
+def _empty(dimension: int, approximate: bool) -> Any:
+    if approximate:
+        return faiss.IndexIDMap2(faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT))
+    return faiss.IndexIDMap2(faiss.IndexFlatIP(dimension))
+
+
+def _ids(index: Any) -> NDArray[np.int64]:
+    ids: NDArray[np.int64] = faiss.vector_to_array(index.id_map)
+    return ids
+
+
+def _shrink(index: Any, present: NDArray[np.int64], approximate: bool) -> bool:
+    """Take out the chunks that are not `present`; False when the index has to be built anew."""
+    gone = np.setdiff1d(_ids(index), present)
+    graph = isinstance(faiss.downcast_index(index.index), faiss.IndexHNSW)
+    if graph != approximate or (graph and len(gone) > 0):  # a graph can't forget
+        return False
+    if len(gone) > 0:
+        index.remove_ids(gone)
+    return True
+
+
+def _grow(index: Any, store: Store, dimension: int) -> None:
+    """Put in the chunks that are newer than every one in the index."""
+    for ids, vectors in store.vectors_after(int(_ids(index).max(initial=0)), dimension):
+        index.add_with_ids(vectors, ids)
+
+
+def _precedes(earlier: State, later: State) -> bool:
+    """Whether `later` came out of `earlier` by adding and removing chunks."""
+    return earlier.library == later.library and earlier.generation <= later.generation
+
+
+def _header(state: State, digest: str) -> bytes:
+    content = {"library": state.library, "generation": state.generation, "sha256": digest}
+    return (_MAGIC + json.dumps(content).encode()).ljust(_HEADER)
+
+
+def _written(header: bytes) -> tuple[State, str] | None:
+    """The state and checksum that a file's header names; None when it isn't one of ours."""
+    if len(header) != _HEADER or not header.startswith(_MAGIC):
+        return None
+    try:
+        content = json.loads(header[len(_MAGIC) :])
+        state = State(str(content["library"]), int(content["generation"]), None, None)
+        return state, str(content["sha256"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _digest(file: IO[bytes]) -> str:
+    file.seek(_HEADER)
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

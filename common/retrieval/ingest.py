@@ -1,0 +1,239 @@
+"""Bringing a library up to date with a folder of documents.
+
+Work is committed document by document in batches, so an interruption loses at most one batch; a document of
+many chunks stages its vectors on the way and appears, or changes, all at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.retrieval.chunks import MARKDOWN_SUFFIXES, Chunk, Chunker, title_of
+from common.retrieval.documents import Document, Found, Skipped, UnusableDocument, read, scan
+from common.retrieval.embedder import Embedder, unit_vectors
+from common.retrieval.errors import EmbedderChanged
+from common.retrieval.store import FileRecord, Store
+
+_BATCH = 32  # chunks committed together: about a second of embedding on one core
+
+Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the document at work
+
+
+@dataclass(frozen=True, slots=True)
+class AddReport:
+    """What an `add` did, in documents; `chunks` counts those written by it.
+
+    `skipped` holds (path, reason) of documents not taken in; `ignored` counts files of other types.
+    """
+
+    added: int
+    updated: int
+    unchanged: int
+    removed: int
+    chunks: int
+    skipped: tuple[tuple[str, str], ...]
+    ignored: int
+
+
+def quiet(done: int, total: int, path: str) -> None:
+    """A `Progress` that shows nothing."""
+
+
+def check_embedder(store: Store, embedder: Embedder) -> None:
+    """Raise `EmbedderChanged` when the vectors come from another model; call inside `store.reading()`."""
+    stored = store.state().embedder
+    if stored is not None and stored != embedder.identity and store.count() > 0:
+        raise EmbedderChanged(
+            f"the library was embedded with {stored} and {embedder.identity} is configured: run"
+            " `library add --rebuild` to embed it again, or configure the former model"
+        )
+
+
+class Ingestion:
+    """One run of bringing `root` into a store; the caller holds the library's writer lock."""
+
+    def __init__(
+        self, store: Store, embedder: Embedder, chunker: Chunker, root: Path, progress: Progress = quiet
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._chunker = chunker
+        self._root = root
+        self._base = root.parent if root.is_file() else root
+        self._progress = progress
+        self._batch: list[tuple[FileRecord, list[Chunk]]] = []
+        self._batched = 0  # chunks in the batch
+        self._touched: list[tuple[int, Document]] = []  # known content under other times
+        self._done = 0  # bytes
+        self._total = 0
+        self._added = self._updated = self._unchanged = self._chunks = 0
+
+    def run(self) -> AddReport:
+        """Read, embed and commit what changed, then forget what is gone."""
+        found = scan(self._root)
+        with self._store.reading():
+            check_embedder(self._store, self._embedder)
+            known = {file.path: file for file in self._store.files() if is_within(file.path, str(self._root))}
+        changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
+        self._unchanged = len(found.files) - len(changed)
+        self._total = sum(file.size for file in changed)
+        skipped = list(found.skipped)
+        for file in changed:
+            self._progress(self._done, self._total, file.path)
+            try:
+                self._take_in(read(file.path), file, known.get(file.path))
+            except UnusableDocument as error:
+                skipped.append(Skipped(file.path, error.reason, error.unknown))
+            self._done += file.size
+        self._commit_batch()
+        self._progress(self._total, self._total, "")
+        removed = self._finish(known, found.files, skipped)
+        lines = tuple((os.path.relpath(item.path, self._base), item.reason) for item in skipped)
+        return AddReport(
+            self._added, self._updated, self._unchanged, removed, self._chunks, lines, found.ignored
+        )
+
+    def _is_unchanged(self, file: Found, record: FileRecord | None) -> bool:
+        return record is not None and (record.size, record.mtime, record.chunking) == (
+            file.size,
+            file.mtime,
+            self._chunker.identity,
+        )
+
+    def _take_in(self, document: Document, file: Found, known: FileRecord | None) -> None:
+        chunking = self._chunker.identity
+        if known is not None and (known.sha256, known.chunking) == (document.sha256, chunking):
+            self._touched.append((known.id, document))
+            self._unchanged += 1
+            return
+        path = Path(file.path)
+        chunks = self._chunker.split(document.text, markdown=path.suffix.lower() in MARKDOWN_SUFFIXES)
+        record = FileRecord(
+            id=known.id if known else 0,
+            path=file.path,
+            root=known.root if known else str(self._base),
+            title=title_of(path, document.text),
+            sha256=document.sha256,
+            size=document.size,
+            mtime=document.mtime,
+            chunking=chunking,
+            chunks=len(chunks),
+        )
+        if len(chunks) > _BATCH:
+            self._commit_batch()
+            self._commit(record, chunks, self._staged_vectors(record, chunks))
+            return
+        self._batch.append((record, chunks))
+        self._batched += len(chunks)
+        if self._batched >= _BATCH:
+            self._commit_batch()
+
+    def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
+        """Vectors [chunks, dimension] of a long document, kept as they are made."""
+        what = f"{record.sha256}/{record.chunking}/{self._embedder.identity}"
+        work = hashlib.sha256(what.encode()).hexdigest()
+        with self._store.reading():
+            ready = self._store.staged_count(work)
+        for start in range(ready, len(chunks), _BATCH):
+            self._progress(self._done + record.size * start // len(chunks), self._total, record.path)
+            vectors = unit_vectors(self._embedder, [chunk.text for chunk in chunks[start : start + _BATCH]])
+            with self._store.writing():
+                self._store.stage(work, range(start, start + len(vectors)), vectors)
+        with self._store.reading():
+            return np.stack([vector for _, vector in self._store.staged(work)])
+
+    def _commit_batch(self) -> None:
+        batch, self._batch, self._batched = self._batch, [], 0
+        texts = [chunk.text for _, chunks in batch for chunk in chunks]
+        if not texts:
+            return
+        vectors = unit_vectors(self._embedder, texts)
+        with self._store.writing():
+            self._ready_for(vectors)
+            start = 0
+            for record, chunks in batch:
+                self._store.put_file(record, chunks, vectors[start : start + len(chunks)])
+                start += len(chunks)
+            self._store.advance()
+        for record, chunks in batch:
+            self._count(record, chunks)
+
+    def _commit(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
+        with self._store.writing():
+            self._ready_for(vectors)
+            self._store.put_file(record, chunks, vectors)
+            self._store.clear_staged()
+            self._store.advance()
+        self._count(record, chunks)
+
+    def _ready_for(self, vectors: NDArray[np.float32]) -> None:
+        """An empty library takes on whatever model fills it."""
+        if self._store.state().embedder != self._embedder.identity:
+            self._store.set_embedder(self._embedder.identity, vectors.shape[1])
+
+    def _count(self, record: FileRecord, chunks: list[Chunk]) -> None:
+        self._added += record.id == 0
+        self._updated += record.id != 0
+        self._chunks += len(chunks)
+
+    def _finish(self, known: dict[str, FileRecord], found: list[Found], skipped: list[Skipped]) -> int:
+        """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
+        present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
+        unseen = [item.path for item in skipped if item.unknown]
+        gone = [
+            file.id
+            for file in known.values()
+            if file.path not in present and not any(is_within(file.path, path) for path in unseen)
+        ]
+        with self._store.writing():
+            self._store.clear_staged()
+            for identifier, document in self._touched:
+                self._store.touch_file(identifier, document.size, document.mtime)
+            if gone:
+                self._store.remove_files(gone)
+                self._store.advance()
+        return len(gone)
+
+
+def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int:
+    """Embed every chunk again with `embedder` and exchange all vectors at once; the number of chunks.
+
+    Interrupted, it goes on where it stopped, provided that nothing was added or removed since.
+    """
+    work = f"rebuild/{embedder.identity}"
+    with store.reading():
+        total, done, last = store.count(), store.staged_count(work), store.last_staged(work) or 0
+    dimension = 0
+    while True:
+        with store.reading():
+            rows = store.texts_after(last, _BATCH)
+        if not rows:
+            break
+        progress(done, total, "")
+        vectors = unit_vectors(embedder, [text for _, text in rows])
+        dimension = vectors.shape[1]
+        with store.writing():
+            store.stage(work, [chunk for chunk, _ in rows], vectors)
+        last = rows[-1][0]
+        done += len(rows)
+    if total:
+        dimension = dimension or unit_vectors(embedder, ["dimension"]).shape[1]
+        with store.writing():
+            store.adopt_staged(work)
+            store.set_embedder(embedder.identity, dimension)
+            store.clear_staged()
+            store.advance()
+    progress(total, total, "")
+    return total
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies below it; both absolute."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -1,0 +1,218 @@
+"""A side's library on disk: add documents, search chunks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import filelock
+import numpy as np
+
+from common.retrieval.chunks import Chunker
+from common.retrieval.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
+from common.retrieval.errors import LibraryBusy, LibraryError
+from common.retrieval.index import VectorIndex
+from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet, reembed
+from common.retrieval.store import FileRecord, Store
+
+LOCK = "writer.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk that a search found. `path` is relative to the folder that was added."""
+
+    chunk: int
+    title: str
+    path: str
+    text: str
+    similarity: float  # cosine
+
+
+class Library:
+    """Documents, chunks and vectors in one folder; safe to use from several threads and processes.
+
+    One process at a time may change it, any number may search it, and a change is seen by the next search.
+    The folder is made when missing. Every failure is a `LibraryError`.
+    """
+
+    def __init__(
+        self, folder: Path, embedder: Embedder, chunker: Chunker | None = None, exact_up_to: int | None = None
+    ) -> None:
+        self.folder = Path(os.path.abspath(folder))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LibraryError(f"the library folder {folder} can't be made: {error.strerror}") from error
+        self._embedder = embedder
+        self._chunker = chunker
+        self._lock = threading.Lock()  # guards the reading connection and the index
+        self._index = VectorIndex(self.folder, exact_up_to)
+        self._store = Store(self.folder)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        embedder: Embedder,
+        *,
+        chunker: Chunker | None = None,
+        exact_up_to: int | None = None,
+    ) -> Self:
+        """Open the library in `folder`.
+
+        Args:
+            chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
+            exact_up_to: number of chunks above which search is approximate; None for never.
+        """
+        return cls(folder, embedder, chunker, exact_up_to)
+
+    def close(self) -> None:
+        """Release the database."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def count(self) -> int:
+        """Number of chunks."""
+        with self._reading():
+            return self._store.count()
+
+    def files(self) -> list[FileRecord]:
+        """The documents, by path."""
+        with self._reading():
+            return self._store.files()
+
+    def add(self, documents: Path, progress: Progress = quiet) -> AddReport:
+        """Bring the library up to date with a folder of documents, or with one document.
+
+        Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
+        are removed. May be interrupted at any time; the next `add` goes on where it stopped.
+        """
+        root = Path(os.path.realpath(documents.expanduser()))
+        with self._changing() as store:
+            return Ingestion(store, self._embedder, self._cutter(), root, progress).run()
+
+    def rebuild(self, progress: Progress = quiet) -> int:
+        """Embed every chunk again with this library's embedder; the number of chunks."""
+        with self._changing() as store:
+            return reembed(store, self._embedder, progress)
+
+    def remove(self, paths: Sequence[str | Path] | Literal["all"]) -> int:
+        """Forget documents; the number removed.
+
+        A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it.
+        """
+        with self._changing() as store:
+            with store.reading():
+                files = store.files()
+            chosen = [
+                file.id for file in files if paths == "all" or any(_names(path, file) for path in paths)
+            ]
+            with store.writing():
+                store.clear_staged()
+                if chosen:
+                    store.remove_files(chosen)
+                    store.advance()
+        return len(chosen)
+
+    def warm(self) -> None:
+        """Load the model and the index now, so that the first search is quick; raises what it would raise."""
+        unit_vectors(self._embedder, ["warm"])
+        self.search("warm", 1)
+
+    def search(self, query: str, k: int) -> list[Hit]:
+        """The up to `k` chunks most similar to `query`, best first.
+
+        The similarity is computed from the stored vector in float64, so it depends on query and chunk alone.
+        """
+        if k < 0:
+            raise ValueError(f"the number of hits can't be negative: {k}")
+        with self._reading():
+            self._refresh()
+            if k == 0 or len(self._index) == 0:
+                return []
+        vector = unit_vectors(self._embedder, [query])[0]
+        with self._reading():
+            self._refresh()  # embedding took a while
+            found = self._store.chunks(self._index.search(vector, k))
+        self._keep_index()
+        hits = []
+        for chunk in found:
+            similarity = float(np.dot(chunk.vector.astype(np.float64), vector.astype(np.float64)))
+            path = Path(chunk.path).relative_to(chunk.root).as_posix()
+            hits.append(Hit(chunk.id, chunk.title, path, chunk.text, similarity))
+        return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk))
+
+    def _refresh(self) -> None:
+        check_embedder(self._store, self._embedder)
+        self._index.refresh(self._store)
+
+    def _cutter(self) -> Chunker:
+        if self._chunker is None:
+            self._chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file)
+        return self._chunker
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock, self._store.reading():
+            yield
+
+    @contextmanager
+    def _changing(self) -> Iterator[Store]:
+        """A connection of its own, so that searches go on meanwhile; the index file follows at the end."""
+        with self._writer_lock():
+            store = Store(self.folder)
+            try:
+                yield store
+            finally:
+                store.close()
+            with self._reading():
+                self._index.refresh(self._store)
+            with self._lock:
+                self._index.save()
+
+    def _keep_index(self) -> None:
+        """Write the index file that was missing, unless somebody who will write one is at work."""
+        if self._index.saved:
+            return
+        try:
+            with self._writer_lock(), self._lock:
+                self._index.save()
+        except LibraryBusy:
+            return
+
+    @contextmanager
+    def _writer_lock(self) -> Iterator[None]:
+        lock = filelock.FileLock(self.folder / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise LibraryBusy(
+                f"the library {self.folder} is being changed by another process: try again when it is done"
+            ) from None
+        except OSError as error:
+            raise LibraryError(f"the library {self.folder} can't be locked: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _names(path: str | Path, file: FileRecord) -> bool:
+    wanted = os.path.realpath(os.path.expanduser(path))
+    return is_within(file.path, wanted) or is_within(file.relative_path, os.path.normpath(path))

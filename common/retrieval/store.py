@@ -1,0 +1,232 @@
+"""The library's truth: documents, chunks and vectors in one SQLite database.
+
+A chunk's text and vector never change under its id and ids are never used twice, so whoever knows a set of
+ids knows their vectors. Every change of content raises `generation`; `library` is a random name that changes
+when all vectors are replaced.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.retrieval.chunks import Chunk
+from common.retrieval.database import Database
+from common.retrieval.errors import LibraryDamaged
+
+DATABASE = "library.sqlite"
+_ROWS = 1024  # fetched at a time: 1.5 MB of vectors
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Which content this is. `embedder` and `dimension` are None while nothing was ever embedded."""
+
+    library: str
+    generation: int
+    embedder: str | None
+    dimension: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A document of the library. `path` is absolute; `mtime` is in nanoseconds, 0 when not to be trusted."""
+
+    id: int
+    path: str
+    root: str
+    title: str
+    sha256: str
+    size: int
+    mtime: int
+    chunking: str
+    chunks: int
+
+    @property
+    def relative_path(self) -> str:
+        """The path below the folder that was added."""
+        return Path(self.path).relative_to(self.root).as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk with its document and its vector [dimension]."""
+
+    id: int
+    title: str
+    path: str
+    root: str
+    text: str
+    vector: NDArray[np.float32]
+
+
+class Store:
+    """One connection to a library's tables; not for several threads at once. Raises `LibraryError`s."""
+
+    def __init__(self, folder: Path) -> None:
+        self._database = Database(folder / DATABASE)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._database.close()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Everything read inside is one snapshot, whatever other processes commit meanwhile."""
+        return self._database.transaction(write=False)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """All of it or nothing; durable when the block is left."""
+        return self._database.transaction(write=True)
+
+    def state(self) -> State:
+        """The content's name, generation and embedding model."""
+        rows = self._database.all("SELECT library, generation, embedder, dimension FROM state")
+        if len(rows) != 1:
+            raise self._database.damaged("its state is missing")
+        return State(*rows[0])
+
+    def set_embedder(self, identity: str, dimension: int) -> None:
+        """Record the embedding model that all vectors come from, now that they do."""
+        self._database.run(
+            "UPDATE state SET library = ?, embedder = ?, dimension = ?",
+            (secrets.token_hex(16), identity, dimension),
+        )
+
+    def advance(self) -> None:
+        """Tell every reader that the content changed."""
+        self._database.run("UPDATE state SET generation = generation + 1")
+
+    def files(self) -> list[FileRecord]:
+        """All documents, by path."""
+        columns = "id, path, root, title, sha256, size, mtime, chunking, chunks"
+        return [FileRecord(*row) for row in self._database.all(f"SELECT {columns} FROM files ORDER BY path")]
+
+    def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
+        """Replace whatever the library holds under the record's path. `record.id` is ignored."""
+        self._database.run("DELETE FROM files WHERE path = ?", (record.path,))
+        file = self._database.run(
+            "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            astuple(record)[1:],
+        )
+        for chunk, vector in zip(chunks, vectors, strict=True):
+            identifier = self._database.run(
+                "INSERT INTO chunks (file, first, last, text, checksum) VALUES (?, ?, ?, ?, ?)",
+                (file, chunk.start, chunk.end, chunk.text, zlib.crc32(chunk.text.encode())),
+            )
+            self._put_vectors([(identifier, vector.tobytes())])
+
+    def touch_file(self, identifier: int, size: int, mtime: int) -> None:
+        """Remember that a file with other times has the content known already."""
+        self._database.run("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (size, mtime, identifier))
+
+    def remove_files(self, identifiers: Iterable[int]) -> None:
+        """Forget documents with their chunks and vectors."""
+        self._database.run_many(
+            "DELETE FROM files WHERE id = ?", [(identifier,) for identifier in identifiers]
+        )
+
+    def count(self) -> int:
+        """Number of chunks."""
+        return int(self._database.all("SELECT count(*) FROM chunks")[0][0])
+
+    def chunk_ids(self) -> NDArray[np.int64]:
+        """Every chunk's id, ascending."""
+        # The order by (file, id) is answered from the narrow index; the tables are full of text and vectors.
+        rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
+        return np.sort(np.array([row[0] for row in rows], np.int64))
+
+    def vectors_after(
+        self, identifier: int, dimension: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
+        query = "SELECT chunk, vector, checksum FROM vectors WHERE chunk > ? ORDER BY chunk LIMIT ?"
+        while rows := self._database.all(query, (identifier, _ROWS)):
+            for chunk, vector, checksum in rows:
+                if not _intact(vector, checksum) or len(vector) != 4 * dimension:
+                    raise self._database.damaged(f"the vector of chunk {chunk} is not what was written")
+            block = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32)
+            identifier = rows[-1][0]
+            yield np.array([row[0] for row in rows], np.int64), block.reshape(len(rows), dimension)
+
+    def chunks(self, identifiers: Iterable[int]) -> list[StoredChunk]:
+        """The chunks of these ids, with text and vector."""
+        query = (
+            "SELECT chunks.id, title, path, root, text, chunks.checksum, vector, vectors.checksum FROM chunks"
+            " JOIN files ON files.id = chunks.file JOIN vectors ON vectors.chunk = chunks.id"
+            " WHERE chunks.id = ?"
+        )
+        found = []
+        for identifier in identifiers:
+            for chunk, title, path, root, text, text_sum, vector, vector_sum in self._database.all(
+                query, (identifier,)
+            ):
+                if not _intact(text, text_sum) or not _intact(vector, vector_sum):
+                    raise self._database.damaged(f"chunk {chunk} is not what was written")
+                found.append(StoredChunk(chunk, title, path, root, text, np.frombuffer(vector, np.float32)))
+        return found
+
+    def texts_after(self, identifier: int, limit: int) -> list[tuple[int, str]]:
+        """Up to `limit` chunks' ids and texts above `identifier`, ascending."""
+        query = "SELECT id, text, checksum FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
+        rows = self._database.all(query, (identifier, limit))
+        for chunk, text, checksum in rows:
+            if not _intact(text, checksum):
+                raise self._database.damaged(f"the text of chunk {chunk} is not what was written")
+        return [(chunk, text) for chunk, text, _ in rows]
+
+    def stage(self, work: str, items: Sequence[int], vectors: NDArray[np.float32]) -> None:
+        """Keep vectors of a piece of work that isn't complete; a search doesn't see them."""
+        rows = [(work, item, vector.tobytes()) for item, vector in zip(items, vectors, strict=True)]
+        self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
+
+    def staged_count(self, work: str) -> int:
+        """How many vectors this piece of work has staged."""
+        return int(self._database.all("SELECT count(*) FROM staged WHERE work = ?", (work,))[0][0])
+
+    def last_staged(self, work: str) -> int | None:
+        """The highest item that this piece of work has staged."""
+        last: int | None = self._database.all("SELECT max(item) FROM staged WHERE work = ?", (work,))[0][0]
+        return last
+
+    def staged(self, work: str) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Items and vectors staged for this piece of work, ascending."""
+        query = "SELECT item, vector FROM staged WHERE work = ? AND item > ? ORDER BY item LIMIT ?"
+        last = -1
+        while rows := self._database.all(query, (work, last, _ROWS)):
+            last = rows[-1][0]
+            for item, vector in rows:
+                yield item, np.frombuffer(vector, np.float32)
+
+    def adopt_staged(self, work: str) -> None:
+        """Make the staged vectors, items being chunk ids, the vectors of all chunks."""
+        self._database.run("DELETE FROM vectors")
+        self._put_vectors((item, vector.tobytes()) for item, vector in self.staged(work))
+
+    def damaged(self, what: str) -> LibraryDamaged:
+        """The error for content that contradicts itself."""
+        return self._database.damaged(what)
+
+    def clear_staged(self) -> None:
+        """Forget unfinished work."""
+        self._database.run("DELETE FROM staged")
+
+    def _put_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        self._database.run_many(
+            "INSERT INTO vectors VALUES (?, ?, ?)",
+            ((chunk, vector, zlib.crc32(vector)) for chunk, vector in rows),
+        )
+
+
+def _intact(content: object, checksum: int) -> bool:
+    """Whether a value read back is the one written; a damaged page may even change its type."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace")
+    return isinstance(content, bytes) and zlib.crc32(content) == checksum

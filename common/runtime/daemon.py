@@ -1,0 +1,85 @@
+"""What starting and stopping a daemon has in common for both roles."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from common.configuration import ConfigurationError, Settings, is_loopback
+from common.model.errors import ModelError
+from common.retrieval.errors import LibraryError
+from common.transport.address import TransportError
+from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
+
+BAD_INPUT = 2
+SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
+
+# What a start can fail with because of how it was called; each carries one sentence.
+EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
+
+
+def start_logging(settings: Settings) -> None:
+    """Lines on stderr; no level logs prompts, documents or tokens."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
+    )
+    for noisy in ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def stay_local() -> None:
+    """Nothing phones home: the hub is asked for nothing when everything is on this machine."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.setswitchinterval(SWITCH_INTERVAL)
+
+
+@contextmanager
+def one_line_errors(name: str) -> Iterator[None]:
+    """A failed start is one line on stderr and exit code 2."""
+    try:
+        yield
+    except EXPECTED as error:
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        print(f"{name}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+def until_told_to_stop(ready: Callable[[], None]) -> None:
+    """Call `ready`, then block until SIGTERM or SIGINT."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    ready()
+    stop.wait()
+
+
+def wants_curve(settings: Settings, address: str) -> bool:
+    """Whether the link at `address` is to be encrypted and authenticated."""
+    return settings.curve == "auto" and not is_loopback(address)
+
+
+def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
+    """The cloud's keys and allow-list where the link needs them. Raises `TransportError`."""
+    if not wants_curve(settings, address):
+        return None
+    return KeyFolder(settings.keys).cloud_keys()
+
+
+def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
+    """The device's keys and the one cloud that it trusts, where the link needs them. Raises `TransportError`."""
+    if not wants_curve(settings, address):
+        return None
+    return KeyFolder(settings.keys).device_keys()

@@ -1,0 +1,173 @@
+"""Document weights from word overlap: tf-idf of the document against the question and the answer so far.
+
+The answer so far is what joins two documents: once the device's note has named the maker of the bike, that
+name is in the answer, and the cloud's entry about this maker gets the weight. A score depends on the
+document, the question and the answer prefix only, so each side can score its own documents and both sides
+agree on what the scores mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+IDF_FILE = "idf.safetensors"
+DEFAULT_SCALE = 3.5
+"""Tuned on the demonstration model's questions; see `common/demo_model/README.md`."""
+QUESTION_SHARE = 0.3
+"""Weight of a question token, relative to the newest answer token."""
+DECAY = 0.96
+"""An answer token counts this much less with every further token: the fact being looked up now matters most.
+"""
+LENGTH_POWER = 0.5
+"""Scores are divided by the document's tf-idf length to this power: 1 is the cosine, 0 ignores the length.
+Under the cosine a document with a second fact would lose to a shorter one that matches less."""
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalScorer:
+    """Scores documents by idf-weighted token overlap, in microseconds per token."""
+
+    idf: NDArray[np.float64]
+    scale: float
+    identity: str
+
+    @classmethod
+    def load(cls, tokenizer_folder: Path, scale: float = DEFAULT_SCALE) -> LexicalScorer:
+        """Read the idf table that lies next to a tokenizer.
+
+        Raises ValueError if there is none: a model without a table needs another scorer.
+        """
+        path = Path(tokenizer_folder) / IDF_FILE
+        if not path.is_file():
+            raise ValueError(
+                f"{path} is missing: lexical weights need a table `idf` of [vocab] float32 values there"
+            )
+        table = load_file(path).get("idf")
+        if table is None or table.ndim != 1:
+            raise ValueError(f"{path} holds no table `idf` of shape [vocab]")
+        return cls.from_table(table, scale)
+
+    @classmethod
+    def from_table(cls, table: NDArray[np.float32], scale: float = DEFAULT_SCALE) -> LexicalScorer:
+        """A scorer for inverse document frequencies `table` [vocab]. Raises ValueError for a bad scale."""
+        if not (math.isfinite(scale) and scale >= 0):
+            raise ValueError(f"the scale of lexical weights must be finite and not negative, not {scale}")
+        constants = f"{QUESTION_SHARE}/{DECAY}/{LENGTH_POWER}"
+        digest = hashlib.sha256(table.astype("<f4").tobytes() + constants.encode()).hexdigest()
+        return cls(table.astype(np.float64), scale, f"lexical:{scale:g}:{digest[:16]}")
+
+    def begin(
+        self,
+        query: Sequence[int],
+        documents: Sequence[Sequence[int]],
+        similarity: Sequence[float] | None = None,
+    ) -> LexicalRun:
+        """A run for the token ids of a question and of documents. The retrieval similarity isn't used."""
+        return LexicalRun(self, query, documents)
+
+    def squared_idf(self, token: int) -> float:
+        """The weight of one match; tokens outside the table weigh nothing."""
+        return float(self.idf[token]) ** 2 if 0 <= token < len(self.idf) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The sums after an answer prefix; ``shadowed`` is what the newest token's entry was before."""
+
+    overlap: NDArray[np.float64]
+    question_overlap: float
+    squared_length: float
+    shadowed: tuple[float, int] | None
+
+
+class LexicalRun:
+    """Scores during one answer. Each further token costs one look-up per document, and a rollback costs
+    nothing."""
+
+    def __init__(
+        self, scorer: LexicalScorer, query: Sequence[int], documents: Sequence[Sequence[int]]
+    ) -> None:
+        self._scorer = scorer
+        self._documents = [_log_counts(document) for document in documents]
+        self._question = dict.fromkeys(query, QUESTION_SHARE)
+        self._question_length = _squared_length(scorer, self._question)
+        lengths = [_squared_length(scorer, document) for document in self._documents]
+        with np.errstate(divide="ignore"):
+            inverse = np.asarray(lengths, dtype=np.float64) ** (-LENGTH_POWER / 2)
+        self._inverse_lengths = np.where(np.isfinite(inverse), inverse, 0.0)
+        self._base = np.zeros(len(documents))
+        for token, share in self._question.items():
+            self._base += self._column(token) * share
+        self._answer: list[int] = []
+        self._last: dict[int, tuple[float, int]] = {}
+        self._states = [_State(np.zeros(len(documents)), 0.0, 0.0, None)]
+
+    def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
+        """R(d, x_<t) for every document, [docs]."""
+        kept = _common(self._answer, answer)
+        while len(self._answer) > kept:
+            self._pop()
+        for token in answer[kept:]:
+            self._push(token)
+        state = self._states[-1]
+        squared = self._question_length + 2 * state.question_overlap + state.squared_length
+        if squared <= 0:
+            return np.zeros(len(self._documents))
+        overlap = (self._base + state.overlap) * self._inverse_lengths
+        return np.asarray(overlap * (self._scorer.scale / math.sqrt(squared)), dtype=np.float64)
+
+    def _push(self, token: int) -> None:
+        state = self._states[-1]
+        weight = self._scorer.squared_idf(token)
+        entry = self._last.get(token)
+        position = len(self._answer)
+        aged = 0.0 if entry is None else entry[0] * DECAY ** (position - entry[1])
+        self._states.append(
+            _State(
+                state.overlap * DECAY + self._column(token),
+                state.question_overlap * DECAY + self._question.get(token, 0.0) * weight,
+                state.squared_length * DECAY**2 + (2 * aged + 1) * weight,
+                entry,
+            )
+        )
+        self._last[token] = (aged + 1.0, position)
+        self._answer.append(token)
+
+    def _pop(self) -> None:
+        state = self._states.pop()
+        token = self._answer.pop()
+        if state.shadowed is None:
+            del self._last[token]
+        else:
+            self._last[token] = state.shadowed
+
+    def _column(self, token: int) -> NDArray[np.float64]:
+        weight = self._scorer.squared_idf(token)
+        return np.asarray(
+            [document.get(token, 0.0) * weight for document in self._documents], dtype=np.float64
+        )
+
+
+def _log_counts(tokens: Sequence[int]) -> dict[int, float]:
+    return {token: 1.0 + math.log(count) for token, count in Counter(tokens).items()}
+
+
+def _squared_length(scorer: LexicalScorer, counts: Mapping[int, float]) -> float:
+    return sum(share * share * scorer.squared_idf(token) for token, share in counts.items())
+
+
+def _common(held: list[int], answer: Sequence[int]) -> int:
+    """The length of the common prefix; usually the whole of `held`, which is compared at once."""
+    if held == list(answer[: len(held)]):
+        return len(held)
+    pairs = zip(held, answer, strict=False)
+    return next((index for index, (old, new) in enumerate(pairs) if old != new), min(len(held), len(answer)))

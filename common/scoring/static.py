@@ -1,0 +1,53 @@
+"""Document weights from retrieval similarity, constant over the answer (DRAGON §4.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class StaticScorer:
+    """R(d, x_<t) = scale * similarity(query, d) at every position. Raises ValueError for a bad scale."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and self.scale >= 0):
+            raise ValueError(f"the scale of static weights must be finite and not negative, not {self.scale}")
+
+    @property
+    def identity(self) -> str:
+        """`static:<scale>`."""
+        return f"static:{float(self.scale)!r}"
+
+    def begin(
+        self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]
+    ) -> StaticRun:
+        """A run for `documents` with their retrieval cosine `similarity` [docs].
+
+        Raises ValueError unless there is one finite similarity for each document.
+        """
+        values = np.asarray(similarity, dtype=np.float64).reshape(-1)
+        if len(values) != len(documents):
+            raise ValueError(f"{len(documents)} documents have {len(values)} similarities")
+        if not np.all(np.isfinite(values)):
+            raise ValueError("a document's similarity is not a finite number")
+        weights = self.scale * values
+        weights.flags.writeable = False
+        return StaticRun(weights)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaticRun:
+    """The weights [docs] of one answer, which never change."""
+
+    weights: NDArray[np.float64]
+
+    def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
+        """The weights, whatever the answer so far; not to be written to."""
+        return self.weights

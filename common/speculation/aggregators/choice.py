@@ -1,0 +1,26 @@
+"""The sampler that a request names."""
+
+from __future__ import annotations
+
+from common.sampling.paper import PaperSampler
+from common.sampling.race import RaceSampler
+from common.speculation.aggregators.paper import PaperAggregation
+from common.speculation.aggregators.race import RaceAggregation
+from proto.messages import Open, Side
+
+
+def make_aggregation(
+    role: Side, request: Open, vocabulary: int, torch_device: str
+) -> RaceAggregation | PaperAggregation:
+    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for what does not go together."""
+    if request.sampler == "race":
+        if request.codec != "race":
+            raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
+        sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary, torch_device)
+        return RaceAggregation(sampler, vocabulary, request.exact)
+    if request.placement == "mirrored":
+        raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
+    if request.codec == "race":
+        raise ValueError("the paper's sampler sends codec 'top-p' or 'raw', not 'race'")
+    paper = PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary)
+    return PaperAggregation(paper, role, request.codec, vocabulary)

@@ -1,0 +1,159 @@
+"""The device's end of the link: a DEALER that connects, and connects again."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+import zmq
+
+from common.transport.address import TransportError, numeric, require_safe, split_address
+from common.transport.interface import Handler, LinkStatus
+from common.transport.keys import DeviceKeys, z85_key
+from common.transport.limits import DEFAULT_LIMITS, Limits, TokenBucket
+from common.transport.loop import SocketLoop
+from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, prepare_socket
+from proto.messages import Message
+
+_ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
+_NEVER: Final = 3_600_000  # ms until ZeroMQ reconnects by itself; a lost socket is replaced long before
+
+
+class DeviceLink(SocketLoop):
+    """A device's connection to its cloud, made again forever, with growing pauses, whenever it is lost.
+
+    Every connection has a socket of its own: nothing that was queued for an old one can arrive on a new one.
+    Raises `TransportError` for an address or keys that can't work.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        keys: DeviceKeys | None,
+        handler: Handler,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        insecure: bool = False,
+    ) -> None:
+        require_safe(address, keys is not None, insecure)
+        if split_address(address)[1] == 0:
+            raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
+        self._curve = (
+            None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
+        )
+        self._key = None if keys is None else keys.cloud
+        super().__init__(handler, limits, "device-link", addressed=False)
+        self.address = address
+        self._current: Connection | None = None
+        self._number = 0  # of the current connection; 0 without one
+        self._descriptor = -1
+        self._since = 0.0  # of the connection, or of the attempt
+        self._retry_at: float | None = 0.0  # None during an attempt and a connection
+        self._pause = limits.backoff_first
+        self._end: LinkStatus | None = None
+        self._status = LinkStatus("connecting", f"Connecting to {address}.")
+        self._random = random.Random()
+
+    def send(self, message: Message) -> bool:
+        """Hand `message` over for the current connection, from any thread.
+
+        False if it was dropped: there is none, or too much is queued. True promises nothing: what is on its
+        way when the connection breaks is lost. Raises `ProtocolError` for a message out of bounds.
+        """
+        return self._post(self._number, message)
+
+    def status(self) -> LinkStatus:
+        """How the link stands, from any thread."""
+        return LinkStatus("closed", "The link is closed.") if self._closing.is_set() else self._status
+
+    def _on_event(self, event: int, value: int, now: float) -> None:
+        if event == zmq.EVENT_CONNECTED:
+            self._descriptor = value
+            self._guard.watch(value, now)
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._welcome(now)
+        elif self._end is None:
+            self._end = self._ending(event)
+
+    def _welcome(self, now: float) -> None:
+        if self._last_connection:
+            self._tally.reconnects += 1
+        self._status = LinkStatus("connected", "")
+        self._since = now
+        self._number = self._last_connection + 1
+        limits = self.limits
+        quota = TokenBucket(limits.messages_per_second, limits.messages_burst, now)
+        self._current = self._admit(self._key, b"", self._descriptor, quota, now)
+
+    def _ending(self, event: int) -> LinkStatus | None:
+        """What an event says about the end of the attempt or the connection; None if it is not one."""
+        if event in HANDSHAKE_REFUSED:
+            self._tally.refused += 1
+            return LinkStatus(
+                "refused",
+                f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
+                "and `dragon keys trust` with that key there.",
+            )
+        if event == HANDSHAKE_BROKEN:
+            self._tally.refused += 1
+            return LinkStatus(
+                "away",
+                f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "
+                "listens there and that its public key is the one trusted here.",
+            )
+        if event in _ENDED:
+            return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
+        return None
+
+    def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
+        return self._current
+
+    def _on_turn(self, readable: dict[Any, int], now: float) -> None:
+        if self._end is not None:
+            self._drain(now)
+            self._lose(self._end, now)
+        elif self._retry_at is not None and now >= self._retry_at:
+            self._attempt(now)
+        elif (
+            self._retry_at is None
+            and self._current is None
+            and now >= self._since + self.limits.connect_timeout
+        ):
+            self._lose(LinkStatus("away", f"The cloud at {self.address} doesn't answer."), now)
+
+    def _deadline(self) -> float | None:
+        if self._retry_at is not None:
+            return self._retry_at
+        return self._since + self.limits.connect_timeout if self._current is None else None
+
+    def _attempt(self, now: float) -> None:
+        self._retry_at = None
+        self._since = now
+        made, monitor = prepare_socket(self._context, zmq.DEALER, numeric(self.address), self.limits)
+        made.reconnect_ivl = _NEVER
+        made.connect_timeout = int(self.limits.connect_timeout * 1000)
+        if self._curve is not None:
+            made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._curve
+        self._adopt(made, monitor)
+        try:
+            made.connect(numeric(self.address))
+        except zmq.ZMQError:
+            self._end = LinkStatus("away", f"{self.address} is not an address that can be connected to.")
+
+    def _lose(self, status: LinkStatus, now: float) -> None:
+        lost = self._current
+        if lost is not None and now - self._since > self.limits.backoff_last:
+            self._pause = (
+                self.limits.backoff_first
+            )  # it was a good connection, not a door that opens and shuts
+        self._status, self._end = status, None
+        self._current, self._number = None, 0
+        self._discard()
+        # Spread, so that the devices of a restarted cloud don't all come at once.
+        self._retry_at = now + self._pause * self._random.uniform(0.5, 1.0)
+        self._pause = min(2 * self._pause, self.limits.backoff_last)
+        if lost is not None:
+            self._dismiss(lost)
+
+    def _on_unreachable(self, connection: Connection) -> None:
+        self._end = LinkStatus("away", f"The cloud at {self.address} can't be reached.")

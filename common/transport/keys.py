@@ -1,0 +1,220 @@
+"""CURVE keys on disk: this machine's own pair, and one file per trusted peer.
+
+    <folder>/own.json             {"public": ..., "secret": ...}                readable by the owner only
+    <folder>/trusted/<id>.json    {"name": ..., "key": ..., "fingerprint": ...}
+
+`<id>` is the fingerprint without its dashes, so that a handshake opens exactly one file: the folder is the
+allow-list, changes hold from the next handshake on, and whatever goes wrong in reading means "not trusted".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import struct
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+from zmq.utils import z85
+
+from common.transport.address import TransportError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_OWN = "own.json"
+_TRUSTED = "trusted"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A CURVE key pair in Z85, 40 characters each."""
+
+    public: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedPeer:
+    """A public key that may connect, or that is connected to."""
+
+    name: str
+    key: str
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKeys:
+    """What a device needs: its own pair and the cloud's public key (Z85)."""
+
+    own: KeyPair
+    cloud: str
+
+
+def nobody(key: str) -> bool:
+    """The allow-list of a cloud that was given none."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CloudKeys:
+    """What a cloud needs: its own pair, and whether a public key (Z85) may connect; asked per handshake."""
+
+    own: KeyPair
+    allows: Callable[[str], bool] = nobody
+
+
+class KeyFolder:
+    """The keys of one machine. Every method raises `TransportError` with a sentence for the user."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def new(self, replace: bool = False) -> KeyPair:
+        """Make this machine's pair. Peers that trusted an older one must trust the new one."""
+        if not replace and self._own.exists():
+            raise TransportError(f"There is a key in {self._own} already; pass --replace to make a new one.")
+        public, secret = zmq.curve_keypair()
+        pair = KeyPair(public.decode("ascii"), secret.decode("ascii"))
+        _write(self._own, {"public": pair.public, "secret": pair.secret})
+        return pair
+
+    def own(self) -> KeyPair:
+        """This machine's pair; refused when others on the machine can read it."""
+        try:
+            mode = self._own.stat().st_mode
+            stored = json.loads(self._own.read_text("utf-8"))
+            pair = KeyPair(stored["public"], stored["secret"])
+            agrees = zmq.curve_public(z85_key(pair.secret)).decode("ascii") == pair.public
+        except FileNotFoundError:
+            raise TransportError(
+                f"There is no key in {self.path}; make one with `dragon keys new`."
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, TransportError):
+            agrees = False
+        if not agrees:
+            raise TransportError(
+                f"The key in {self._own} can't be read; `dragon keys new --replace` makes another."
+            )
+        if mode & 0o077:
+            raise TransportError(
+                f"Others can read the secret key in {self._own}; run `chmod 600 {self._own}`."
+            )
+        return pair
+
+    def trust(self, name: str, key: str) -> TrustedPeer:
+        """Trust `key` (Z85) under `name`: letters, digits, dot, dash and underscore."""
+        if not _NAME.fullmatch(name):
+            raise TransportError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes.")
+        z85_key(key)
+        for peer in self.trusted():
+            if peer.name == name and peer.key != key:
+                raise TransportError(
+                    f"Another key is trusted as {name}; run `dragon keys revoke {name}` first."
+                )
+        peer = TrustedPeer(name, key)
+        _write(self._file(key), {"name": name, "key": key, "fingerprint": peer.fingerprint})
+        return peer
+
+    def revoke(self, name: str) -> tuple[TrustedPeer, ...]:
+        """Stop trusting the peer of this name or fingerprint, from its next handshake on."""
+        found = tuple(peer for peer in self.trusted() if name in (peer.name, peer.fingerprint))
+        if not found:
+            raise TransportError(f"No key is trusted as {name}; `dragon keys show` lists those that are.")
+        for peer in found:
+            self._file(peer.key).unlink(missing_ok=True)
+        return found
+
+    def trusted(self) -> tuple[TrustedPeer, ...]:
+        """Every trusted peer by name. Unreadable and renamed files are left out, as in a handshake."""
+        peers = []
+        for path in (self.path / _TRUSTED).glob("*.json"):
+            peer = _read_peer(path)
+            if peer is not None and self._file(peer.key) == path:
+                peers.append(peer)
+        return tuple(sorted(peers, key=lambda peer: (peer.name, peer.key)))
+
+    def allows(self, key: str) -> bool:
+        """Whether `key` is trusted right now. Any doubt is a no."""
+        peer = _read_peer(self._file(key))
+        return peer is not None and peer.key == key
+
+    def cloud_keys(self) -> CloudKeys:
+        """Keys of a cloud daemon: accepts exactly the trusted peers."""
+        return CloudKeys(self.own(), self.allows)
+
+    def device_keys(self, cloud: str = "cloud") -> DeviceKeys:
+        """Keys of a device daemon that talks to the trusted peer named `cloud`."""
+        for peer in self.trusted():
+            if peer.name == cloud:
+                return DeviceKeys(self.own(), peer.key)
+        raise TransportError(
+            f"The cloud's key is not known; run `dragon keys trust {cloud} KEY` with its public key."
+        )
+
+    @property
+    def _own(self) -> Path:
+        return self.path / _OWN
+
+    def _file(self, key: str) -> Path:
+        return self.path / _TRUSTED / f"{fingerprint(key).replace('-', '')}.json"
+
+
+def fingerprint(key: str) -> str:
+    """Eight groups of four hexadecimal digits (SHA-256) for people to compare."""
+    digest = hashlib.sha256(key.encode("utf-8")).hexdigest()[:32]
+    return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
+
+
+def z85_key(key: str) -> bytes:
+    """`key` as ZeroMQ takes it. Raises `TransportError` if it is not 32 bytes in Z85."""
+    try:
+        # Decoding tells apart what only looks like Z85: five characters may say more than 32 bits.
+        canonical = len(key) == 40 and z85.encode(z85.decode(key.encode("ascii"))) == key.encode("ascii")
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error):
+        canonical = False
+    if not canonical:
+        raise TransportError(
+            "That is not a public key; it must be the 40 characters that `dragon keys show` prints."
+        )
+    return key.encode("ascii")
+
+
+def _read_peer(path: Path) -> TrustedPeer | None:
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+        peer = TrustedPeer(stored["name"], stored["key"])
+        z85_key(peer.key)
+        if _NAME.fullmatch(peer.name) and stored["fingerprint"] == peer.fingerprint:
+            return peer
+    except (OSError, ValueError, KeyError, TypeError, TransportError):
+        pass
+    return None
+
+
+def _write(path: Path, content: dict[str, str]) -> None:
+    """Replace `path` at once, so that a reader or a power cut never meets half a file; mode 0600."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=".", suffix=".new"
+        )  # made with mode 0600
+    except OSError as error:
+        raise TransportError(f"Keys can't be written to {path.parent}: {error.strerror}.") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise TransportError(f"Keys can't be written to {path}: {error.strerror}.") from None

@@ -1,0 +1,301 @@
+"""The thread that owns a socket: what both roles of the link share."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
+
+import zmq
+
+from common.transport.counters import Counters, Tally
+from common.transport.inflow import InflowGuard
+from common.transport.interface import Handler, Peer
+from common.transport.limits import Limits, TokenBucket
+from common.transport.outbox import Outbox, Parcel
+from common.transport.probe import answer
+from common.transport.sockets import Connection, read_frames
+from proto.errors import ProtocolError
+from proto.framing import decode, encode, wire_size
+from proto.messages import Error, Message, Probe
+
+_LOG = logging.getLogger(__name__)
+_FRAMES: Final = 2  # header and payload; one more is read, for the codec to refuse
+_BATCH: Final = 64  # messages received before the thread looks at what is to be sent
+_DRAIN: Final = 16  # batches received at most before a lost connection is reported
+_RETRY: Final = 0.002  # seconds until a message that ZeroMQ had no room for is offered again
+_SWEEP: Final = 0.1  # seconds between looks at connections that send without an end
+_EVENT: Final = struct.Struct("=Hi")
+
+
+class SocketLoop(ABC):
+    """Polls one socket, its monitor and the outbox. A role says how connections come and go.
+
+    Attributes that start with an underscore belong to the thread, once it runs.
+    """
+
+    def __init__(self, handler: Handler, limits: Limits, name: str, addressed: bool) -> None:
+        self.limits = limits
+        self._addressed = addressed  # whether a routing id precedes each message
+        self._handler = handler
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._poller = zmq.Poller()
+        self._outbox = Outbox(limits.queue_messages, limits.queue_bytes)
+        self._poller.register(self._outbox.fileno(), zmq.POLLIN)
+        self._guard = InflowGuard(2 * _FRAMES * limits.frame_bytes)
+        self._tally = Tally()
+        self._connections: dict[int, Connection] = {}
+        self._stuck: dict[int, Connection] = {}  # those with a backlog
+        self._last_connection = 0
+        self._next_sweep = 0.0
+        self._socket: zmq.Socket[Any] | None = None
+        self._monitor: zmq.Socket[Any] | None = None
+        self._closing = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the thread; the handler is called from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, free the socket and wait for the thread. What is queued is not sent any more."""
+        self._closing.set()
+        if self._thread.ident is None:
+            self._tear_down()
+        elif threading.current_thread() is not self._thread:
+            with contextlib.suppress(OSError):  # the thread ended by itself
+                self._outbox.wake()
+            self._thread.join()
+
+    def counters(self) -> Counters:
+        """What went through so far, from any thread."""
+        return self._tally.snapshot(self._outbox.refused)
+
+    def _post(self, connection: int, message: Message) -> bool:
+        frames = encode(message, self.limits.payload_bytes)
+        return self._outbox.put(Parcel(connection, type(message).__name__, frames, wire_size(frames)))
+
+    # What a role decides.
+
+    @abstractmethod
+    def _on_event(self, event: int, value: int, now: float) -> None:
+        """The socket monitor tells of a connection. An end is only noted: its last messages are unread."""
+
+    @abstractmethod
+    def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
+        """Whose message starts with `first`; None for a stray, which is dropped."""
+
+    @abstractmethod
+    def _on_turn(self, readable: dict[Any, int], now: float) -> None:
+        """Once per turn, for timers and further sockets."""
+
+    @abstractmethod
+    def _deadline(self) -> float | None:
+        """When `_on_turn` is needed next."""
+
+    @abstractmethod
+    def _on_unreachable(self, connection: Connection) -> None:
+        """ZeroMQ doesn't know the way to it any more."""
+
+    # The socket.
+
+    def _adopt(self, made: zmq.Socket[Any], monitor: zmq.Socket[Any]) -> None:
+        self._socket, self._monitor = made, monitor
+        self._poller.register(made, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+
+    def _discard(self) -> None:
+        made, monitor = self._socket, self._monitor
+        self._socket = self._monitor = None
+        self._guard.clear()
+        if made is not None and monitor is not None:
+            self._poller.unregister(made)
+            self._poller.unregister(monitor)
+            made.disable_monitor()
+            monitor.close(0)
+            made.close(0)
+
+    # Connections.
+
+    def _admit(
+        self, key: str | None, routing: bytes, descriptor: int, quota: TokenBucket, now: float
+    ) -> Connection:
+        self._last_connection += 1
+        peer = Peer(self._last_connection, key)
+        rate = self.limits.errors_per_second
+        connection = Connection(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now))
+        self._connections[peer.connection] = connection
+        self._outbox.open(peer.connection)
+        self._tally.connects += 1
+        self._call(self._handler.on_connected, peer)
+        return connection
+
+    def _dismiss(self, connection: Connection) -> None:
+        number = connection.peer.connection
+        if self._connections.pop(number, None) is not None:
+            self._stuck.pop(number, None)
+            self._tally.dropped += len(connection.backlog)
+            self._outbox.shut(number)
+            self._call(self._handler.on_gone, connection.peer)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        """A handler's exception is its own trouble: it is counted and named, and the thread goes on."""
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._tally.faults += 1
+            # Not the exception's text: it may quote a message.
+            _LOG.error("%s failed with %s.", getattr(function, "__name__", "handler"), type(error).__name__)
+            _LOG.debug("The failure was:", exc_info=error)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                readable: dict[Any, int] = dict(self._poller.poll(self._patience()))
+                if self._outbox.fileno() in readable:
+                    self._outbox.acknowledge()
+                now = time.monotonic()
+                # Before the messages: a connection's beginning is reported before its first message arrives.
+                self._watch(now)
+                self._receive(now)
+                self._send()
+                self._on_turn(readable, now)
+                if now >= self._next_sweep:
+                    self._next_sweep = now + _SWEEP
+                    self._tally.severed += len(self._guard.sweep(now))
+        finally:
+            self._tear_down()
+
+    def _patience(self) -> int | None:
+        """Milliseconds to sleep at most; None is until something happens."""
+        now = time.monotonic()
+        deadlines = [self._deadline()]
+        if self._stuck:
+            deadlines.append(now + _RETRY)
+        if len(self._guard):
+            deadlines.append(self._next_sweep)
+        times = [deadline for deadline in deadlines if deadline is not None]
+        return max(0, int((min(times) - now) * 1000) + 1) if times else None
+
+    def _watch(self, now: float) -> None:
+        while (monitor := self._monitor) is not None:
+            try:
+                event, _endpoint = monitor.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            number, value = _EVENT.unpack(event)
+            self._on_event(number, value, now)
+
+    def _receive(self, now: float) -> None:
+        for _ in range(_BATCH):
+            if self._socket is None:
+                return
+            try:
+                first = self._socket.recv(zmq.DONTWAIT, copy=False)
+            except zmq.Again:
+                return
+            connection = self._sender(first, now)
+            frames = read_frames(self._socket, first, not self._addressed, _FRAMES + 1)
+            if connection is None:
+                self._tally.strays += 1
+                continue
+            self._guard.heard(connection.descriptor, frames)
+            if connection.quota.take(now):
+                self._hand_over(connection, frames, now)
+            else:
+                self._tally.over_quota += 1
+                self._complain(
+                    connection, "quota", "This link takes fewer messages per second; slow down.", now
+                )
+
+    def _drain(self, now: float) -> None:
+        """Receive what a lost connection left behind; bounded, for others may go on sending."""
+        for _ in range(_DRAIN):
+            if self._socket is None or not self._socket.poll(0):
+                return
+            self._receive(now)
+
+    def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
+        try:
+            message = decode(frames, self.limits.payload_bytes)
+        except ProtocolError as error:
+            self._tally.malformed += 1
+            self._complain(connection, error.code, error.text, now)
+            self._call(self._handler.on_invalid, connection.peer, error)
+            return
+        size = wire_size(frames)
+        self._tally.received(type(message).__name__, size)
+        if isinstance(message, Probe):
+            # At once and past the queue: what waits behind Python isn't the network's delay.
+            self._reply(connection, answer(message, time.monotonic_ns() // 1000))
+        else:
+            self._call(self._handler.on_message, connection.peer, message, size)
+
+    def _complain(self, connection: Connection, code: str, text: str, now: float) -> None:
+        if connection.complaints.take(now):
+            self._reply(connection, Error(0, code, text))
+
+    # Sending.
+
+    def _reply(self, connection: Connection, message: Message) -> None:
+        frames = encode(message)
+        parcel = Parcel(connection.peer.connection, type(message).__name__, frames, wire_size(frames))
+        if not self._offer(connection, parcel):
+            self._tally.dropped += 1
+
+    def _send(self) -> None:
+        for connection in list(self._stuck.values()):
+            while connection.backlog and self._offer(connection, connection.backlog[0]):
+                self._outbox.settle(connection.backlog.popleft())
+            if not connection.backlog:
+                self._stuck.pop(connection.peer.connection, None)
+        for parcel in self._outbox.take():
+            receiver = self._connections.get(parcel.connection)
+            if receiver is None:
+                self._tally.dropped += 1
+            elif receiver.backlog or not self._offer(receiver, parcel):
+                receiver.backlog.append(parcel)
+                self._stuck[parcel.connection] = receiver
+            else:
+                self._outbox.settle(parcel)
+
+    def _offer(self, connection: Connection, parcel: Parcel) -> bool:
+        """Give a parcel to ZeroMQ; False if it has no room for this peer now."""
+        if self._socket is None:
+            return False
+        frames = [connection.routing, *parcel.frames] if connection.routing else parcel.frames
+        try:
+            self._socket.send_multipart(frames, zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            if not connection.backlog:  # otherwise the parcel is its head, and counted with it
+                self._tally.dropped += 1
+            self._on_unreachable(connection)
+            return True  # nothing to offer again
+        self._tally.sent(parcel.kind, parcel.size)
+        return True
+
+    def _tear_down(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._discard()
+            self._outbox.close()
+            self._context.term()

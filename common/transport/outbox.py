@@ -1,0 +1,105 @@
+"""The queue between the threads that send and the thread that owns the socket."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """An encoded message on its way to one connection."""
+
+    connection: int
+    kind: str  # type name of the message
+    frames: list[bytes]
+    size: int  # bytes on the wire, by which the queue is bounded
+
+
+class Outbox:
+    """Bounded per connection in messages and bytes, so that one slow peer can't take another's place.
+
+    A parcel counts until `settle`, which the link calls when ZeroMQ has taken it: what waits for a slow peer
+    stays within the bound. `fileno()` is readable when parcels may be waiting; register it in a poller.
+
+    No wake-up is lost: `put` appends before it looks at the flag, and the link lowers the flag
+    (`acknowledge`) before it looks at the queue (`take`). Either `put` sees the lowered flag and signals, or
+    `take` sees the parcel.
+    """
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._limits = (messages, size)
+        self._parcels: deque[Parcel] = deque()
+        self._pending: dict[int, list[int]] = {}  # connection -> [messages, bytes]
+        self._lock = threading.Lock()
+        self._signalled = False
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+        self.refused = 0
+
+    def fileno(self) -> int:
+        return self._receiver.fileno()
+
+    def open(self, connection: int) -> None:
+        """Accept parcels for a connection."""
+        with self._lock:
+            self._pending[connection] = [0, 0]
+
+    def shut(self, connection: int) -> None:
+        """Accept none any more. Those in the queue are handed out still; the link drops them."""
+        with self._lock:
+            self._pending.pop(connection, None)
+
+    def put(self, parcel: Parcel) -> bool:
+        """Queue a parcel, from any thread. False: the connection is gone, or its share of the queue full."""
+        messages, size = self._limits
+        with self._lock:
+            pending = self._pending.get(parcel.connection)
+            if pending is None or pending[0] >= messages or pending[1] + parcel.size > size:
+                self.refused += 1
+                return False
+            pending[0] += 1
+            pending[1] += parcel.size
+            self._parcels.append(parcel)
+        self.wake()
+        return True
+
+    def wake(self) -> None:
+        """Make `fileno()` readable."""
+        if not self._signalled:
+            self._signalled = True
+            # A full buffer is a signal already; a closed one has no reader left.
+            with contextlib.suppress(OSError):
+                self._sender.send(b"\0")
+
+    def acknowledge(self) -> None:
+        """Lower the signal. Link thread only, when `fileno()` is readable and before `take`."""
+        with contextlib.suppress(BlockingIOError):
+            self._receiver.recv(4096)
+        self._signalled = False
+
+    def take(self) -> list[Parcel]:
+        """Everything queued, oldest first. Link thread only."""
+        with self._lock:
+            parcels = list(self._parcels)
+            self._parcels.clear()
+        return parcels
+
+    def settle(self, parcel: Parcel) -> None:
+        """A parcel left the queue's account: ZeroMQ has it, or it was dropped."""
+        with self._lock:
+            pending = self._pending.get(parcel.connection)
+            if pending is not None:
+                pending[0] -= 1
+                pending[1] -= parcel.size
+
+    def close(self) -> None:
+        with self._lock:
+            self._pending.clear()
+            self._parcels.clear()
+        self._receiver.close()
+        self._sender.close()

@@ -1,0 +1,158 @@
+"""One request being answered on the device: text out of tokens, and the way to its report."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+
+from common.model.tokenizer import StopFilter
+from common.runtime.answer import Answer
+from common.runtime.decoding import Drafting
+from common.runtime.request import (
+    Finished,
+    FinishReason,
+    Request,
+    TokenEvent,
+)
+from common.runtime.side import SideRuntime
+from common.speculation.values import Commit
+from device.report import Record, build_report
+from proto.framing import encode, wire_size
+from proto.messages import Cancel, Close, Closed, Message, Open
+
+CLOSING_PATIENCE = 1.0  # seconds that the cloud has for its part of the report
+
+
+class Asked:
+    """A `Generation`, and the observer of the answer behind it.
+
+    The events wait in a queue for whoever iterates; an answer has at most `max_tokens` of them.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        opening: Open,
+        drafting: Drafting,
+        side: SideRuntime,
+        send: Callable[[Message], None],
+        released: Callable[[int], None],
+    ) -> None:
+        self.request = request
+        self.opening = opening
+        self.drafting = drafting
+        self.record = Record(time.monotonic(), opening.seed)
+        self.answer: Answer | None = None  # set right after construction: each needs the other
+        self.with_cloud = False  # the session is, or shall be, open on the cloud
+        self.ready = False  # the cloud has retrieved
+        self._text: list[str] = []
+        self._stream = side.tokenizer.stream()
+        self._stops = StopFilter(request.stop)
+        self._eos = side.decoder.eos
+        self._profiler = side.profiler
+        self._link_send = send
+        self._released = released
+        self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
+        self._reason: FinishReason = "cancelled"
+        self._ended: float | None = None
+        self._done = False
+
+    # --- Generation
+
+    def __iter__(self) -> Iterator[TokenEvent | Finished]:
+        while True:
+            event = self._events.get()
+            if isinstance(event, Exception):
+                raise event
+            yield event
+            if isinstance(event, Finished):
+                return
+
+    def cancel(self) -> None:
+        if self.answer is not None:
+            self.answer.end()
+
+    # --- messages
+
+    def send(self, message: Message) -> None:
+        """To the cloud, if it takes part; counts the bytes."""
+        if self.with_cloud:
+            self.record.sent_bytes += wire_size(encode(message))
+            self._link_send(message)
+
+    def note(self, sentence: str) -> None:
+        """Tell the user, once."""
+        if sentence not in self.record.notes:
+            self.record.notes.append(sentence)
+
+    # --- Observer
+
+    def committed(self, commit: Commit) -> bool:
+        self.record.token_times.append(time.monotonic())
+        if commit.token in self._eos:
+            self._reason = "stop"
+            self._emit(commit, self._rest())
+            return True
+        text, stopped = self._stops.push(self._stream.push(commit.token))
+        if stopped:
+            self._reason = "stop"
+        elif len(self.record.token_times) >= self.request.max_tokens:
+            self._reason = "length"
+            text += self._rest()
+        self._emit(commit, text)
+        return not stopped
+
+    def withdrawn(self, position: int) -> None:
+        raise RuntimeError("the device never takes a shown token back")
+
+    def ended(self, failure: Exception | None) -> None:
+        """Ask the cloud for its part of the report, or do without."""
+        self._ended = time.monotonic()
+        if failure is not None:
+            self.send(Cancel(self.opening.session))
+            self._finish(failure)
+        elif self._reason == "cancelled":
+            self.send(Cancel(self.opening.session))
+            self.close(None)
+        elif self.ready and self.with_cloud and not self.away:
+            self._link_send(Close(self.opening.session, len(self.record.token_times)))
+        else:
+            self.send(Cancel(self.opening.session))
+            self.close(None)
+
+    # --- the end
+
+    @property
+    def away(self) -> bool:
+        return self.answer is not None and self.answer.session.away
+
+    def silent(self, now: float) -> float:
+        """Seconds since the last token, or since the request."""
+        times = self.record.token_times
+        return now - (times[-1] if times else self.record.started)
+
+    def tick(self, now: float) -> None:
+        """Give up waiting for the cloud's part of the report when it takes too long."""
+        if self._ended is not None and not self._done and now - self._ended > CLOSING_PATIENCE:
+            self.close(None)
+
+    def close(self, closed: Closed | None) -> None:
+        """Everything is known: the last event."""
+        if self._done or self.answer is None or self._ended is None:
+            return
+        report = build_report(self.request, self.record, self.answer, closed, self._profiler.rtt, self._ended)
+        self._finish(Finished(self._reason, "".join(self._text), report))
+
+    def _finish(self, event: Finished | Exception) -> None:
+        self._done = True
+        self._events.put(event)
+        self._released(self.opening.session)
+
+    def _rest(self) -> str:
+        text, stopped = self._stops.push(self._stream.finish())
+        return text if stopped else text + self._stops.finish()
+
+    def _emit(self, commit: Commit, text: str) -> None:
+        self._text.append(text)
+        self._events.put(TokenEvent(text, commit.token, commit.position, commit.degraded))

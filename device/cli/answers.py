@@ -1,0 +1,73 @@
+"""Printing one streamed answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from device.cli.daemon import Daemon
+from device.cli.failures import answer_failed
+from device.cli.render import strip_controls
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A finished answer."""
+
+    text: str
+    reason: str
+    usage: dict[str, Any]
+    report: dict[str, Any]
+
+
+def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -> Printed:
+    """Ask, and write the text to `output` (None: nowhere) as it becomes final. Raises `CommandFailed`.
+
+    A terminal gets no control characters; a file or a pipe gets the text as it is.
+    """
+    text, reason = "", ""
+    last: dict[str, Any] = {}
+    write = _writer(output)
+    chunks = daemon.chat(body)
+    try:
+        with closing(chunks):  # type: ignore[type-var]
+            for last in chunks:
+                for choice in last["choices"]:
+                    piece = choice["delta"].get("content") or ""
+                    text += piece
+                    reason = choice["finish_reason"] or reason
+                    write(piece)
+    finally:
+        if text:
+            write("\n")
+    if "dragon" not in last:
+        raise answer_failed("the server is not a dragon device daemon: it sent no report")
+    return Printed(text, reason, last.get("usage") or {}, last["dragon"])
+
+
+def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[str, str]]:
+    """`messages` of a question after earlier (question, answer) turns."""
+    messages: list[dict[str, str]] = []
+    for asked, answered in turns:
+        messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+    return [*messages, {"role": "user", "content": question}]
+
+
+def _writer(output: TextIO | None) -> Any:
+    if output is None:
+        return lambda piece: None
+    clean = strip_controls if output.isatty() else str
+
+    def write(piece: str) -> None:
+        output.write(clean(piece))
+        output.flush()
+
+    return write
+
+
+def to_stderr(text: str) -> None:
+    """One line for the user beside the answer."""
+    print(text, file=sys.stderr, flush=True)

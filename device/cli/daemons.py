@@ -1,0 +1,30 @@
+"""`dragon device` and `dragon cloud`: start a daemon in the foreground."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from device.cli.settings import load_device, python_environment
+
+
+def device(context: typer.Context) -> None:
+    """Start the device daemon (flags are its settings)."""
+    if "--help" in context.args:
+        from common.flags import flags_help
+        from device.settings import DeviceSettings
+
+        print(flags_help(DeviceSettings))
+        return
+    settings = load_device(context.args)
+    from device.daemon import run
+
+    run(settings)
+
+
+def cloud(context: typer.Context) -> None:
+    """Start the cloud daemon (flags are its settings)."""
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "cloud", *context.args], python_environment())

@@ -1,0 +1,31 @@
+"""How a command fails: one line for the user and an exit code."""
+
+from __future__ import annotations
+
+ANSWER_FAILED = 1
+BAD_INPUT = 2
+NOT_REACHABLE = 3
+
+
+class CommandFailed(Exception):
+    """Ends the command; `text` is printed after `dragon: ` on stderr."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.exit_code = exit_code
+
+
+def bad_input(text: str) -> CommandFailed:
+    """What was asked can't be done as asked."""
+    return CommandFailed(text, BAD_INPUT)
+
+
+def answer_failed(text: str) -> CommandFailed:
+    """The daemon took the request and could not finish it."""
+    return CommandFailed(text, ANSWER_FAILED)
+
+
+def not_reachable(url: str) -> CommandFailed:
+    """Nothing listens at `url`."""
+    return CommandFailed(f"no device daemon answers at {url}; start one with `dragon device`", NOT_REACHABLE)

@@ -1,0 +1,85 @@
+"""`dragon keys`: this machine's key pair and the peers it trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from device.cli.failures import bad_input
+from device.cli.settings import Role
+from proto.messages import Side
+
+if TYPE_CHECKING:
+    from common.transport.keys import KeyFolder
+
+app = typer.Typer(
+    help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
+)
+Name = Annotated[str, typer.Argument(help="A name for the peer, e.g. cloud")]
+
+
+@app.command("new")
+def new(
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the key that is there")] = False,
+    role: Role = "device",
+) -> None:
+    """Make this machine's key pair."""
+    with _folder(role) as folder:
+        pair = folder.new(replace)
+        print(f"public key  {pair.public}")
+        _print_fingerprint(pair.public)
+
+
+@app.command("show")
+def show(role: Role = "device") -> None:
+    """Print this machine's public key and the trusted peers."""
+    with _folder(role) as folder:
+        pair = folder.own()
+        print(f"public key  {pair.public}")
+        _print_fingerprint(pair.public)
+        for peer in folder.trusted():
+            print(f"trusted     {peer.name}  {peer.key}  {peer.fingerprint}")
+
+
+# A public key may begin with a dash.
+@app.command("trust", context_settings={"ignore_unknown_options": True})
+def trust(
+    name: Name,
+    key: Annotated[str, typer.Argument(help="Its public key, 40 characters")],
+    role: Role = "device",
+) -> None:
+    """Trust a peer's public key. Compare fingerprints over another channel."""
+    with _folder(role) as folder:
+        peer = folder.trust(name, key)
+        print(f"trusted     {peer.name}  {peer.fingerprint}")
+
+
+@app.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")], role: Role = "device"
+) -> None:
+    """Stop trusting a peer."""
+    with _folder(role) as folder:
+        for peer in folder.revoke(name):
+            print(f"revoked     {peer.name}  {peer.fingerprint}")
+
+
+@contextmanager
+def _folder(role: Side) -> Iterator[KeyFolder]:
+    from common.transport.address import TransportError
+    from common.transport.keys import KeyFolder
+    from device.cli.settings import load_common
+
+    try:
+        yield KeyFolder(load_common(role).keys)
+    except TransportError as error:
+        raise bad_input(str(error)) from None
+
+
+def _print_fingerprint(key: str) -> None:
+    from common.transport.keys import fingerprint
+
+    print(f"fingerprint {fingerprint(key)}")

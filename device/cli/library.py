@@ -1,0 +1,56 @@
+"""`dragon library`: the documents that a side answers from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from device.cli.settings import Role, load_common
+
+app = typer.Typer(help="The documents that answers draw on.", rich_markup_mode=None)
+
+
+@app.command("add")
+def add(
+    paths: Annotated[list[Path], typer.Argument(help="Folders or documents")],
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Embed what is there again first")] = False,
+    role: Role = "device",
+) -> None:
+    """Bring the library up to date with folders or documents."""
+    from common.retrieval import commands
+
+    raise typer.Exit(commands.add(load_common(role), paths, rebuild))
+
+
+@app.command("list")
+def list_documents(role: Role = "device") -> None:
+    """Show every document."""
+    from common.retrieval import commands
+
+    raise typer.Exit(commands.list_documents(load_common(role)))
+
+
+@app.command("remove")
+def remove(
+    paths: Annotated[list[str] | None, typer.Argument(help="Documents, as `list` shows them")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every document")] = False,
+    role: Role = "device",
+) -> None:
+    """Forget documents; the files themselves stay."""
+    from common.retrieval import commands
+
+    raise typer.Exit(commands.remove(load_common(role), paths or [], everything))
+
+
+@app.command("search")
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for")],
+    count: Annotated[int | None, typer.Option("-k", "--count", help="How many passages")] = None,
+    role: Role = "device",
+) -> None:
+    """Show the passages most similar to a text."""
+    from common.retrieval import commands
+
+    raise typer.Exit(commands.search(load_common(role), query, count))

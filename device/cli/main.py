@@ -1,0 +1,71 @@
+"""Entry point of `dragon`. Modules that take long to import are imported by the commands that need them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from device.cli import ask, chat, daemons, keys, library, settings, status
+from device.cli.failures import BAD_INPUT, CommandFailed
+
+INTERRUPTED = 130
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app = typer.Typer(
+    name="dragon",
+    help="Answers from this device's private documents and the cloud's public ones.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("ask")(ask.ask)
+app.command("chat")(chat.chat)
+app.command("status")(status.status)
+app.command("config")(settings.config)
+app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.device)
+app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
+app.add_typer(library.app, name="library")
+app.add_typer(keys.app, name="keys")
+app.command("version")(status.version)
+
+
+@app.callback(invoke_without_command=True)
+def _no_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(BAD_INPUT)
+
+
+def main() -> None:
+    """Run one command and exit: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one command; a failure is one line on stderr."""
+    try:
+        return app(arguments, prog_name="dragon", standalone_mode=False) or 0
+    except CommandFailed as failure:
+        return _failed(failure.text, failure.exit_code)
+    except TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "dragon"
+        return _failed(f"{error.format_message().rstrip('.')} (see `{command} --help`)", BAD_INPUT)
+    except (Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout left, e.g. `dragon ask ... | head`; Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _failed(text: str, exit_code: int) -> int:
+    print(f"dragon: {' '.join(text.split())}", file=sys.stderr)
+    return exit_code
+
+
+if __name__ == "__main__":
+    main()

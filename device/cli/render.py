@@ -1,0 +1,219 @@
+"""Reports as text: pure functions from the JSON that the daemon sends (`dragon` of a response, `/status`)."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+
+LINE_SOURCES = 3  # named in the one-line report
+LABEL_WIDTH = 12
+NO_SOURCE = "no document"
+# Embeddings, overrides and isolates make text look like another one.
+REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive tokens whose largest share comes from the same source (None: no document took part)."""
+
+    source: int | None
+    share: float  # mean of that source's share over the part's tokens
+    text: str
+
+
+def summary_line(report: Json) -> str:
+    """The report in one line, for stderr after an answer."""
+    parts = [f"{report['tokens']} tokens", f"TTFT {_seconds(report['ttft'])}"]
+    if report["tokens"] > 1:
+        parts.append(f"{_milliseconds(report['per_token'], 1000)}/token")
+    parts.append(f"accepted {_accepted('device', report)} {_accepted('cloud', report)}")
+    parts.append(f"{_bytes_per_token(report)} bytes/token")
+    if report["degraded"]:
+        parts.append(f"{len(report['degraded'])} tokens without the cloud")
+    parts.append(f"sources {_named_sources(report)}")
+    return "; ".join([", ".join(parts), *(printable(note) for note in report["notes"])])
+
+
+def full_report(report: Json) -> str:
+    """Everything in the report, one topic a line, ending with the attribution of each part of the answer."""
+    lines = [
+        _line("tokens", f"{report['tokens']} (prompt {report['prompt_tokens']})"),
+        _line("time", _times(report)),
+        _line("device", _work(report["device"])),
+        _line("cloud", _work(report["cloud"])),
+        _line("network", _network(report)),
+        _line("decided by", _decisions(report)),
+        _line("degraded", f"positions {_ranges(report['degraded'])}" if report["degraded"] else "none"),
+    ]
+    lines += [_line("note", printable(note)) for note in report["notes"]]
+    lines += _block("sources", [f"{_percent(share)}  {name}" for name, share in _ranked_sources(report)])
+    lines += _block("attribution", [_attributed(part, report) for part in attribution_parts(report)])
+    return "\n".join(lines)
+
+
+def attribution_parts(report: Json) -> list[Part]:
+    """The answer cut where its main source changes."""
+    runs: list[tuple[int | None, list[float], list[str]]] = []
+    for row, piece in zip(report["attribution"], report["pieces"], strict=False):
+        if not piece:  # the first bytes of a character that the next token completes
+            continue
+        top = max(range(len(row)), key=row.__getitem__) if any(row) else None
+        share = row[top] if top is not None else 0.0
+        if not runs or runs[-1][0] != top:
+            runs.append((top, [], []))
+        runs[-1][1].append(share)
+        runs[-1][2].append(piece)
+    return [Part(source, sum(shares) / len(shares), "".join(texts)) for source, shares, texts in runs]
+
+
+def status_table(status: Json) -> str:
+    """`GET /status` for people."""
+    cloud = status["cloud"]
+    state = f"{cloud['state']} ({printable(cloud['address'])})" if cloud["address"] else cloud["state"]
+    lines = [
+        _line("version", printable(status["version"])),
+        _line("model", printable(status["model"])),
+        _line("tokenizer", printable(status["tokenizer"])),
+        _line("scorer", printable(status["scorer"])),
+        _line("library", f"{_count(status['documents'], 'document')}, {_count(status['chunks'], 'chunk')}"),
+        _line("answers", f"{status['active']} active, {status['served']} served"),
+        _line("cloud", state),
+    ]
+    if cloud["detail"]:
+        lines.append(_line("", printable(cloud["detail"])))
+    if cloud["model"]:
+        lines.append(_line("", f"model {printable(cloud['model'])}"))
+    if cloud["rtt_ms"] is not None:
+        lines.append(_line("", f"round trip {_milliseconds(cloud['rtt_ms'], 1)}"))
+    return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """One line without control characters: a title comes from a document, and a terminal obeys it."""
+    return " ".join(strip_controls(text).split())
+
+
+def strip_controls(text: str) -> str:
+    """`text` without control characters other than line break and tab, nor any that reorder text."""
+    return "".join(character for character in text if character in "\n\t" or not _steers(character))
+
+
+def _steers(character: str) -> bool:
+    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return control or unicodedata.bidirectional(character) in REORDERING
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{LABEL_WIDTH}}{text}".rstrip()
+
+
+def _block(label: str, texts: Iterable[str]) -> list[str]:
+    lines = [_line("" if n else label, text) for n, text in enumerate(texts)]
+    return lines or [_line(label, "none")]
+
+
+def _times(report: Json) -> str:
+    text = f"{_seconds(report['seconds'])}, first token after {_seconds(report['ttft'])}"
+    if report["tokens"] < 2:
+        return text
+    mean, median = _milliseconds(report["per_token"], 1000), _milliseconds(report["inter_token"], 1000)
+    return f"{text}, then {mean} per token (median {median})"
+
+
+def _work(side: Json) -> str:
+    judged = side["accepted"] + side["rollbacks"]
+    share = "" if side["acceptance"] is None else f" ({_percent(side['acceptance']).strip()})"
+    return (
+        f"{side['drafted']} drafted, {side['accepted']} of {judged} accepted{share}, "
+        f"{side['preempted']} preempted, {side['stale']} stale, "
+        f"{_milliseconds(side['decode_ms'], 1)} per step"
+    )
+
+
+def _network(report: Json) -> str:
+    trip = (
+        "no round trip measured"
+        if report["rtt_ms"] is None
+        else f"round trip {_milliseconds(report['rtt_ms'], 1)}"
+    )
+    return (
+        f"{trip}, {report['sent_bytes']} bytes sent, {report['received_bytes']} received "
+        f"({_bytes_per_token(report)} bytes/token)"
+    )
+
+
+def _decisions(report: Json) -> str:
+    return (
+        f"sampler {report['sampler']}, placement {report['placement']}, seed {report['seed']}, "
+        f"{_count(report['switches'], 'switch', 'switches')}, "
+        f"{_count(report['certificate_failures'], 'certificate failure')}, "
+        f"{_count(report['disagreements'], 'disagreement')}"
+    )
+
+
+def _attributed(part: Part, report: Json) -> str:
+    name = NO_SOURCE if part.source is None else _name(report["sources"][part.source])
+    text = part.text.replace("\n", "\\n")
+    return f'{_percent(part.share)}  {name}: "{strip_controls(text)}"'
+
+
+def _named_sources(report: Json) -> str:
+    ranked = _ranked_sources(report)
+    names = ", ".join(name for name, _ in ranked[:LINE_SOURCES])
+    more = len(ranked) - LINE_SOURCES
+    return (names or "none") + (f" and {more} more" if more > 0 else "")
+
+
+def _ranked_sources(report: Json) -> list[tuple[str, float]]:
+    """Every source with its mean share of the answer, the largest first."""
+    rows: Sequence[Sequence[float]] = report["attribution"]
+    shares = [
+        (_name(source), sum(row[n] for row in rows) / len(rows) if rows else 0.0)
+        for n, source in enumerate(report["sources"])
+    ]
+    return sorted(shares, key=lambda pair: -pair[1])
+
+
+def _name(source: Json) -> str:
+    return f"{printable(source['title'])} ({source['side']})"
+
+
+def _accepted(side: str, report: Json) -> str:
+    share = report[side]["acceptance"]
+    return f"{side} -" if share is None else f"{side} {_percent(share).strip()}"
+
+
+def _bytes_per_token(report: Json) -> str:
+    tokens = report["tokens"]
+    return f"{(report['sent_bytes'] + report['received_bytes']) / tokens:.0f}" if tokens else "-"
+
+
+def _ranges(positions: Sequence[int]) -> str:
+    """`[1, 2, 3, 7]` as `1-3, 7`."""
+    runs: list[list[int]] = []
+    for position in sorted(positions):
+        if runs and position == runs[-1][1] + 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _milliseconds(value: float | None, scale: float) -> str:
+    return "-" if value is None else f"{value * scale:.1f} ms"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:3.0f} %"

@@ -1,0 +1,103 @@
+"""`dragon config`, and how the other commands get at a role's settings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import device as device_package
+from device.cli.failures import bad_input
+from proto.messages import Side
+
+if TYPE_CHECKING:
+    from common.configuration import Settings
+    from device.settings import DeviceSettings
+
+Role = Annotated[Side, typer.Option("--role", help="Whose: the device's or the cloud's")]
+File = Annotated[Path | None, typer.Option("--config", help="Settings file instead of the usual one")]
+
+# The device never imports the cloud, whose settings only the cloud can name: they are asked of it as TOML.
+CLOUD_SETTINGS = """
+from cloud.settings import CloudSettings
+from common.configuration import ConfigurationError, describe, load_settings
+try:
+    print(describe(load_settings(CloudSettings)), end="")
+except ConfigurationError as error:
+    raise SystemExit(str(error))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAddress:
+    """Where this machine's device daemon listens, and the key it wants."""
+
+    url: str
+    api_key: str | None
+
+
+def config(role: Role = "device", file: File = None) -> None:
+    """Show the settings in force and where each comes from."""
+    print(_described(role, file), end="")
+
+
+def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> DeviceSettings:
+    """The device's settings with command-line flags on top. Raises `CommandFailed`."""
+    from common.configuration import ConfigurationError, load_settings
+    from common.flags import FlagError, parse_flags
+    from device.settings import DeviceSettings
+
+    try:
+        named, overrides = parse_flags(DeviceSettings, arguments)
+        return load_settings(DeviceSettings, named or file, overrides)
+    except (ConfigurationError, FlagError) as error:
+        raise bad_input(str(error)) from None
+
+
+def load_common(role: Side) -> Settings:
+    """What both roles' settings have in common, for either role. Raises `CommandFailed`."""
+    if role == "device":
+        return load_device()
+    from common.configuration import Settings
+
+    values = tomllib.loads(_described("cloud", None))
+    return Settings(**{name: values[name] for name in Settings.model_fields})
+
+
+def device_http() -> HttpAddress:
+    """The device daemon of this machine, from its settings."""
+    settings = load_device()
+    # A daemon that listens everywhere is reached on this machine.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    url = f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+    return HttpAddress(url, settings.api_key.get_secret_value() if settings.api_key else None)
+
+
+def python_environment() -> dict[str, str]:
+    """The environment in which `python -P` finds the packages that this one runs from.
+
+    With -P: a folder named `cloud` in the working directory must not be taken for the package.
+    """
+    root = str(Path(device_package.__file__ or "").resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
+
+
+def _described(role: Side, file: Path | None) -> str:
+    if role == "device":
+        from common.configuration import describe
+
+        return describe(load_device(file=file))
+    environment = python_environment() | ({"DRAGON_CONFIG": str(file)} if file is not None else {})
+    command = [sys.executable, "-P", "-c", CLOUD_SETTINGS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise bad_input((done.stderr.strip().splitlines() or ["the cloud's settings can't be read"])[-1])
+    return done.stdout

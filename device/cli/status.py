@@ -1,0 +1,24 @@
+"""`dragon status` and `dragon version`."""
+
+from __future__ import annotations
+
+import json
+
+from device.cli import options
+
+
+def status(as_json: options.AsJson = False, url: options.Url = None, api_key: options.ApiKey = None) -> None:
+    """Show the device daemon and its link to the cloud."""
+    from device.cli.connection import find_daemon
+    from device.cli.render import status_table
+
+    with find_daemon(url, api_key) as daemon:
+        value = daemon.status()
+    print(json.dumps(value, ensure_ascii=False) if as_json else status_table(value))
+
+
+def version() -> None:
+    """Print the release."""
+    from device.http.version import VERSION
+
+    print(f"dragon {VERSION}")

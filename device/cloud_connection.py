@@ -1,0 +1,97 @@
+"""The device's view of its cloud: the handshake, and whether answers can count on it now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from common.runtime.request import CloudStatus
+from common.runtime.side import SideRuntime
+from common.transport.interface import LinkStatus, Peer
+from proto.errors import ProtocolError
+from proto.messages import Error, Message, ProbeReply, Welcome
+
+log = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """What the connection needs of the transport."""
+
+    def send(self, message: Message) -> bool: ...
+
+    def status(self) -> LinkStatus: ...
+
+
+class CloudConnection:
+    """The link's handler. `deliver` gets the messages of sessions, `welcomed` is called after each handshake."""
+
+    def __init__(
+        self,
+        address: str,
+        side: SideRuntime,
+        deliver: Callable[[Message, int], None],
+        welcomed: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.welcome: Welcome | None = None  # the cloud and its limits, while the handshake stands
+        self._side = side
+        self._deliver = deliver
+        self._welcomed = welcomed
+        self._link: Link | None = None
+        self._refusal: str | None = None
+
+    def attach(self, link: Link) -> None:
+        """Use `link` from now on; before it starts to deliver."""
+        self._link = link
+        self._side.profiler.probe = self.send
+
+    def send(self, message: Message) -> bool:
+        """Hand over to the link; False when there is no connection."""
+        return self._link is not None and self._link.send(message)
+
+    def on_connected(self, peer: Peer) -> None:
+        self._refusal = None
+        self._side.profiler.reconnected()
+        self.send(self._side.hello)
+
+    def on_message(self, peer: Peer, message: Message, size: int) -> None:
+        match message:
+            case ProbeReply():
+                self._side.profiler.replied(message)
+            case Welcome():
+                self.welcome = message
+                log.info("connected to the cloud at %s", self.address)
+                self._side.profiler.remote_line(message.hello.decode_slope, message.hello.decode_intercept)
+                self._welcomed()
+            case Error(session=0):
+                self._refusal = message.text
+                log.warning("the cloud at %s refuses: %s", self.address, message.text)
+            case _:
+                self._deliver(message, size)
+
+    def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
+        log.warning("the cloud sent a malformed message: %s", error)
+
+    def on_gone(self, peer: Peer) -> None:
+        if self.welcome is not None:
+            log.warning("lost the cloud at %s", self.address)
+        self.welcome = None
+
+    def status(self) -> CloudStatus:
+        """For the user."""
+        rtt = self._side.profiler.rtt
+        rtt_ms = None if rtt is None else 1000 * rtt
+        if self.welcome is not None:
+            return CloudStatus("connected", self.address, "", rtt_ms, self.welcome.hello.model)
+        if self._refusal is not None:
+            return CloudStatus("refused", self.address, self._refusal, None, None)
+        link = self._link.status() if self._link is not None else LinkStatus("connecting", "")
+        if link.state in ("away", "refused"):
+            return CloudStatus(link.state, self.address, link.detail, None, None)
+        return CloudStatus("connecting", self.address, f"Connecting to {self.address}.", None, None)
+
+
+def alone() -> CloudStatus:
+    """The status of a device that is configured without a cloud."""
+    return CloudStatus("off", "", "No cloud is configured.", None, None)

@@ -1,0 +1,78 @@
+"""The device daemon."""
+
+from __future__ import annotations
+
+import logging
+
+from common.runtime.daemon import device_keys, one_line_errors, start_logging, stay_local, until_told_to_stop
+from common.runtime.request import Request
+from common.runtime.side import SideRuntime, decode_floor
+from common.transport.address import TransportError
+from common.transport.device_link import DeviceLink
+from device.engine import DeviceEngine
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
+from device.settings import DeviceSettings
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: DeviceSettings) -> None:
+    """Serve until told to stop; a start that fails is one line on stderr and exit code 2."""
+    with one_line_errors("dragon device"):
+        start_logging(settings)
+        stay_local()
+        _serve(settings)
+
+
+def _serve(settings: DeviceSettings) -> None:
+    keys = device_keys(settings, settings.cloud) if settings.cloud is not None else None
+    options = _http_options(settings)
+    side = SideRuntime("device", settings, decode_floor(settings.emulate_decode_ms))
+    try:
+        engine = DeviceEngine(settings, side)
+        link = None
+        if settings.cloud is not None and engine.cloud is not None:
+            link = DeviceLink(settings.cloud, keys, engine.cloud, insecure=settings.insecure)
+        with _listening(engine, options) as server:
+            engine.start(link)
+            if link is not None:
+                link.start()
+            try:
+                until_told_to_stop(lambda: log.info("device ready on %s", server.url))
+            finally:
+                engine.close()
+                if link is not None:
+                    link.close()
+    finally:
+        side.close()
+
+
+def _listening(engine: DeviceEngine, options: HttpOptions) -> HttpServer:
+    try:
+        return HttpServer(engine, options)
+    except OSError as error:
+        raise TransportError(
+            f"{options.host}:{options.port} can't be listened on ({(error.strerror or str(error)).lower()}); stop "
+            "what uses it, or choose another --port."
+        ) from None
+
+
+def _http_options(settings: DeviceSettings) -> HttpOptions:
+    defaults = Request(
+        question="",
+        prompt="",
+        privacy=settings.privacy,
+        sampler=settings.sampler,
+        placement=settings.placement,
+        entries=settings.entries,
+        documents=settings.documents,
+    )
+    return HttpOptions(
+        host=settings.host,
+        port=settings.port,
+        api_key=settings.api_key.get_secret_value() if settings.api_key is not None else None,
+        insecure=settings.insecure,
+        query_format=settings.query_format,
+        defaults=defaults,
+    )

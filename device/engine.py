@@ -1,0 +1,248 @@
+"""The device's engine: answers requests, with the cloud while there is one and alone while there is none."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from functools import partial
+
+from common.runtime.answer import Answer
+from common.runtime.opening import open_session
+from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
+from common.runtime.scheduler import Scheduler
+from common.runtime.side import Retrieved, SideRuntime
+from common.speculation.watch import Limits
+from device.asked import Asked
+from device.checks import CODECS, check
+from device.cloud_connection import CloudConnection, Link, alone
+from device.settings import DeviceSettings
+from proto.errors import ProtocolError
+from proto.messages import Busy, Closed, Draft, Error, Message, Open, Ready, Resolve, Resolved, Side, Sync, Target
+
+log = logging.getLogger(__name__)
+
+PREFILL_PATIENCE = 15.0  # seconds for the cloud to retrieve and read its documents
+SHORTEST_RESYNC = 0.5  # seconds of silence before anything is sent again
+
+
+class DeviceEngine:
+    """Implements `Engine`. Start it before the first request; close it once."""
+
+    def __init__(self, settings: DeviceSettings, side: SideRuntime) -> None:
+        self._settings = settings
+        self._side = side
+        self._active: dict[int, Asked] = {}
+        self._lock = threading.Lock()  # of the table
+        self._served = 0
+        self._scheduler = Scheduler(self._tick)
+        self.cloud: CloudConnection | None = None
+        if settings.cloud is not None:
+            self.cloud = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)
+
+    def start(self, link: Link | None) -> None:
+        """Begin to serve; `link` is not started yet."""
+        if self.cloud is not None and link is not None:
+            self.cloud.attach(link)
+        self._scheduler.start()
+
+    def close(self) -> None:
+        for asked in self._all():
+            asked.cancel()
+        self._scheduler.close()
+
+    # --- Engine
+
+    def generate(self, request: Request) -> Asked:
+        """Start an answer. Raises `RequestError` for input that can't be served."""
+        check(request, self._settings)
+        self._check_length(request)
+        opening = self._opening(request)
+        asked = self._prepare(request, opening)
+        with self._lock:
+            self._active[opening.session] = asked
+        answer = asked.answer
+        if answer is None:
+            raise AnswerFailed("The answer was lost before it began.")
+        if asked.with_cloud and self.connected:
+            asked.send(opening)
+        elif asked.with_cloud:
+            asked.note(self._without_cloud())
+            answer.go_alone()
+        if "device" in answer.session.config.participants:
+            self._side.begin(answer, opening, asked.drafting, partial(self._retrieved, asked))
+        return asked
+
+    def status(self) -> EngineStatus:
+        files = self._side.library.files()
+        return EngineStatus(
+            model=self._side.decoder.identity,
+            tokenizer=self._side.tokenizer.content_hash,
+            scorer=self._side.scorer.identity,
+            documents=len(files),
+            chunks=self._side.library.count,
+            active=len(self._active),
+            served=self._served,
+            cloud=self.cloud.status() if self.cloud is not None else alone(),
+        )
+
+    @property
+    def connected(self) -> bool:
+        """Whether the cloud can be counted on now."""
+        return self.cloud is not None and self.cloud.welcome is not None
+
+    # --- a new answer
+
+    def _check_length(self, request: Request) -> None:
+        room = self._side.decoder.max_context - request.max_tokens - 1
+        if len(request.prompt) // 16 > room:  # no tokenizer makes tokens of more characters on average
+            tokens = room + 1
+        else:
+            tokens = len(self._side.tokenizer.encode(request.prompt))
+        if tokens > room:
+            raise RequestError(
+                f"The question is too long: the model's context holds {self._side.decoder.max_context} tokens, "
+                f"and {request.max_tokens} of them are for the answer.",
+                "prompt",
+            )
+
+    def _opening(self, request: Request) -> Open:
+        settings = self._settings
+        return Open(
+            session=secrets.randbelow(2**32 - 1) + 1,
+            question=request.question,
+            prompt=request.prompt,
+            documents=request.documents,
+            seed=secrets.randbits(63) if request.seed is None else request.seed,
+            temperature=request.temperature,
+            sampler=request.sampler,
+            codec=request.codec or CODECS[request.sampler][0],
+            entries=request.entries,
+            exact=request.exact,
+            top_p=request.top_p,
+            # Alone, the cloud needs nobody's draft: it decides and announces.
+            placement="cloud" if request.sources == "cloud" else request.placement,
+            sources="cloud" if request.sources == "cloud" else "both",
+            run_ahead=1 if request.synchronous else settings.run_ahead,
+            max_tokens=request.max_tokens,
+        )
+
+    def _prepare(self, request: Request, opening: Open) -> Asked:
+        side = self._side
+        participants: frozenset[Side] = frozenset({"device", "cloud"})
+        if request.sources != "both":
+            participants = frozenset({request.sources})
+        if request.privacy == "offline" or self.cloud is None:
+            participants = participants & {"device"}
+        if not participants or (request.sources == "cloud" and not self.connected):
+            raise AnswerFailed(self._without_cloud())
+        try:
+            opened = open_session("device", opening, side.decoder, side.profiler.estimates, participants)
+        except ValueError as error:
+            raise RequestError(f"{error}.", "sampler") from None
+        asked = Asked(request, opening, opened.drafting, side, self._send, self._release)
+        asked.with_cloud = "cloud" in participants
+        if request.sources == "both" and not asked.with_cloud and self.cloud is None:
+            asked.note("No cloud is configured: only this device's documents took part.")
+        asked.answer = Answer(opened.session, asked.send, asked, side.profiler.judged, side.decoding.wake)
+        opened.session.run_ahead = self._run_ahead(asked)
+        return asked
+
+    def _retrieved(self, asked: Asked, retrieved: Retrieved) -> None:
+        asked.record.device_titles = retrieved.titles
+        asked.record.prompt_tokens += retrieved.tokens
+
+    def _without_cloud(self) -> str:
+        status = self.cloud.status() if self.cloud is not None else alone()
+        return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
+
+    # --- the link's events
+
+    def _on_welcome(self) -> None:
+        """The cloud is there (again): open the running answers on it, with what they have so far."""
+        for asked in self._all():
+            if asked.with_cloud:
+                self._reopen(asked)
+
+    def _on_message(self, message: Message, size: int) -> None:
+        asked = self._active.get(getattr(message, "session", 0))
+        if asked is None or asked.answer is None:
+            return
+        match message:
+            case Draft() | Target() | Resolve() | Resolved() | Sync():
+                asked.record.received_bytes += size
+                if isinstance(message, Draft):
+                    asked.ready = True
+                    self._side.profiler.remote_decoded(message.decode_time / 1e6)
+                self._deliver(asked.answer, message)
+            case Ready():
+                asked.ready = True
+                asked.record.cloud_titles = message.titles
+                asked.record.prompt_tokens += message.prompt_tokens
+            case Closed():
+                asked.close(message)
+            case Error(code="unknown-session"):
+                self._reopen(asked)
+            case Error():
+                self._do_without(asked, f"The cloud did not take part: {message.text}")
+            case Busy():
+                self._do_without(asked, "The cloud did not take part: it serves as many answers as it can.")
+            case _:
+                log.info("ignored a %s: a cloud does not send it", type(message).__name__)
+
+    def _deliver(self, answer: Answer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
+        try:
+            answer.receive(message)
+        except ProtocolError as error:
+            log.warning("the cloud sent a malformed payload: %s", error)
+
+    def _reopen(self, asked: Asked) -> None:
+        if asked.answer is None or asked.answer.over:
+            return
+        asked.ready = False
+        asked.send(asked.opening)
+        asked.answer.resynchronise()
+
+    def _do_without(self, asked: Asked, sentence: str) -> None:
+        asked.note(sentence)
+        asked.with_cloud = False
+        if asked.answer is None:
+            return
+        if asked.request.sources == "cloud":
+            asked.answer.end(AnswerFailed(sentence))
+        else:
+            asked.answer.go_alone()
+
+    def _send(self, message: Message) -> None:
+        if self.cloud is not None:
+            self.cloud.send(message)
+
+    # --- the clock
+
+    def _tick(self, now: float) -> None:
+        for asked in self._all():
+            asked.tick(now)
+            if asked.answer is None or asked.answer.over:
+                continue
+            if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
+                asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
+            asked.answer.poll(now, self._limits(asked), self._run_ahead(asked))
+
+    def _limits(self, asked: Asked) -> Limits:
+        estimates = self._side.profiler.estimates()
+        resync = max(SHORTEST_RESYNC, 4 * estimates.rtt + 4 * estimates.cloud_decode)
+        patience = self._settings.patience
+        waits_for_prefill = self.connected and not asked.ready
+        return Limits(resync, max(patience, PREFILL_PATIENCE) if waits_for_prefill else patience)
+
+    def _run_ahead(self, asked: Asked) -> int:
+        return 1 if asked.request.synchronous else self._side.profiler.run_ahead(asked.opening.run_ahead)
+
+    def _all(self) -> list[Asked]:
+        with self._lock:
+            return list(self._active.values())
+
+    def _release(self, session: int) -> None:
+        with self._lock:
+            if self._active.pop(session, None) is not None:
+                self._served += 1

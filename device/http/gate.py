@@ -1,0 +1,105 @@
+"""What every HTTP request passes first: its id, the Host and key checks, the log line, and the last catch."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+import time
+import traceback
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from common.configuration import is_loopback
+from device.http.errors import ApiError, server_failed
+from device.http.options import HttpOptions
+from device.http.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+PUBLIC_PATHS = frozenset({"/health"})  # answered without the API key
+# Other paths are not logged: a path is text that the client chose.
+LOGGED_PATHS = frozenset({"/health", "/status", "/v1/models", "/v1/completions", "/v1/chat/completions"})
+
+
+class Gate:
+    """ASGI middleware around the application; nothing that is raised inside gets past it.
+
+    The server's own handler would log an exception's text, which can hold a prompt.
+    """
+
+    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+        self._app = app
+        self._key = options.api_key.encode() if options.api_key else None
+        self._local = is_loopback(options.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(send)
+        started = time.monotonic()
+        try:
+            self._admit(scope)
+            await self._app(scope, receive, exchange.send)
+        except ApiError as refusal:
+            await refusal.response()(scope, receive, exchange.send)
+        except Exception as error:
+            where = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("%s raised %s\n%s", exchange.identity, type(error).__name__, where)
+            if exchange.status is None:
+                await server_failed().response()(scope, receive, exchange.send)
+        finally:
+            path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
+            seconds = time.monotonic() - started
+            logger.info(
+                "%s %s %s %s %.3f s", exchange.identity, scope["method"], path, exchange.status, seconds
+            )
+
+    def _admit(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        # A page of another site whose name was rebound to 127.0.0.1 still sends its own name.
+        if self._local and not _names_this_machine(headers.get("host", "")):
+            raise ApiError(
+                403,
+                "The Host header must name this machine (localhost or 127.0.0.1).",
+                code="host_not_allowed",
+            )
+        if self._key is not None and scope["path"] not in PUBLIC_PATHS:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            key = given.strip().encode("latin-1")  # the bytes that were sent
+            if scheme.lower() != "bearer" or not hmac.compare_digest(key, self._key):
+                raise ApiError(
+                    401,
+                    "Missing or incorrect API key: send it as 'Authorization: Bearer KEY'.",
+                    code="invalid_api_key",
+                    headers={"www-authenticate": "Bearer"},
+                )
+
+
+class _Exchange:
+    """One response on its way out: gets its id and server header, remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self.identity = f"req_{secrets.token_hex(12)}"
+        self.status: int | None = None
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self.identity
+            headers["server"] = f"dragon/{VERSION}"
+            headers["x-content-type-options"] = "nosniff"
+        await self._send(message)
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
+    return name is not None and is_loopback(name)

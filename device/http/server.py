@@ -1,0 +1,113 @@
+"""The thread in which the HTTP interface runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from types import TracebackType
+
+import uvicorn
+
+from common.runtime.request import Engine
+from device.http.app import Api
+from device.http.options import HttpOptions
+
+BACKLOG = 128
+GRACE = 3  # seconds for connections to finish after their answers were cancelled
+
+
+class HttpServer:
+    """Serves `engine` over HTTP from a thread. A context manager; `stop` may be called more than once.
+
+    Raises OSError from the constructor when the address can't be bound.
+    """
+
+    def __init__(self, engine: Engine, options: HttpOptions) -> None:
+        # Its lines hold the path and query as the client wrote them; no logging configuration brings it back.
+        logging.getLogger("uvicorn.access").disabled = True
+        self.listener = _listen(options.host, options.port)
+        self._address: tuple[str, int] = self.listener.getsockname()[:2]
+        self._api = Api(engine, options)
+        self._server = _Server(
+            uvicorn.Config(
+                self._api.application,
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address that was bound, e.g. `http://127.0.0.1:8600`."""
+        host, port = self._address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Serve; connections are taken when this returns."""
+        self._thread.start()
+        self._server.ready.wait()
+
+    def stop(self) -> None:
+        """Cancel all answers, close all connections and end the thread."""
+        loop = self._server.loop
+        if loop is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(self._api.stop)
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self.listener.close()
+
+    def __enter__(self) -> HttpServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self.listener])
+        finally:
+            self._server.ready.set()
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves, and in which loop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
+        self.ready.set()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,58 @@
+"""The device daemon's settings."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
+from common.configuration import Address, Folder, Settings, default_data, is_loopback
+from common.runtime.request import Privacy
+from proto.messages import Placement, Sampler
+
+
+class DeviceSettings(Settings):
+    """Settings of `dragon device`: file `device.toml`, variables `DRAGON_DEVICE_...`."""
+
+    model_config = SettingsConfigDict(env_prefix="DRAGON_DEVICE_")
+
+    role: ClassVar[Literal["device", "cloud"]] = "device"
+
+    data: Folder = Field(default_factory=lambda: default_data("device"))
+    host: str = Field(default="127.0.0.1", min_length=1)  # of the HTTP interface and the web page
+    port: int = Field(default=8600, ge=0, lt=2**16)  # 0: any free one
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    cloud: Address | None = "tcp://127.0.0.1:8601"  # none: this device alone
+    insecure: bool = False  # allow what is refused below
+    privacy: Privacy = "strict"
+    sampler: Sampler = "race"
+    placement: Placement = "device"
+    entries: int = Field(default=32, ge=1, le=4096)  # K of the race
+    patience: float = Field(
+        default=2.0, gt=0, allow_inf_nan=False
+    )  # seconds before carrying on without the cloud
+    emulate_decode_ms: float | None = Field(
+        None, gt=0, allow_inf_nan=False
+    )  # a slower device, for experiments
+
+    def refusal(self) -> str | None:
+        """Why these settings don't go together, in one sentence."""
+        if self.privacy == "strict" and self.placement != "device":
+            return (
+                f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"
+                " which privacy = 'strict' forbids: set privacy = 'balanced', or placement = 'device'"
+            )
+        if self.insecure:
+            return None
+        if not is_loopback(self.host) and self.api_key is None:
+            return (
+                f"host = {self.host!r} would let everybody on the network question the private documents:"
+                " set api_key, or insecure = true"
+            )
+        if self.cloud is not None and not is_loopback(self.cloud) and self.curve == "off":
+            return (
+                f"cloud = {self.cloud!r} with curve = 'off' would send questions and answers in the clear:"
+                " set curve = 'auto', or insecure = true"
+            )
+        return None

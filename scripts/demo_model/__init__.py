@@ -1,0 +1,2 @@
+"""Makes the embedded demonstration model: world, tokenizer, training rows, training, evaluation, sample
+libraries."""

@@ -1,0 +1,212 @@
+"""Training: processes of one thread each, gradients averaged, answers weighted over text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as functional
+from transformers import AutoTokenizer, Qwen2ForCausalLM
+
+from scripts.demo_model import rows as codes
+from scripts.demo_model.architecture import SIZES, build
+from scripts.demo_model.batches import Batch, batches
+from scripts.demo_model.muon import Muon
+from scripts.demo_model.probe import probe
+from scripts.demo_model.rows import Encoder, RowMaker, priors
+from scripts.demo_model.world.facts import World
+
+WEIGHTS = {codes.TEMPLATE: 0.5, codes.VALUE: 3.0, codes.RESTATED: 1.0, codes.RANDOM: 1.0}
+DOCUMENT_WEIGHT = 0.03
+DOCUMENT_SAMPLE = 0.2
+"""The share of document tokens that the loss looks at, to spare the output layer."""
+ABSENT_WEIGHT = 1.0
+NAME_END_WEIGHT = 0.3
+WARM_UP_STEPS = 40
+FINAL_RATE = 0.02
+EASY_COPIES, COPIES = 0.3, 0.03
+REPORT_EVERY, PROBE_EVERY = 25, 150
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One training run. It ends after ``steps`` or ``minutes``, whichever comes first."""
+
+    name: str
+    tokenizer: Path
+    output: Path
+    steps: int = 100_000
+    minutes: float = 60.0
+    processes: int = 2
+    batch_tokens: int = 4096
+    easy_steps: int = 150
+    rate: float = 2e-3
+    matrix_rate: float = 0.02
+    decay_share: float = 0.5
+    seed: int = 1
+    initial: Path | None = None
+
+
+def train(plan: Plan) -> None:
+    """Run the plan, in as many processes as it says."""
+    plan.output.mkdir(parents=True, exist_ok=True)
+    if plan.processes == 1:
+        _work(0, plan)
+        return
+    rendezvous = plan.output / "rendezvous"
+    rendezvous.unlink(missing_ok=True)
+    torch.multiprocessing.spawn(_work, args=(plan,), nprocs=plan.processes)
+
+
+def _work(rank: int, plan: Plan) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(plan.seed)
+    if plan.processes > 1:
+        address = f"file://{(plan.output / 'rendezvous').absolute()}"
+        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=plan.processes)
+    try:
+        _Trainer(plan, rank).run()
+    finally:
+        if plan.processes > 1:
+            dist.destroy_process_group()
+
+
+class _Trainer:
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self._plan, self._rank = plan, rank
+        self._tokenizer = AutoTokenizer.from_pretrained(plan.tokenizer)
+        self._priors = torch.from_numpy(priors(self._tokenizer))
+        source = plan.initial
+        self._model = Qwen2ForCausalLM.from_pretrained(source) if source else build(SIZES[plan.name])
+        self._model.train()
+        self._parameters = list(self._model.parameters())
+        named = list(self._model.named_parameters())
+        matrices = [p for name, p in named if p.dim() > 1 and "embed" not in name]
+        chosen = {id(p) for p in matrices}
+        self._others = [p for p in self._parameters if id(p) not in chosen]
+        self._adam = torch.optim.AdamW(
+            self._others, lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+        )
+        self._muon = Muon(matrices)
+        self._started = time.monotonic()
+        self._sums: dict[str, float] = {}
+        self._seen = 0
+
+    def run(self) -> None:
+        progress, step = 0.0, 0
+        for batch in self._stream():
+            scale = self._scale(step, progress)
+            for group in self._adam.param_groups:
+                group["lr"] = self._plan.rate * scale
+            self._loss(batch).backward()  # type: ignore[no-untyped-call]
+            step += 1
+            elapsed = (time.monotonic() - self._started) / 60
+            progress = self._average_gradients(max(step / self._plan.steps, elapsed / self._plan.minutes))
+            torch.nn.utils.clip_grad_norm_(self._others, 1.0)
+            self._adam.step()
+            self._muon.step(self._plan.matrix_rate * scale)
+            self._model.zero_grad(set_to_none=True)
+            self._seen += batch.tokens * self._plan.processes
+            if self._rank == 0:
+                self._report(step, elapsed, scale)
+            if progress >= 1:
+                break
+        if self._rank == 0:
+            self._save(step)
+
+    def _stream(self) -> Iterator[Batch]:
+        seed = self._plan.seed * 1000 + self._rank
+        world = World(seed, long_share=codes.LONG_NAME_SHARE)
+        maker = RowMaker(world, Encoder(self._tokenizer))
+        random_ = random.Random(seed + 500)
+        if self._plan.initial is None:
+            easy = batches(maker, random_, self._plan.batch_tokens, True, EASY_COPIES)
+            yield from (next(easy) for _ in range(self._plan.easy_steps))
+        yield from batches(maker, random_, self._plan.batch_tokens, False, COPIES)
+
+    def _scale(self, step: int, progress: float) -> float:
+        warm = min(1.0, (step + 1) / WARM_UP_STEPS)
+        left = min(1.0, (1 - progress) / self._plan.decay_share)
+        return warm * (FINAL_RATE + (1 - FINAL_RATE) * left)
+
+    def _average_gradients(self, progress: float) -> float:
+        if self._plan.processes == 1:
+            return progress
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        flat = torch.cat([g.view(-1) for g in gradients] + [torch.tensor([progress])])
+        dist.all_reduce(flat)
+        flat /= self._plan.processes
+        pieces = flat[:-1].split([g.numel() for g in gradients])
+        for gradient, piece in zip(gradients, pieces, strict=True):
+            gradient.copy_(piece.view_as(gradient))
+        return float(flat[-1])
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
+        code = batch.codes[:, 1:]
+        sampled = (code == codes.DOCUMENT) & (torch.rand(code.shape) < DOCUMENT_SAMPLE)
+        chosen = (code > codes.DOCUMENT) | sampled
+        with torch.autocast("cpu", torch.bfloat16):
+            output = self._model.model(
+                input_ids=batch.ids,
+                attention_mask=batch.visible,
+                position_ids=batch.positions,
+                use_cache=False,
+            )
+            logits = self._model.lm_head(output.last_hidden_state[:, :-1][chosen])
+        code, target = code[chosen], batch.ids[:, 1:][chosen]
+        log_p = logits.float().log_softmax(-1)
+        loss = functional.nll_loss(log_p, target, reduction="none")
+        absent = code >= codes.ABSENT
+        soft = -(self._priors[code[absent] - codes.ABSENT] * log_p[absent]).sum(-1)
+        loss = torch.where(absent, torch.zeros_like(loss).masked_scatter(absent, soft), loss)
+        weight = torch.full_like(loss, ABSENT_WEIGHT)
+        weight[code == codes.NAME_END] = NAME_END_WEIGHT
+        weight[code == codes.DOCUMENT] = DOCUMENT_WEIGHT / DOCUMENT_SAMPLE
+        for kind, value in WEIGHTS.items():
+            weight[code == kind] = value
+        self._count(loss.detach(), code, log_p.detach().argmax(-1) == target)
+        return (loss * weight).sum() / weight.sum()
+
+    def _count(self, loss: torch.Tensor, code: torch.Tensor, right: torch.Tensor) -> None:
+        groups = {
+            "template": code == codes.TEMPLATE,
+            "value": code == codes.VALUE,
+            "random": code == codes.RANDOM,
+        }
+        groups["absent"] = (code >= codes.ABSENT) & (code < codes.NAME_END)
+        for name, mask in groups.items():
+            for key, number in ((name, loss[mask].sum()), (name + " n", mask.sum())):
+                self._sums[key] = self._sums.get(key, 0.0) + float(number)
+        hits = right[groups["value"]].sum()
+        self._sums["hits"] = self._sums.get("hits", 0.0) + float(hits)
+
+    def _report(self, step: int, elapsed: float, scale: float) -> None:
+        if step % REPORT_EVERY == 0:
+            s = self._sums
+            means = {n: s[n] / max(1.0, s[n + " n"]) for n in ("template", "value", "random", "absent")}
+            text = " ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+            hits = s["hits"] / max(1.0, s["value n"])
+            print(
+                f"{self._plan.name} step {step} {elapsed:.1f} min {self._seen / 1e6:.2f}M tokens | {text} | "
+                f"value accuracy {hits:.3f} rate {scale:.2f}",
+                flush=True,
+            )
+            self._sums = {}
+        if step % PROBE_EVERY == 0:
+            self._model.eval()
+            print(probe(self._model, self._tokenizer), flush=True)
+            self._model.train()
+            self._save(step)
+
+    def _save(self, step: int) -> None:
+        self._model.save_pretrained(self._plan.output)
+        record = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(self._plan).items()}
+        record.update(step=step, tokens=self._seen, hours=round((time.monotonic() - self._started) / 3600, 3))
+        (self._plan.output / "training.json").write_text(json.dumps(record, indent=1) + "\n")

@@ -1,0 +1,2 @@
+"""The synthetic world that the demonstration model lives in: invented names, relations, documents, questions,
+libraries."""

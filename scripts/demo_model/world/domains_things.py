@@ -1,0 +1,202 @@
+"""Domains of things that are made: products and works."""
+
+from __future__ import annotations
+
+from scripts.demo_model.world.schema import Domain, Relation, words
+
+MAKER = Domain(
+    name="maker",
+    kinds=words("bike camera laptop phone car guitar watch printer tent kettle headset drone"),
+    link=Relation(
+        name="maker",
+        value="name",
+        nouns=("maker of my {k}", "brand of my {k}", "company behind my {k}"),
+        verbs=(
+            "My {k} is made by {v}.",
+            "My {k} comes from {v}.",
+            "The {k} I bought is from {v}.",
+            "My new {k} carries the logo of {v}.",
+            "The {k} I use every day was built by {v}.",
+            "For my {k} I chose the brand {v}.",
+            "My old {k} left the factory of {v}.",
+        ),
+        questions=(
+            "Who made my {k}?",
+            "Which company made my {k}?",
+            "What brand is my {k}?",
+            "Who is the maker of my {k}?",
+            "From which company is my {k}?",
+        ),
+        answer="Your {k} is made by {v}",
+    ),
+    full="the {k} maker {l}",
+    short="{l}",
+    subject="{l}",
+    indirect=(
+        "the maker of my {k}",
+        "the company that made my {k}",
+        "the brand of my {k}",
+        "the {k} maker I chose",
+    ),
+    attributes=(
+        Relation(
+            name="seat",
+            value="name",
+            nouns=("seat", "head office", "home town"),
+            verbs=(
+                "{s} is based in {v}.",
+                "{s} has its offices in {v}.",
+                "{s} builds everything in {v}.",
+                "{s} moved its people to {v}.",
+                "{s} runs a large factory in {v}.",
+                "{s} can be visited in {v}.",
+                "{s} never left the town of {v}.",
+            ),
+            questions=(
+                "Where is {s} based?",
+                "In which town is {s} based?",
+                "Where is the seat of {s}?",
+                "What is the home town of {s}?",
+                "Where does {s} have its head office?",
+            ),
+            answer="{s} is based in {v}",
+        ),
+        Relation(
+            name="warranty",
+            value="number",
+            nouns=("warranty in years", "guarantee in years", "number of years of free repairs"),
+            verbs=(
+                "{s} gives a warranty of {v} years.",
+                "{s} repairs products for free for {v} years.",
+                "{s} promises that everything lasts {v} years.",
+                "{s} sells with a guarantee of {v} years.",
+                "{s} offers {v} years of warranty.",
+                "{s} takes broken products back for {v} years.",
+            ),
+            questions=(
+                "How long is the warranty of {s}?",
+                "How many years of warranty does {s} give?",
+                "For how many years does {s} repair products for free?",
+                "How many years does the guarantee of {s} last?",
+            ),
+            answer="{s} gives a warranty of {v} years",
+        ),
+        Relation(
+            name="founder",
+            value="name",
+            nouns=("founder", "first owner", "inventor"),
+            verbs=(
+                "{s} was founded by {v}.",
+                "{s} was started by {v}.",
+                "{s} began as an idea of {v}.",
+                "{s} was set up by {v}.",
+                "{s} owes its existence to {v}.",
+                "{s} was once the workshop of {v}.",
+            ),
+            questions=(
+                "Who founded {s}?",
+                "Who is the founder of {s}?",
+                "Who started {s}?",
+                "By whom was {s} founded?",
+            ),
+            answer="{s} was founded by {v}",
+        ),
+    ),
+)
+
+WORK = Domain(
+    name="work",
+    kinds=words("game book film song play comic podcast series poem musical"),
+    link=Relation(
+        name="taste",
+        value="genre",
+        nouns=("kind of {k} I like", "{k} genre I prefer", "{k} type I enjoy most"),
+        verbs=(
+            "My favourite kind of {k} is {v}.",
+            "When I pick a {k}, it is about {v}.",
+            "A good {k} for me is one of {v}.",
+            "The {k} I always choose is {v}.",
+            "Every {k} I own belongs to {v}.",
+            "If I want a {k}, I look for {v}.",
+            "No {k} pleases me more than one of {v}.",
+        ),
+        questions=(
+            "What kind of {k} do I like?",
+            "Which {k} genre do I prefer?",
+            "What is my favourite kind of {k}?",
+            "Which type of {k} do I enjoy most?",
+        ),
+        answer="Your favourite kind of {k} is {v}",
+    ),
+    full="the best-selling {l} {k}",
+    short="the leading {l} {k}",
+    subject="the top {l} {k}",
+    indirect=(
+        "the best-selling {k} of the kind I like",
+        "the best-selling {k} of my favourite genre",
+        "the top {k} for my taste",
+        "the leading {k} of the type I prefer",
+    ),
+    attributes=(
+        Relation(
+            name="title",
+            value="name",
+            nouns=("title", "name", "full title"),
+            verbs=(
+                "{s} is called {v}.",
+                "{s} bears the title {v}.",
+                "{s} is sold as {v}.",
+                "{s} goes by the name of {v}.",
+                "{s} came out as {v}.",
+                "{s} appears in every shop as {v}.",
+            ),
+            questions=(
+                "What is {s} called?",
+                "What is the title of {s}?",
+                "What is the name of {s}?",
+                "Which title does {s} bear?",
+            ),
+            answer="{s} is called {v}",
+        ),
+        Relation(
+            name="creator",
+            value="name",
+            nouns=("author", "creator", "writer"),
+            verbs=(
+                "{s} was created by {v}.",
+                "{s} was written by {v}.",
+                "{s} is the work of {v}.",
+                "{s} was thought up by {v}.",
+                "{s} came from the pen of {v}.",
+                "{s} made a star of {v}.",
+            ),
+            questions=(
+                "Who created {s}?",
+                "Who is the author of {s}?",
+                "Who wrote {s}?",
+                "By whom was {s} created?",
+            ),
+            answer="{s} was created by {v}",
+        ),
+        Relation(
+            name="price",
+            value="number",
+            nouns=("price in euros", "cost in euros", "shop price in euros"),
+            verbs=(
+                "{s} costs {v} euros.",
+                "{s} is sold for {v} euros.",
+                "{s} can be bought for {v} euros.",
+                "{s} is priced at {v} euros.",
+                "{s} sets you back {v} euros.",
+                "{s} is yours for {v} euros.",
+            ),
+            questions=(
+                "How much does {s} cost?",
+                "What is the price of {s}?",
+                "How many euros does {s} cost?",
+                "For how much is {s} sold?",
+            ),
+            answer="{s} costs {v} euros",
+        ),
+    ),
+)

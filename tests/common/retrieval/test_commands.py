@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from common.configuration import Settings
+from common.retrieval import commands
+from common.retrieval.embedder import SentenceTransformerEmbedder
+from tests.common.retrieval.conftest import Write
+from tests.common.retrieval.toy_embedder import ToyEmbedder
+
+
+class ConfiguredToy(ToyEmbedder):
+    def __init__(self, model: str = "", torch_device: str = "") -> None:
+        super().__init__()
+        self.tokenizer_file = SentenceTransformerEmbedder().tokenizer_file
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(commands, "SentenceTransformerEmbedder", ConfiguredToy)
+    return Settings(data=tmp_path / "data", threads=1)
+
+
+class TestAdd:
+    def test_tells_what_it_did(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.md", "# Apples\n\napple tree")
+        write("photo.jpg", b"\xff\xd8")
+        assert commands.add(settings, [documents]) == commands.DONE
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "1 added, 0 updated, 0 unchanged, 0 removed, 0 skipped; 1 chunk embedded" in err
+        assert "1 file of other types ignored" in err
+        write("b.txt", b"\0")
+        assert commands.add(settings, [documents]) == commands.INCOMPLETE
+        assert "skipped b.txt: it is not text: it contains NUL bytes" in capsys.readouterr().err
+        assert commands.add(settings, [documents / "a.md"], rebuild=True) == commands.DONE
+        assert "1 chunk embedded again" in capsys.readouterr().err
+
+    def test_a_bad_folder_is_one_line(
+        self, settings: Settings, documents: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert commands.add(settings, [documents / "[red]nowhere"]) == commands.IMPOSSIBLE
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", f"dragon: {documents}/[red]nowhere is not a folder or a file\n")
+
+
+class TestShow:
+    def test_lists_and_searches_line_by_line(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("sub/a.md", "# Apples\n\nthe apple tree\nin the garden")
+        commands.add(settings, [documents])
+        capsys.readouterr()
+        assert commands.list_documents(settings) == commands.DONE
+        assert capsys.readouterr().out == f"Apples\tsub/a.md\t{documents}\t1\t38\n"
+        assert commands.search(settings, "apple tree") == commands.DONE
+        fields = capsys.readouterr().out.rstrip("\n").split("\t")
+        assert fields[1:] == ["Apples", "sub/a.md", "# Apples the apple tree in the garden"]
+        assert 0 < float(fields[0]) <= 1
+
+    def test_a_document_cannot_steer_the_terminal(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.txt", "apple \x1b[2J\x9b31m\u202etree\u2028 [bold]x[/bold]\x07 \u200d")
+        commands.add(settings, [documents])
+        commands.search(settings, "apple")
+        shown = capsys.readouterr().out
+        assert not set(shown) & set("\x1b\x9b\u202e\u2028\x07")
+        assert "[bold]x[/bold]" in shown
+        assert "\u200d" in shown
+
+    def test_a_terminal_gets_tables(
+        self, settings: Settings, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        terminal = Terminal()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr("sys.stdout", terminal)
+        monkeypatch.setattr("sys.stderr", Terminal())
+        write("a.txt", "apple [tree]")
+        assert commands.add(settings, [documents]) == commands.DONE
+        assert commands.search(settings, "apple") == commands.DONE
+        assert "apple [tree]" in terminal.getvalue()
+        assert "similarity" in terminal.getvalue()
+
+    def test_says_when_there_is_nothing(self, settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+        assert commands.search(settings, "x") == commands.INCOMPLETE
+        assert commands.list_documents(settings) == commands.DONE
+        assert capsys.readouterr().out == ""
+        assert commands.search(settings, " ") == commands.IMPOSSIBLE
+        assert commands.search(settings, "x", 0) == commands.IMPOSSIBLE
+
+
+class TestRemove:
+    def test_counts_what_it_forgot(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.txt", "apple")
+        write("b.txt", "banana")
+        commands.add(settings, [documents])
+        assert commands.remove(settings, ["nothing.txt"]) == commands.INCOMPLETE
+        assert commands.remove(settings, ["a.txt"]) == commands.DONE
+        assert "1 document removed" in capsys.readouterr().err
+        assert commands.remove(settings, []) == commands.IMPOSSIBLE
+        assert commands.remove(settings, ["b.txt"], everything=True) == commands.IMPOSSIBLE
+        assert commands.remove(settings, [], everything=True) == commands.DONE
+        commands.list_documents(settings)
+        assert capsys.readouterr().out == ""

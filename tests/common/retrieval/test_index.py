@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.retrieval.chunks import Chunk
+from common.retrieval.index import VectorIndex
+from common.retrieval.store import FileRecord, Store
+from tests.common.retrieval.toy_embedder import DIMENSION, ToyEmbedder
+
+QUERY = ToyEmbedder().encode(["query"])[0]
+
+
+def put(store: Store, name: str, content: int) -> None:
+    texts = [f"{name} {content} {part}" for part in range(content % 3 + 1)]
+    record = FileRecord(0, f"/{name}", "/", name, "", 0, 0, "", len(texts))
+    with store.writing():
+        if store.state().embedder is None:
+            store.set_embedder("toy", DIMENSION)
+        store.put_file(record, [Chunk(0, 1, text) for text in texts], ToyEmbedder().encode(texts))
+        store.advance()
+
+
+def remove(store: Store, name: str) -> None:
+    with store.writing():
+        store.remove_files([file.id for file in store.files() if file.path == f"/{name}"])
+        store.advance()
+
+
+def nearest(index: VectorIndex, store: Store, k: int) -> list[int]:
+    with store.reading():
+        index.refresh(store)
+        return index.search(QUERY, k)
+
+
+def brute_force(store: Store, k: int) -> list[int]:
+    with store.reading():
+        chunks = store.chunks(int(identifier) for identifier in store.chunk_ids())
+    return [chunk.id for chunk in sorted(chunks, key=lambda chunk: -float(chunk.vector @ QUERY))][:k]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "remove", "search", "save", "restart"]),
+        st.sampled_from("abcd"),
+        st.integers(0, 9),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40)
+@given(steps=STEPS)
+def test_whatever_happened_before_the_index_equals_a_search_of_everything(
+    steps: list[tuple[str, str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("library")
+    store, index = Store(folder), VectorIndex(folder)
+    for step, name, number in steps:
+        match step:
+            case "put":
+                put(store, name, number)
+            case "remove":
+                remove(store, name)
+            case "search":
+                assert nearest(index, store, 5) == brute_force(store, 5)
+            case "save":
+                index.save()
+            case "restart":
+                index = VectorIndex(folder)
+    assert nearest(index, store, 100) == brute_force(store, 100)
+    store.close()
+
+
+class TestApproximateSearch:
+    def test_takes_over_above_its_size_and_forgets_removed_chunks(self, tmp_path: Path) -> None:
+        store, index = Store(tmp_path), VectorIndex(tmp_path, exact_up_to=20)
+        for number in range(30):
+            put(store, f"file {number}", number)
+        found = nearest(index, store, 10)
+        assert len(set(found) & set(brute_force(store, 10))) >= 8
+        for number in range(0, 30, 2):
+            remove(store, f"file {number}")
+        present = brute_force(store, 100)
+        assert set(nearest(index, store, 100)) <= set(present)
+        assert nearest(index, store, 3)[0] == present[0]
+        store.close()
+
+    def test_a_small_library_stays_exact(self, tmp_path: Path) -> None:
+        store, index = Store(tmp_path), VectorIndex(tmp_path, exact_up_to=1000)
+        for number in range(10):
+            put(store, f"file {number}", number)
+        assert nearest(index, store, 100) == brute_force(store, 100)
+        store.close()
+
+
+def test_a_new_library_in_the_place_of_an_old_one_does_not_get_its_index(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        store, index = Store(tmp_path), VectorIndex(tmp_path)
+        put(store, name, 2)
+        assert nearest(index, store, 9) == brute_force(store, 9)
+        index.save()
+        store.close()
+        (tmp_path / "library.sqlite").unlink()
+
+
+def test_vectors_replaced_under_their_ids_are_seen(tmp_path: Path) -> None:
+    store, index = Store(tmp_path), VectorIndex(tmp_path)
+    put(store, "a", 2)
+    put(store, "b", 2)
+    nearest(index, store, 9)
+    index.save()
+    with store.writing():
+        ids = [int(identifier) for identifier in store.chunk_ids()]
+        store.stage("other", ids, ToyEmbedder("other").encode([str(identifier) for identifier in ids]))
+        store.adopt_staged("other")
+        store.set_embedder("other", DIMENSION)
+        store.advance()
+    expected = brute_force(store, 9)
+    assert nearest(index, store, 9) == expected
+    assert nearest(VectorIndex(tmp_path), store, 9) == expected
+    assert np.linalg.norm(QUERY) == pytest.approx(1.0)
+    store.close()

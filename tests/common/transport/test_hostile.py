@@ -1,0 +1,231 @@
+"""What one peer does must not hurt another, nor the memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import zmq
+
+from common.transport.faulty import FaultyProxy
+from common.transport.link import CloudLink, DeviceLink, Limits
+from proto.framing import decode, encode
+from proto.messages import Cancel, Error
+from tests.common.transport.support import Echo, RawPeer, Recorder, draft, port_of
+
+LOCAL = "tcp://127.0.0.1:0"
+
+
+def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice() -> None:
+    echo, device = Echo(), Recorder()
+    junk = [b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x01", b"\xdd\xff\xff\xff\xff", b"x" * 2000]
+    with (
+        CloudLink(LOCAL, None, echo) as cloud,
+        DeviceLink(cloud.address, None, device) as link,
+    ):
+        echo.link = cloud
+        device.wait(lambda: device.connected)
+        attacker = RawPeer(cloud.address)
+        stop = threading.Event()
+        sent: list[bytes] = []
+
+        def flood() -> None:
+            while not stop.is_set() and len(sent) < 9000:
+                burst = [junk[(len(sent) + index) % len(junk)] for index in range(50)]
+                attacker.connection.sendall(b"".join(map(attacker.frame, burst)))
+                sent.extend(burst)
+
+        thread = threading.Thread(target=flood)
+        begun = time.perf_counter()
+        thread.start()
+        times = []
+        for position in range(100):
+            asked = time.perf_counter()
+            link.send(draft(position))
+            device.wait(lambda position=position: len(device.messages) > position)  # type: ignore[misc]
+            times.append(time.perf_counter() - asked)
+        stop.set()
+        thread.join()
+        echo.wait(lambda: len(echo.invalid) == len(sent))
+        seconds = time.perf_counter() - begun
+        assert len(sent) / seconds > 1000
+        assert sorted(times)[len(times) // 2] < 0.05
+        counters = cloud.counters()
+        assert counters.malformed == len(sent)
+        assert counters.received["Draft"].messages == 100
+        # Rate limited: 5 at once and 5 per second.
+        assert 1 <= counters.sent["Error"].messages <= 5 + 5 * seconds + 1
+        assert not echo.gone
+        attacker.close()
+
+
+def test_a_malformed_message_is_answered_with_what_was_wrong() -> None:
+    echo = Echo()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with CloudLink(LOCAL, None, echo) as cloud:
+        dealer = context.socket(zmq.DEALER)
+        dealer.linger = 0
+        dealer.connect(cloud.address)
+        for frames in ([b"junk"], [b"a"] * 1000, [b""]):
+            dealer.send_multipart(frames)
+            assert dealer.poll(10_000)
+            answer = decode(dealer.recv_multipart())
+            assert isinstance(answer, Error)
+            assert (answer.session, answer.code) == (0, "malformed")
+        dealer.send_multipart(encode(draft(1)))  # and the connection goes on
+        echo.wait(lambda: echo.received())
+        dealer.close()
+    context.term()
+
+
+def test_a_device_survives_a_cloud_that_sends_junk() -> None:
+    device = Recorder()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.linger = 0
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    with DeviceLink(f"tcp://127.0.0.1:{port}", None, device) as link:
+        device.wait(lambda: device.connected)
+        link.send(Cancel(1))
+        assert router.poll(10_000)
+        identity = router.recv_multipart()[0]
+        router.send_multipart([identity, b"junk"])
+        router.send_multipart([identity, *encode(Cancel(2))])
+        device.wait(lambda: device.received() == [Cancel(2)])
+        assert len(device.invalid) == link.counters().malformed == 1
+        router.close()
+    context.term()
+
+
+def test_a_frame_above_the_limit_ends_its_connection_only() -> None:
+    echo, device = Echo(), Recorder()
+    with (
+        CloudLink(LOCAL, None, echo) as cloud,
+        DeviceLink(cloud.address, None, device) as link,
+    ):
+        echo.link = cloud
+        device.wait(lambda: device.connected)
+        attacker = RawPeer(cloud.address)
+        with suppress(ConnectionError):
+            attacker.send(bytes(cloud.limits.frame_bytes + 1))
+        assert attacker.closed_by_peer()
+        attacker.close()
+        link.send(draft(1))
+        device.wait(lambda: device.received())
+        assert not device.gone
+
+
+def test_a_message_without_an_end_is_cut_off() -> None:
+    """ZeroMQ keeps every frame until the last one: without the guard all of it would stay in memory."""
+    echo, device = Echo(), Recorder()
+    with (
+        CloudLink(LOCAL, None, echo) as cloud,
+        DeviceLink(cloud.address, None, device) as link,
+    ):
+        echo.link = cloud
+        device.wait(lambda: device.connected)
+        attacker = RawPeer(cloud.address)
+        with suppress(ConnectionError):
+            for _ in range(1000):
+                attacker.send(bytes(2**15), more=True)
+        assert attacker.closed_by_peer()
+        attacker.close()
+        assert cloud.counters().severed == 1
+        link.send(draft(1))
+        device.wait(lambda: device.received())
+        assert not device.gone
+
+
+def test_much_traffic_of_whole_messages_is_not_cut_off() -> None:
+    """The counter-example to the guard: many times its limit, in messages that end."""
+    echo, device = Echo(), Recorder()
+    with (
+        CloudLink(LOCAL, None, echo) as cloud,
+        DeviceLink(cloud.address, None, device) as link,
+    ):
+        echo.link = cloud
+        device.wait(lambda: device.connected)
+        for position in range(300):
+            payload = bytes(60_000)
+            link.send(draft(position, payload))
+            device.wait(lambda position=position: len(device.messages) > position)  # type: ignore[misc]
+        assert not device.gone and not echo.gone
+        assert cloud.counters().severed == link.counters().severed == 0
+
+
+def test_a_slow_reader_costs_a_bounded_queue_and_gets_all_that_was_taken() -> None:
+    limits = Limits(
+        queue_messages=100, queue_bytes=50_000 * 100, high_water_mark=10, heartbeat_timeout=60, peers=8
+    )
+    cloud_side, slow, quick = Recorder(), Recorder(), Recorder()
+    with (
+        CloudLink(LOCAL, None, cloud_side, limits) as cloud,
+        FaultyProxy(port_of(cloud.address)) as proxy,
+        DeviceLink(proxy.address, None, slow, limits) as slow_link,
+        DeviceLink(cloud.address, None, quick, limits) as quick_link,
+    ):
+        slow.wait(lambda: slow.connected)
+        slow_link.send(Cancel(1))
+        [slow_peer] = cloud_side.wait(lambda: cloud_side.connected)
+        proxy.stall("down", True)
+        taken = 0
+        refused_since = None
+        while refused_since is None or time.monotonic() - refused_since < 0.1:  # kernel buffers fill as well
+            if cloud.send(slow_peer, draft(taken, bytes(40_000))):
+                taken += 1
+                refused_since = None
+            elif refused_since is None:
+                refused_since = time.monotonic()
+            assert taken < 1500, "40 kB each, and still no end"
+        quick.wait(lambda: quick.connected)
+        quick_link.send(Cancel(2))
+        cloud_side.wait(lambda: len(cloud_side.connected) == 2)
+        quick_peer = cloud_side.connected[1]
+        assert cloud.send(quick_peer, draft(0))  # its place in the queue is its own
+        quick.wait(lambda: quick.received())
+        assert cloud.counters().dropped > 0
+        proxy.stall("down", False)
+        slow.wait(lambda: len(slow.messages) == taken)
+        assert slow.received() == [draft(position, bytes(40_000)) for position in range(taken)]
+        assert cloud.send(slow_peer, draft(taken))  # and there is room again
+
+
+def test_a_peer_above_its_rate_is_told_and_others_are_served() -> None:
+    limits = Limits(messages_per_second=1.0, messages_burst=20.0)
+    cloud_side, greedy, modest = Recorder(), Recorder(), Recorder()
+    with (
+        CloudLink(LOCAL, None, cloud_side, limits) as cloud,
+        DeviceLink(cloud.address, None, greedy) as greedy_link,
+        DeviceLink(cloud.address, None, modest) as modest_link,
+    ):
+        greedy.wait(lambda: greedy.connected)
+        modest.wait(lambda: modest.connected)
+        for session in range(500):
+            greedy_link.send(Cancel(session))
+        greedy.wait(lambda: greedy.errors())
+        assert greedy.errors()[0].code == "quota"
+        modest_link.send(draft(1))
+        cloud_side.wait(lambda: cloud_side.received(type(draft(1))))
+        counters = cloud.counters()
+        assert 20 <= counters.received["Cancel"].messages <= 30
+        assert not cloud_side.gone
+
+
+def test_peers_above_the_limit_wait_outside_until_there_is_room() -> None:
+    limits = Limits(peers=1, backoff_last=0.05)
+    cloud_side, second = Recorder(), Recorder()
+    with CloudLink(LOCAL, None, cloud_side, limits) as cloud:
+        first = RawPeer(cloud.address)
+        first.send(encode(Cancel(1))[0])
+        cloud_side.wait(lambda: cloud_side.connected)
+        with DeviceLink(cloud.address, None, second, limits) as link:
+            second.wait(lambda: second.connected)
+            link.send(Cancel(2))
+            second.wait(lambda: second.gone)
+            assert cloud_side.received() == [Cancel(1)]
+            assert cloud.counters().severed >= 1
+            first.close()
+            cloud_side.wait(lambda: cloud_side.gone)
+            second.wait_polling(lambda: link.status().state == "connected" and link.send(Cancel(3)))
+            cloud_side.wait(lambda: Cancel(3) in cloud_side.received())

@@ -1,0 +1,161 @@
+"""A device's link through restarts, cuts and black holes."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import zmq
+
+from common.transport.faulty import FaultyProxy
+from common.transport.link import CloudLink, DeviceLink, Limits
+from proto.framing import encode
+from proto.messages import Cancel
+from tests.common.transport.support import SECONDS, Echo, RawPeer, Recorder, draft, port_of
+
+LOCAL = "tcp://127.0.0.1:0"
+IMPATIENT = Limits(heartbeat_interval=0.05, heartbeat_timeout=0.2, backoff_last=0.1, connect_timeout=0.5)
+
+
+def test_a_restarted_cloud_is_found_again_and_old_peers_mean_nothing_to_it() -> None:
+    before, after, device = Recorder(), Echo(), Recorder()
+    first = CloudLink(LOCAL, None, before)
+    with DeviceLink(first.address, None, device) as link:
+        first.start()
+        device.wait(lambda: device.connected)
+        link.send(draft(1))
+        before.wait(lambda: before.messages)
+        first.close()
+        device.wait(lambda: device.gone)
+        assert link.status().state == "away"
+        assert first.address in link.status().detail
+        assert link.send(draft(2)) is False  # nobody is there
+        with CloudLink(first.address, None, after) as second:
+            after.link = second
+            device.wait(lambda: len(device.connected) == 2)
+            assert link.status().state == "connected"
+            link.send(draft(3))
+            device.wait(lambda: device.received())
+            assert after.received() == device.received() == [draft(3)]
+            assert device.order == ["connected", "gone", "connected", "Draft"]
+            assert device.connected[0] != device.connected[1]
+            assert link.counters().reconnects == 1
+            assert link.counters().dropped == 1
+
+
+def test_a_device_may_start_first() -> None:
+    device = Recorder()
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
+    with DeviceLink(address, None, device, IMPATIENT) as link:
+        assert link.status().state in ("connecting", "away")
+        with CloudLink(address, None, Recorder()):
+            device.wait(lambda: device.connected)
+
+
+def test_what_was_sent_into_a_dead_connection_is_not_delivered_by_the_next() -> None:
+    cloud_side, device = Recorder(), Recorder()
+    with (
+        CloudLink(LOCAL, None, cloud_side) as cloud,
+        FaultyProxy(port_of(cloud.address)) as proxy,
+        DeviceLink(proxy.address, None, device) as link,
+    ):
+        device.wait(lambda: device.connected)
+        link.send(draft(0))
+        cloud_side.wait(lambda: cloud_side.messages)
+        proxy.black_hole(True)
+        for position in range(1, 400):
+            link.send(draft(position, bytes(2000)))
+        proxy.cut()
+        device.wait(lambda: device.gone)
+        proxy.black_hole(False)
+        device.wait(lambda: len(device.connected) == 2)
+        link.send(draft(1000))
+        cloud_side.wait(lambda: cloud_side.received()[-1] == draft(1000))
+        assert cloud_side.received() == [draft(0), draft(1000)]
+
+
+def test_both_ends_notice_a_black_hole_and_meet_again_after_it() -> None:
+    echo, device = Echo(), Recorder()
+    with (
+        CloudLink(LOCAL, None, echo, IMPATIENT) as cloud,
+        FaultyProxy(port_of(cloud.address)) as proxy,
+        DeviceLink(proxy.address, None, device, IMPATIENT) as link,
+    ):
+        echo.link = cloud
+        device.wait(lambda: device.connected)
+        link.send(draft(1))
+        device.wait(lambda: device.messages)
+        proxy.black_hole(True)
+        device.wait(lambda: device.gone)
+        [lost] = echo.wait(lambda: echo.gone)
+        assert cloud.send(lost, draft(1)) is False
+        proxy.black_hole(False)
+        device.wait(lambda: len(device.connected) == 2)
+        assert link.send(draft(2))
+        device.wait(lambda: draft(2) in device.received())
+        assert device.received() == [draft(1), draft(2)]
+
+
+def test_last_words_arrive_before_the_end_of_a_connection() -> None:
+    cloud_side = Recorder()
+    with CloudLink(LOCAL, None, cloud_side) as cloud:
+        [body] = encode(Cancel(9))
+        for count in range(1, 21):
+            peer = RawPeer(cloud.address)
+            peer.send(body)
+            cloud_side.wait(lambda count=count: len(cloud_side.connected) == count)  # type: ignore[misc]
+            for _ in range(50):
+                peer.send(body)
+            peer.close()
+        cloud_side.wait(lambda: len(cloud_side.gone) == 20)
+        assert len(cloud_side.messages) == 20 * 51
+        assert [known.connection for known in cloud_side.connected] == list(range(1, 21))
+        for known in cloud_side.connected:
+            assert [of for of, _ in cloud_side.messages].count(known) == 51
+        assert cloud.counters().strays == 0
+
+
+def test_a_routing_id_used_again_is_another_peer() -> None:
+    """A routing id is whatever the other side says: it must not open a former owner's sessions."""
+    cloud_side = Recorder()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with CloudLink(LOCAL, None, cloud_side) as cloud:
+        for count in (1, 2):
+            dealer = context.socket(zmq.DEALER)
+            dealer.linger = 0
+            dealer.routing_id = b"same"
+            dealer.connect(cloud.address)
+            dealer.send_multipart(encode(Cancel(1)))
+            cloud_side.wait(lambda count=count: len(cloud_side.messages) == count)  # type: ignore[misc]
+            dealer.close()
+            cloud_side.wait(lambda count=count: len(cloud_side.gone) == count)  # type: ignore[misc]
+        first, second = cloud_side.connected
+        assert first != second
+        assert cloud.send(first, Cancel(1)) is False
+    context.term()
+
+
+def test_pauses_grow_while_a_door_opens_and_shuts() -> None:
+    limits = Limits(backoff_first=0.01, backoff_last=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with DeviceLink(address, None, Recorder(), limits) as link:
+            begun = time.monotonic()
+            for _ in range(6):
+                server.accept()[0].close()
+            # Half of each pause is certain: (10 + 20 + 40 + 80 + 160) / 2 ms.
+            assert time.monotonic() - begun >= 0.155
+            assert link.counters().connects == 0
+
+
+def test_a_silent_listener_is_given_up_and_tried_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with DeviceLink(address, None, Recorder(), Limits(connect_timeout=0.1, backoff_last=0.1)) as link:
+            connections = [server.accept()[0] for _ in range(3)]
+            assert link.status().state == "away"
+            for connection in connections:
+                connection.close()

@@ -1,0 +1,205 @@
+"""The parts of the link that need no socket: rates, probes, addresses, the queue."""
+
+from __future__ import annotations
+
+import select
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.transport.address import TransportError, is_loopback, require_safe, split_address
+from common.transport.limits import Limits, TokenBucket
+from common.transport.outbox import Outbox, Parcel
+from common.transport.probe import RoundTrips, answer
+from proto.messages import Probe, ProbeReply
+
+STEPS = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200)
+
+
+@given(rate=st.floats(0.1, 50.0), burst=st.floats(1.0, 20.0), steps=STEPS)
+def test_a_bucket_never_lets_more_through_than_burst_and_rate_allow(
+    rate: float, burst: float, steps: list[float]
+) -> None:
+    bucket = TokenBucket(rate, burst, 0.0)
+    now = 0.0
+    times: list[float] = []
+    for step in steps:
+        now += step
+        if bucket.take(now):
+            times.append(now)
+        else:
+            assert not bucket.full(now)
+    for first in range(len(times)):
+        for last in range(first, len(times)):
+            allowed = burst + rate * (times[last] - times[first])
+            assert last - first + 1 <= allowed + 1e-6
+
+
+def test_a_refused_event_costs_nothing_and_a_clock_that_steps_back_gives_nothing() -> None:
+    bucket = TokenBucket(1.0, 1.0, 0.0)
+    assert bucket.take(0.0)
+    assert not any(bucket.take(0.5) for _ in range(100))
+    assert not bucket.take(0.2)
+    assert bucket.take(1.2)
+    assert bucket.full(2.2)
+
+
+def test_limits_that_cannot_work_are_refused() -> None:
+    for name in ("heartbeat_timeout", "queue_messages", "messages_burst"):
+        with pytest.raises(ValueError, match=name):
+            Limits(**{name: 0})
+    with pytest.raises(ValueError, match="payload_bytes"):
+        Limits(payload_bytes=2**22)
+
+
+# Probes. The peer's clock starts anywhere; only changes of a one-way delay can be seen.
+
+
+@given(
+    offset=st.integers(10**9, 2**60),
+    delays=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=30),
+)
+def test_samples_are_exact_whatever_the_peers_clock(offset: int, delays: list[tuple[int, int]]) -> None:
+    trips = RoundTrips()
+    now = 5_000_000
+    outwards: list[int] = []
+    returns: list[int] = []
+    for outward, homeward in delays:
+        probe = trips.probe(now)
+        reply = answer(probe, now + outward + offset)
+        now += outward + homeward
+        sample = trips.reply(reply, now)
+        outwards.append(outward)
+        returns.append(homeward)
+        assert sample is not None
+        assert sample.rtt == pytest.approx((outward + homeward) / 1e6)
+        assert sample.outward_change == pytest.approx((outward - min(outwards)) / 1e6)
+        assert sample.return_change == pytest.approx((homeward - min(returns)) / 1e6)
+    assert trips.outstanding == 0
+
+
+def test_replies_count_once_and_only_if_asked_for() -> None:
+    trips = RoundTrips()
+    probe = trips.probe(100)
+    assert trips.reply(ProbeReply(probe.sequence + 1, 100, 7), 200) is None
+    assert trips.reply(ProbeReply(probe.sequence, 99, 7), 200) is None  # invented
+    assert trips.reply(ProbeReply(probe.sequence, 100, 7), 50) is None  # before it was sent
+    assert trips.reply(answer(probe, 7), 200) is not None
+    assert trips.reply(answer(probe, 7), 200) is None  # duplicate
+
+
+def test_a_silent_peer_costs_a_bounded_number_of_probes_and_the_newest_still_count() -> None:
+    trips = RoundTrips(outstanding=4)
+    probes = [trips.probe(now) for now in range(1000)]
+    assert trips.outstanding == 4
+    assert len({probe.sequence for probe in probes}) == 1000
+    assert trips.reply(answer(probes[0], 1), 2000) is None
+    late = trips.reply(answer(probes[-1], 1), 2000)
+    assert late is not None and late.rtt == pytest.approx((2000 - 999) / 1e6)
+
+
+def test_replies_may_overtake_each_other() -> None:
+    trips = RoundTrips()
+    first, second = trips.probe(0), trips.probe(10)
+    assert trips.reply(answer(second, 5), 30) is not None
+    assert trips.reply(answer(first, 5), 40) is not None
+
+
+def test_an_answer_repeats_the_question() -> None:
+    assert answer(Probe(3, 4), 5) == ProbeReply(3, 4, 5)
+
+
+# Addresses.
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("tcp://127.0.0.1:7500", ("127.0.0.1", 7500)),
+        ("tcp://[::1]:0", ("::1", 0)),
+        ("tcp://*:5555", ("*", 5555)),
+        ("tcp://cloud.example.org:65535", ("cloud.example.org", 65535)),
+    ],
+)
+def test_addresses_are_split(address: str, expected: tuple[str, int]) -> None:
+    assert split_address(address) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "127.0.0.1:7500", "ipc:///tmp/x", "tcp://127.0.0.1", "tcp://::1:80", "tcp://host:65536",
+     "tcp://a b:1", "tcp://host:-1", "tcp://host:1;tcp://other:2", "tcp://host:80/path"],
+)  # fmt: skip
+def test_other_addresses_are_one_sentence_with_an_example(address: str) -> None:
+    with pytest.raises(TransportError, match="tcp://host:port"):
+        split_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:1", "tcp://127.8.9.1:1", "tcp://[::1]:1", "tcp://localhost:1"]
+)
+def test_loopback_needs_no_keys(address: str) -> None:
+    assert is_loopback(address)
+    require_safe(address, curve=False, insecure=False)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://0.0.0.0:1", "tcp://*:1", "tcp://[::]:1", "tcp://10.0.0.1:1", "tcp://host:1", "tcp://localhost.evil.org:1",
+     "tcp://127.0.0.1.evil.org:1", "tcp://[::ffff:10.0.0.1]:1"],
+)  # fmt: skip
+def test_everything_else_needs_keys_or_the_word_insecure(address: str) -> None:
+    with pytest.raises(TransportError, match="dragon keys new"):
+        require_safe(address, curve=False, insecure=False)
+    require_safe(address, curve=True, insecure=False)
+    require_safe(address, curve=False, insecure=True)
+
+
+# The queue.
+
+
+def parcel(connection: int, size: int = 10) -> Parcel:
+    return Parcel(connection, "Draft", [bytes(size)], size)
+
+
+def test_each_connection_has_its_own_share_of_the_queue() -> None:
+    outbox = Outbox(messages=3, size=100)
+    assert not outbox.put(parcel(1))  # unknown
+    outbox.open(1)
+    outbox.open(2)
+    assert [outbox.put(parcel(1)) for _ in range(5)] == [True, True, True, False, False]
+    assert [outbox.put(parcel(2, 60)) for _ in range(2)] == [True, False]
+    taken = outbox.take()
+    assert [each.connection for each in taken] == [1, 1, 1, 2]
+    assert not outbox.put(parcel(1))  # taken, but not yet with ZeroMQ: it still uses memory
+    outbox.settle(taken[0])
+    assert outbox.put(parcel(1))
+    outbox.shut(1)
+    assert not outbox.put(parcel(1))
+    outbox.settle(taken[1])  # after the end: nothing to account for
+    assert outbox.refused == 6
+    outbox.close()
+
+
+def test_the_signal_is_up_exactly_while_something_may_wait() -> None:
+    outbox = Outbox(messages=10, size=1000)
+    outbox.open(1)
+
+    def signalled() -> bool:
+        return bool(select.select([outbox.fileno()], [], [], 0)[0])
+
+    assert not signalled()
+    for _ in range(3):
+        outbox.put(parcel(1))
+    assert signalled()
+    outbox.acknowledge()
+    assert not signalled()
+    outbox.put(parcel(1))  # between lowering the signal and looking at the queue
+    assert len(outbox.take()) == 4
+    assert signalled()
+    outbox.acknowledge()
+    assert outbox.take() == []
+    outbox.put(parcel(1))
+    assert signalled()
+    outbox.close()

@@ -1,0 +1,312 @@
+"""The `dragon` command as a process, against a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device.cli.main import run
+from device.http.server import HttpServer
+from tests.device.conftest import Serve
+from tests.device.table_engine import WAIT, TableEngine
+
+ROOT = Path(__file__).parents[3]
+LINE = (
+    "3 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 67 %, 42 bytes/token, "
+    "sources Diary (device), Atlas (cloud)\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command that ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Dragon:
+    """Runs the command with clean settings: in this process when called, in one of its own by `start`."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        for name in [name for name in os.environ if name.startswith("DRAGON")]:
+            monkeypatch.delenv(name)
+        for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+            monkeypatch.setenv(name, str(home))
+
+    def __call__(self, *arguments: str, given: str = "", **environment: str) -> Done:
+        with self._monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "stdin", io.StringIO(given))
+            returncode = run(list(arguments))
+        captured = self._capsys.readouterr()
+        return Done(returncode, captured.out, captured.err)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "device.cli.main", *arguments]
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+
+
+@pytest.fixture
+def dragon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Dragon:
+    return Dragon(monkeypatch, capsys, tmp_path)
+
+
+def closed_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port: int = unused.getsockname()[1]
+        return port
+
+
+class TestAsk:
+    def test_answer_on_stdout_and_one_line_on_stderr(self, dragon: Dragon, server: HttpServer) -> None:
+        done = dragon("ask", "one two three", "--url", server.url)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "one two three\n", LINE)
+
+    def test_question_from_stdin_and_url_from_the_environment(
+        self, dragon: Dragon, server: HttpServer, engine: TableEngine
+    ) -> None:
+        done = dragon("ask", "-", given="one two three\n", DRAGON_URL=server.url)
+        assert (done.returncode, done.stdout) == (0, "one two three\n")
+        assert engine.generation().request.question == "one two three"
+
+    def test_options_reach_the_engine(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
+        options = (
+            "--sources device --seed 3 --temperature 0.5 --max-tokens 4 --sampler paper --placement cloud "
+            "--privacy balanced --stop x --stop y --documents 2 --synchronous"
+        )
+        assert dragon("ask", "q", *options.split(), "--url", server.url).returncode == 0
+        request = engine.generation().request
+        assert (request.sources, request.seed, request.temperature) == ("device", 3, 0.5)
+        assert (request.max_tokens, request.sampler, request.placement) == (4, "paper", "cloud")
+        assert (request.privacy, request.stop, request.documents) == ("balanced", ("x", "y"), 2)
+        assert request.synchronous is True
+
+    def test_options_left_out_are_not_sent(self, dragon: Dragon, serve: Serve, engine: TableEngine) -> None:
+        from common.runtime.request import Request
+
+        defaults = Request("", "", temperature=0.25, synchronous=True, documents=9)
+        assert dragon("ask", "q", "--url", serve(defaults=defaults).url).returncode == 0
+        request = engine.generation().request
+        assert (request.temperature, request.synchronous, request.documents) == (0.25, True, 9)
+
+    def test_json_is_one_object(self, dragon: Dragon, server: HttpServer) -> None:
+        done = dragon("ask", "one two", "--json", "--url", server.url)
+        value = json.loads(done.stdout)
+        assert done.stdout.count("\n") == 1
+        assert (value["answer"], value["finish_reason"], done.stderr) == ("one two", "stop", "")
+        assert value["usage"]["completion_tokens"] == 2
+        assert value["dragon"]["pieces"] == ["one", " two"]
+
+    def test_report_says_who_said_what(self, dragon: Dragon, server: HttpServer) -> None:
+        done = dragon("ask", "one two", "--report", "--url", server.url)
+        assert done.stdout == "one two\n"
+        assert 'attribution  75 %  Diary (device): "one"\n' in done.stderr
+        assert '75 %  Atlas (cloud): " two"\n' in done.stderr
+
+    def test_tokens_appear_as_they_come(
+        self, dragon: Dragon, server: HttpServer, engine: TableEngine
+    ) -> None:
+        engine.allowed = 1
+        with dragon.start("ask", "one two", "--url", server.url) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(3) == "one"  # while the engine waits to be allowed the second token
+            engine.generation().allow(1)
+            assert process.stdout.read() == " two\n"
+
+    def test_as_a_process(self, dragon: Dragon, server: HttpServer) -> None:
+        with dragon.start("ask", "one two three", "--url", server.url) as process:
+            assert process.communicate(timeout=WAIT) == ("one two three\n", LINE)
+            assert process.returncode == 0
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("question", "exit_code", "line"),
+        [
+            ("  ", 2, "dragon: the question is empty\n"),
+            ("refuse", 2, "dragon: The placement 'cloud' needs privacy 'balanced'.\n"),
+            ("unready", 1, "dragon: The engine failed while answering; the daemon's log says where.\n"),
+        ],
+    )
+    def test_one_line_and_an_exit_code(
+        self, dragon: Dragon, server: HttpServer, question: str, exit_code: int, line: str
+    ) -> None:
+        done = dragon("ask", question, "--url", server.url)
+        assert (done.returncode, done.stdout, done.stderr) == (exit_code, "", line)
+
+    def test_failure_in_the_middle(self, dragon: Dragon, server: HttpServer) -> None:
+        done = dragon("ask", "crash now", "--url", server.url)
+        assert (done.returncode, done.stdout) == (1, "crash\n")
+        assert done.stderr.startswith("dragon: The engine failed")
+
+    def test_values_that_the_daemon_refuses(self, dragon: Dragon, server: HttpServer) -> None:
+        done = dragon("ask", "q", "--temperature", "9", "--url", server.url)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "temperature" in done.stderr
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["ask"],
+            ["ask", "q", "--seed", "x"],
+            ["ask", "q", "--sources", "moon"],
+            ["aks"],
+            ["ask", "q", "--no"],
+            ["keys"],
+        ],
+    )
+    def test_usage(self, dragon: Dragon, arguments: list[str]) -> None:
+        done = dragon(*arguments)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith("dragon: ")
+
+    @pytest.mark.parametrize("command", [["ask", "q"], ["chat"], ["status"]])
+    def test_no_daemon(self, dragon: Dragon, command: list[str]) -> None:
+        url = f"http://127.0.0.1:{closed_port()}"
+        done = dragon(*command, "--url", url)
+        line = f"dragon: no device daemon answers at {url}; start one with `dragon device`\n"
+        assert (done.returncode, done.stdout, done.stderr) == (3, "", line)
+
+    @pytest.mark.parametrize("url", ["127.0.0.1:8600", "ftp://localhost", "http://[::1", "http://x:y"])
+    def test_an_address_that_is_none(self, dragon: Dragon, url: str) -> None:
+        done = dragon("ask", "q", "--url", url)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+    def test_api_key(self, dragon: Dragon, serve: Serve) -> None:
+        url = serve(api_key="right").url
+        assert dragon("ask", "q", "--url", url, "--api-key", "right").stdout == "q\n"
+        assert dragon("ask", "q", "--url", url, DRAGON_API_KEY="right").returncode == 0
+        refused = dragon("ask", "q", "--url", url)
+        assert (refused.returncode, "API key" in refused.stderr) == (2, True)
+
+    def test_proxies_of_the_environment_never_see_a_question(
+        self, dragon: Dragon, server: HttpServer
+    ) -> None:
+        proxy = f"http://127.0.0.1:{closed_port()}"
+        done = dragon("ask", "q", "--url", server.url, HTTP_PROXY=proxy, http_proxy=proxy, ALL_PROXY=proxy)
+        assert done.returncode == 0
+
+    def test_ctrl_c_cancels_the_answer(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
+        engine.allowed = 1
+        with dragon.start("ask", "one two", "--url", server.url) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(3) == "one"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT) == 130
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        assert engine.generation().cancelled.wait(WAIT)
+
+    def test_a_daemon_that_dies_in_the_middle(
+        self, dragon: Dragon, serve: Serve, engine: TableEngine
+    ) -> None:
+        server = serve()
+        engine.allowed = 1
+        with dragon.start("ask", "one two", "--url", server.url) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(3) == "one"
+            server.stop()
+            assert process.wait(WAIT) == 1
+            assert process.stderr is not None
+            assert process.stderr.read() == "dragon: The device daemon is stopping.\n"
+
+    def test_a_reader_that_leaves_ends_the_answer(
+        self, dragon: Dragon, server: HttpServer, engine: TableEngine
+    ) -> None:
+        engine.allowed = 1
+        with dragon.start("ask", "one two three", "--url", server.url) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(3) == "one"
+            process.stdout.close()
+            engine.generation().allow(1)
+            assert process.wait(WAIT) == 1
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        assert engine.generation().cancelled.wait(WAIT)
+
+
+class TestChat:
+    def test_history_sources_and_quit(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
+        engine.answers = {"Who?": ["Ada."], "When?": ["1843."]}
+        done = dragon("chat", "--url", server.url, given="Who?\n\nWhen?\n/sources\n/what\n/quit\nnever\n")
+        assert (done.returncode, done.stdout) == (0, "Ada.\n1843.\n")
+        assert (
+            engine.generation().request.prompt == "\nQuestion: Who?\nAnswer: Ada.\nQuestion: When?\nAnswer:"
+        )
+        assert 'attribution  75 %  Diary (device): "1843."' in done.stderr
+        assert done.stderr.endswith("commands: /sources (of the last answer), /quit\n")
+        assert len(engine.generations) == 2
+
+    def test_a_failed_answer_does_not_end_the_conversation(
+        self, dragon: Dragon, server: HttpServer, engine: TableEngine
+    ) -> None:
+        done = dragon("chat", "--url", server.url, given="/sources\nunready\nhello\n")
+        assert (done.returncode, done.stdout) == (0, "hello\n")
+        assert done.stderr.startswith("there is no answer yet\ndragon: The engine failed")
+        assert engine.generation().request.prompt == "\nQuestion: hello\nAnswer:"
+
+    def test_ctrl_c_cancels_one_answer(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
+        engine.allowed = 1
+        with dragon.start("chat", "--url", server.url) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("one two\n")
+            process.stdin.flush()
+            assert process.stdout.read(3) == "one"
+            process.send_signal(signal.SIGINT)
+            assert engine.generation().cancelled.wait(WAIT)
+            engine.allowed = None
+            process.stdin.write("three four\n")
+            process.stdin.close()
+            assert process.stdout.read() == "\nthree four\n"
+            assert process.wait(WAIT) == 0
+        assert engine.generation().request.prompt == "\nQuestion: three four\nAnswer:"
+
+
+class TestOthers:
+    def test_status(self, dragon: Dragon, server: HttpServer) -> None:
+        table = dragon("status", "--url", server.url)
+        assert "cloud       connected (tcp://cloud.example:8601)\n" in table.stdout
+        value: dict[str, Any] = json.loads(dragon("status", "--json", "--url", server.url).stdout)
+        assert value["cloud"]["state"] == "connected"
+
+    def test_version_and_help(self, dragon: Dragon) -> None:
+        assert dragon("version").stdout.startswith("dragon ")
+        done = dragon("--help")
+        assert done.returncode == 0
+        for command in ("ask", "chat", "status", "config", "device", "cloud", "library", "keys", "version"):
+            assert f"\n  {command} " in done.stdout
+        assert "..." not in done.stdout.partition("Commands:")[2]
+        assert dragon().returncode == 2
+
+    def test_client_commands_never_import_the_model_stack(self) -> None:
+        code = (
+            "import sys\n"
+            "from device.cli.main import run\n"
+            "run(['ask', 'q', '--url', 'http://127.0.0.1:1'])\n"
+            "heavy = {'torch', 'transformers', 'faiss', 'zmq', 'starlette', 'uvicorn'}\n"
+            "print(sorted(heavy & set(sys.modules)))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, cwd=ROOT
+        )
+        assert done.stdout == "[]\n"

@@ -1,0 +1,147 @@
+"""Reports as text, exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.runtime.request import Request
+from device.cli.render import (
+    Part,
+    attribution_parts,
+    full_report,
+    printable,
+    status_table,
+    strip_controls,
+    summary_line,
+)
+from device.http.payloads import report_json, status_json
+from tests.device.table_engine import TableEngine, report
+
+PIECES = ["The", " cat", "", " sat"]
+
+
+def example(**changes: Any) -> dict[str, Any]:
+    """The JSON report of a four-token answer."""
+    return report_json(report(Request("q", "a b c"), len(PIECES)), PIECES) | changes
+
+
+def sources(*titles: str) -> list[dict[str, str]]:
+    return [{"side": "cloud", "title": title} for title in titles]
+
+
+class TestSummary:
+    def test_line(self) -> None:
+        assert summary_line(example()) == (
+            "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token, "
+            "sources Diary (device), Atlas (cloud)"
+        )
+
+    def test_without_cloud_or_tokens(self) -> None:
+        idle = {"acceptance": None}
+        empty = example(
+            tokens=0, ttft=None, device=idle, cloud=idle, sources=[], attribution=[], pieces=[],
+            notes=["The cloud was\nnot reachable."],
+        )  # fmt: skip
+        assert summary_line(empty) == (
+            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token, sources none; "
+            "The cloud was not reachable."
+        )
+
+    def test_degraded_tokens_and_many_sources(self) -> None:
+        rows = [[0.1, 0.2, 0.3, 0.15, 0.25]] * 4
+        line = summary_line(example(degraded=[2, 3], sources=sources(*"ABCDE"), attribution=rows))
+        assert line.endswith("2 tokens without the cloud, sources C (cloud), E (cloud), B (cloud) and 2 more")
+
+
+class TestAttribution:
+    def test_consecutive_tokens_of_one_source_are_one_part(self) -> None:
+        rows = [[0.6, 0.4], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7]]
+        parts = attribution_parts(example(attribution=rows))
+        assert [(part.source, part.text) for part in parts] == [(0, "The cat"), (1, " sat")]
+        assert [part.share for part in parts] == pytest.approx([0.7, 0.7])
+
+    def test_half_a_character_is_no_part_of_its_own(self) -> None:
+        rows = [[0.6, 0.4], [0.8, 0.2], [0.1, 0.9], [0.6, 0.4]]
+        assert [part.text for part in attribution_parts(example(attribution=rows))] == ["The cat sat"]
+
+    def test_no_document_is_not_the_first_document(self) -> None:
+        parts = attribution_parts(example(attribution=[[0.0, 0.0]] * 4))
+        assert parts == [Part(None, 0.0, "The cat sat")]
+
+    def test_every_piece_appears_once_in_order(self) -> None:
+        assert "".join(part.text for part in attribution_parts(example())) == "".join(PIECES)
+
+    def test_none_recorded(self) -> None:
+        assert attribution_parts(example(attribution=[])) == []
+
+
+class TestFullReport:
+    def test_everything(self) -> None:
+        text = full_report(example(degraded=[0, 1, 2, 7], notes=["The cloud was away."]))
+        assert text == (
+            "tokens      4 (prompt 3)\n"
+            "time        0.50 s, first token after 0.20 s, then 10.0 ms per token (median 10.0 ms)\n"
+            "device      4 drafted, 4 of 4 accepted (100 %), 0 preempted, 0 stale, 0.0 ms per step\n"
+            "cloud       4 drafted, 3 of 4 accepted (75 %), 0 preempted, 0 stale, 0.0 ms per step\n"
+            "network     round trip 12.5 ms, 48 bytes sent, 120 received (42 bytes/token)\n"
+            "decided by  sampler race, placement device, seed 7, 0 switches, 0 certificate failures, "
+            "0 disagreements\n"
+            "degraded    positions 0-2, 7\n"
+            "note        The cloud was away.\n"
+            "sources      50 %  Diary (device)\n"
+            "             50 %  Atlas (cloud)\n"
+            'attribution  75 %  Diary (device): "The"\n'
+            '             75 %  Atlas (cloud): " cat sat"'
+        )
+
+    def test_one_token_without_network(self) -> None:
+        one = report_json(report(Request("q", "a"), 1), ["Yes"])
+        idle = one["cloud"] | {"acceptance": None, "accepted": 0, "rollbacks": 0, "drafted": 0}
+        text = full_report(one | {"rtt_ms": None, "cloud": idle, "switches": 1})
+        assert "time        0.50 s, first token after 0.20 s\n" in text
+        assert "cloud       0 drafted, 0 of 0 accepted, 0 preempted" in text
+        assert "network     no round trip measured, 12 bytes sent" in text
+        assert ", 1 switch, " in text
+        assert "degraded    none\n" in text
+
+    def test_line_breaks_of_the_answer_stay_in_their_part(self) -> None:
+        text = full_report(example(pieces=["a\nb", "", "", ""], attribution=[[1.0, 0.0]] * 4))
+        assert text.endswith('attribution 100 %  Diary (device): "a\\nb"')
+
+
+class TestUntrustedText:
+    def test_titles_cannot_steer_a_terminal(self) -> None:
+        evil = "\x1b]0;owned\x07Atlas\r\n\x9b31mred\x7f"
+        report_with = example(sources=sources(evil, "B"), pieces=["\x1b[2J", "", "", ""])
+        for text in (summary_line(report_with), full_report(report_with)):
+            assert not [c for c in text.replace("\n", "") if ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0]
+        assert printable(evil) == "]0;ownedAtlas 31mred"
+
+    def test_text_keeps_its_lines(self) -> None:
+        assert strip_controls("é\n\tß \x00\x1b[1m\x85\u202e\u2028") == "é\n\tß [1m"
+
+
+class TestStatus:
+    def test_table(self) -> None:
+        status = status_json(TableEngine().status()) | {"version": "9"}
+        assert status_table(status) == (
+            "version     9\n"
+            "model       table-1\n"
+            "tokenizer   tok-hash\n"
+            "scorer      race-1\n"
+            "library     3 documents, 17 chunks\n"
+            "answers     0 active, 0 served\n"
+            "cloud       connected (tcp://cloud.example:8601)\n"
+            "            model table-1\n"
+            "            round trip 12.5 ms"
+        )
+
+    def test_no_cloud(self) -> None:
+        off = {"state": "off", "address": "", "detail": "privacy is offline", "rtt_ms": None, "model": None}
+        status = status_json(TableEngine().status()) | {"cloud": off, "documents": 1}
+        assert status_table(status).endswith(
+            "library     1 document, 17 chunks\nanswers     0 active, 0 served\n"
+            "cloud       off\n            privacy is offline"
+        )

@@ -1,0 +1,181 @@
+"""Commands that work from this machine's settings, and the flags of the daemons."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zmq.utils import z85
+
+from common.flags import FlagError, flags_help, parse_flags
+from device.settings import DeviceSettings
+from tests.device.cli.test_commands import Dragon, closed_port
+from tests.device.cli.test_commands import dragon as dragon  # the fixture
+from tests.device.conftest import Serve
+
+KEY = "-" + "0" * 39  # a public key may begin like an option
+
+
+class TestFlags:
+    def test_values_switches_and_the_file(self) -> None:
+        file, given = parse_flags(
+            DeviceSettings,
+            ["--port", "5", "--cloud=none", "--insecure", "--config", "x.toml", "--max-tokens", "-1"],
+        )
+        assert file == Path("x.toml")
+        assert given == {"port": "5", "cloud": "none", "insecure": True, "max_tokens": "-1"}
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (["--prot", "5"], "did you mean --port?"),
+            (["--zzz", "5"], "there is no setting --zzz"),
+            (["--port"], "--port needs a value"),
+            (["5"], "not a flag"),
+            (["-p", "5"], "not a flag"),
+        ],
+    )
+    def test_mistakes(self, arguments: list[str], text: str) -> None:
+        with pytest.raises(FlagError, match=text.replace("?", r"\?")):
+            parse_flags(DeviceSettings, arguments)
+
+    def test_help_names_every_setting(self) -> None:
+        text = flags_help(DeviceSettings)
+        assert all(f"  --{name.replace('_', '-')}" in text for name in DeviceSettings.model_fields)
+
+
+class TestDevice:
+    @pytest.fixture
+    def started(self, monkeypatch: pytest.MonkeyPatch) -> list[DeviceSettings]:
+        """What `device.daemon.run` is called with."""
+        calls: list[DeviceSettings] = []
+        daemon: Any = types.ModuleType("device.daemon")
+        daemon.run = calls.append
+        monkeypatch.setitem(sys.modules, "device.daemon", daemon)
+        return calls
+
+    def test_flags_are_on_top_of_file_and_environment(
+        self, dragon: Dragon, started: list[DeviceSettings], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "mine.toml"
+        file.write_text("port = 1\ndocuments = 2\npatience = 3.0\n")
+        done = dragon(
+            "device", "--config", str(file), "--port", "9", "--cloud=none",
+            DRAGON_DEVICE_PORT="8", DRAGON_DEVICE_DOCUMENTS="7",
+        )  # fmt: skip
+        assert done.returncode == 0
+        assert [(s.port, s.documents, s.patience, s.cloud) for s in started] == [(9, 7, 3.0, None)]
+
+    def test_bad_settings_are_one_line(self, dragon: Dragon, started: list[DeviceSettings]) -> None:
+        for arguments in (["--port", "x"], ["--prot", "1"], ["--host", "0.0.0.0"]):
+            done = dragon("device", *arguments)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert not started
+
+    def test_help(self, dragon: Dragon, started: list[DeviceSettings]) -> None:
+        assert "--emulate-decode-ms" in dragon("device", "--help").stdout
+        assert not started
+
+
+class TestConfig:
+    def test_device(self, dragon: Dragon) -> None:
+        done = dragon("config", DRAGON_DEVICE_PORT="1234", DRAGON_DEVICE_API_KEY="hush")
+        values = tomllib.loads(done.stdout)
+        assert values["port"] == 1234
+        assert "hush" not in done.stdout
+
+    def test_cloud(self, dragon: Dragon) -> None:
+        done = dragon("config", "--role", "cloud", DRAGON_CLOUD_BIND="tcp://127.0.0.1:77")
+        assert tomllib.loads(done.stdout)["bind"] == "tcp://127.0.0.1:77"
+
+    @pytest.mark.parametrize("role", ["device", "cloud"])
+    def test_a_bad_file_is_one_line(self, dragon: Dragon, tmp_path: Path, role: str) -> None:
+        file = tmp_path / "bad.toml"
+        file.write_text("prot = 1\n")
+        done = dragon("config", "--role", role, "--config", str(file))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert str(file) in done.stderr
+        assert "prot" in done.stderr
+
+    def test_a_package_in_the_working_directory_is_not_taken_for_the_cloud(
+        self, dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "cloud").mkdir()
+        (tmp_path / "cloud" / "__init__.py").write_text("raise SystemExit('hijacked')")
+        monkeypatch.chdir(tmp_path)
+        assert "bind = " in dragon("config", "--role", "cloud").stdout
+
+
+class TestFindingTheDaemon:
+    def test_the_settings_say_where_it_is_and_its_key(self, dragon: Dragon, serve: Serve) -> None:
+        port = serve(api_key="hush").url.rpartition(":")[2]
+        assert dragon("ask", "q", DRAGON_DEVICE_PORT=port).returncode == 2
+        done = dragon("ask", "q", DRAGON_DEVICE_PORT=port, DRAGON_DEVICE_API_KEY="hush")
+        assert (done.returncode, done.stdout) == (0, "q\n")
+
+    def test_the_settings_key_is_not_sent_elsewhere(self, dragon: Dragon, serve: Serve) -> None:
+        url = serve(api_key="hush").url
+        assert dragon("ask", "q", "--url", url, DRAGON_DEVICE_API_KEY="hush").returncode == 2
+
+    @pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]")])
+    def test_a_daemon_that_listens_everywhere_is_here(self, dragon: Dragon, host: str, name: str) -> None:
+        port = str(closed_port())
+        done = dragon("status", DRAGON_DEVICE_HOST=host, DRAGON_DEVICE_PORT=port, DRAGON_DEVICE_API_KEY="k")
+        assert done.stderr.startswith(f"dragon: no device daemon answers at http://{name}:{port};")
+
+
+class TestKeys:
+    def test_new_show_trust_revoke(self, dragon: Dragon) -> None:
+        assert dragon("keys", "show").returncode == 2
+        made = dragon("keys", "new").stdout
+        assert dragon("keys", "show").stdout == made
+        assert dragon("keys", "new").returncode == 2
+        assert dragon("keys", "new", "--replace").stdout != made
+        assert dragon("keys", "trust", "cloud", KEY).returncode == 0
+        assert f"trusted     cloud  {KEY}  " in dragon("keys", "show").stdout
+        assert dragon("keys", "revoke", "cloud").stdout.startswith("revoked     cloud  ")
+        assert KEY not in dragon("keys", "show").stdout
+
+    def test_roles_have_keys_of_their_own(self, dragon: Dragon) -> None:
+        assert dragon("keys", "new", "--role", "cloud").returncode == 0
+        assert dragon("keys", "show").returncode == 2
+
+    def test_what_is_no_key_is_refused_in_one_line(self, dragon: Dragon) -> None:
+        dragon("keys", "new")
+        done = dragon("keys", "trust", "cloud", "--nonsense")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+    def test_the_example_key_is_one(self) -> None:
+        assert z85.encode(z85.decode(KEY.encode())) == KEY.encode()
+
+
+class TestLibrary:
+    def test_commands_get_the_roles_settings(
+        self, dragon: Dragon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        from common.retrieval import commands
+
+        calls: list[tuple[Any, ...]] = []
+        for name in ("add", "list_documents", "remove", "search"):
+
+            def record(settings: Any, *rest: Any, name: str = name) -> int:
+                calls.append((name, settings.library.parent.name, settings.chunk_tokens, *rest))
+                return 1
+
+            monkeypatch.setattr(commands, name, record)
+        assert dragon("library", "add", "x", "y", DRAGON_DEVICE_CHUNK_TOKENS="64").returncode == 1
+        dragon("library", "list", "--role", "cloud", DRAGON_CLOUD_CHUNK_TOKENS="32")
+        dragon("library", "remove", "a.txt")
+        dragon("library", "remove", "--all")
+        dragon("library", "search", "what", "-k", "3")
+        assert calls == [
+            ("add", "device", 64, [Path("x"), Path("y")], False),
+            ("list_documents", "cloud", 32),
+            ("remove", "device", 128, ["a.txt"], False),
+            ("remove", "device", 128, [], True),
+            ("search", "device", 128, "what", 3),
+        ]

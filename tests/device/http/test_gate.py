@@ -1,0 +1,187 @@
+"""Admission, statuses, limits and what is logged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
+from tests.device.conftest import Serve
+from tests.device.table_engine import MODEL, WAIT, TableEngine
+
+COMPLETIONS = "/v1/completions"
+
+
+@pytest.fixture
+def http(server: HttpServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as client:
+        yield client
+
+
+class TestHost:
+    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8600", "127.0.0.1:1", "127.9.9.9", "[::1]:80"])
+    def test_this_machines_names_are_served(self, http: httpx.Client, host: str) -> None:
+        assert http.get("/health", headers={"host": host}).status_code == 200
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:8600",
+            "10.0.0.1",
+            "",
+            "[::1",
+            "@",
+        ],
+    )
+    def test_a_rebound_name_is_refused(self, http: httpx.Client, engine: TableEngine, host: str) -> None:
+        body = {"model": "dragon", "prompt": "x"}
+        for response in (
+            http.get("/health", headers={"host": host}),
+            http.post(COMPLETIONS, json=body, headers={"host": host}),
+        ):
+            assert response.status_code == 403
+            assert response.json()["error"]["code"] == "host_not_allowed"
+        assert not engine.generations
+
+
+class TestKey:
+    def test_only_health_is_open(self, serve: Serve) -> None:
+        server = serve(api_key="right")
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            assert http.get("/health").status_code == 200
+            for path in ("/status", "/v1/models", "/v1/models/x", "/nowhere"):
+                response = http.get(path)
+                assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
+                assert response.headers["www-authenticate"] == "Bearer"
+
+    @pytest.mark.parametrize(
+        ("header", "status"),
+        [
+            ("Bearer right", 200),
+            ("bearer  right", 200),
+            ("Bearer right2", 401),
+            ("Bearer righ", 401),
+            ("Bearer", 401),
+            ("Basic right", 401),
+            ("right", 401),
+        ],
+    )
+    def test_the_whole_key_is_needed(self, serve: Serve, header: str, status: int) -> None:
+        server = serve(api_key="right")
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            assert http.get("/status", headers={"authorization": header}).status_code == status
+
+    def test_a_key_beyond_ascii_works(self, serve: Serve) -> None:
+        server = serve(api_key="sésame")
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            for key, status in (("sésame", 200), ("sesame", 401)):
+                header = {b"authorization": f"Bearer {key}".encode()}
+                assert http.get("/status", headers=header).status_code == status
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "device.example"])
+    def test_binding_off_loopback_needs_one(self, host: str) -> None:
+        with pytest.raises(ValueError, match="api_key"):
+            HttpOptions(host=host)
+        HttpOptions(host=host, api_key="key")
+
+
+class TestStatuses:
+    def test_unknown_path(self, http: httpx.Client) -> None:
+        for path in ("/", "/v1", "/v1/models/", "/v1/completions/", "/v1/embeddings", "/docs"):
+            response = http.get(path)
+            assert response.status_code == 404, path
+            assert response.json()["error"]["type"] == "invalid_request_error"
+
+    def test_wrong_method(self, http: httpx.Client) -> None:
+        response = http.get(COMPLETIONS)
+        assert response.status_code == 405
+        assert response.headers["allow"] == "POST"
+        assert response.json()["error"]["code"] == "method_not_allowed"
+
+    @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+    def test_only_json_bodies(self, http: httpx.Client, engine: TableEngine, kind: str) -> None:
+        data = b'{"model": "dragon", "prompt": "x"}'
+        response = http.post(COMPLETIONS, content=data, headers={"content-type": kind})
+        assert response.status_code == 415
+        assert not engine.generations
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"{", b"[1]", b'"x"', b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000]
+    )
+    def test_broken_json(self, http: httpx.Client, data: bytes) -> None:
+        response = http.post(COMPLETIONS, content=data, headers={"content-type": "application/json"})
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+
+    def test_a_body_over_the_limit(self, http: httpx.Client) -> None:
+        body = {"model": "dragon", "prompt": "x" * 2**20}
+        response = http.post(COMPLETIONS, json=body)
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+
+    def test_a_body_over_the_limit_without_a_declared_length(self, serve: Serve) -> None:
+        server = serve(body_limit=1000)
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            parts = (b" " * 100 for _ in range(20))
+            response = http.post(COMPLETIONS, content=parts, headers={"content-type": "application/json"})
+            assert response.status_code == 413
+
+    def test_a_body_that_does_not_come(self, serve: Serve) -> None:
+        from tests.device.http.test_connections import connect, read_until
+
+        with connect(serve(body_patience=0.05)) as client:
+            client.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+            )
+            assert b" 408 " in read_until(client, b"timeout")
+
+    def test_no_cross_origin_permission_is_given(self, http: httpx.Client) -> None:
+        origin = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+        response = http.options(COMPLETIONS, headers=origin)
+        assert response.status_code == 405
+        assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+class TestStatusAndHealth:
+    def test_health(self, http: httpx.Client) -> None:
+        assert http.get("/health").json() == {"status": "ok"}
+
+    def test_status_is_the_engines(self, http: httpx.Client) -> None:
+        value = http.get("/status").json()
+        assert value["model"] == MODEL
+        assert value["chunks"] == 17
+        assert value["version"]
+        assert value["cloud"]["state"] == "connected"
+        assert value["cloud"]["rtt_ms"] == 12.5
+
+    def test_every_response_has_an_id_and_names_the_server(self, http: httpx.Client) -> None:
+        responses = [http.get(path) for path in ("/health", "/status", "/nowhere")]
+        assert len({response.headers["x-request-id"] for response in responses}) == 3
+        assert all(response.headers["server"].startswith("dragon/") for response in responses)
+
+
+def test_logs_hold_no_text_of_a_request(
+    http: httpx.Client, engine: TableEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "canary-5417"
+    engine.answers["q"] = [secret]
+    for prompt in (secret, f"crash {secret}", f"unready {secret}", f"refuse {secret}", "q"):
+        for stream in (False, True):
+            http.post(COMPLETIONS, json={"model": "dragon", "prompt": prompt, "stream": stream})
+    http.post(COMPLETIONS, json={"model": secret, "prompt": "x", secret: 1})
+    http.get(f"/{secret}?{secret}", headers={"authorization": secret})
+    logged = "\n".join(
+        f"{record.getMessage()} {record.exc_text} {record.exc_info}"
+        for record in caplog.records
+        if not record.name.startswith(("httpx", "httpcore"))
+    )
+    assert "POST /v1/completions 200" in logged
+    assert "RuntimeError" in logged
+    assert "OSError" in logged
+    assert secret not in logged

@@ -1,0 +1,175 @@
+"""A small real engine for the interface's tests: looks its answers up in a table, in threads of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from common.runtime.request import (
+    CloudStatus,
+    EngineStatus,
+    Finished,
+    FinishReason,
+    Report,
+    Request,
+    RequestError,
+    SideReport,
+    Source,
+    TokenEvent,
+)
+
+MODEL = "table-1"
+WAIT = 10.0  # seconds until a test that waits for the engine has failed
+SOURCES = (Source("device", "Diary"), Source("cloud", "Atlas"))
+MAX_QUESTION = 2**14  # bytes
+
+
+class TableEngine:
+    """Answers from `answers`, or with the question's own words.
+
+    `allowed` is how many tokens each generation may produce before it waits for `allow` (None: no limit).
+    A question that starts with "crash" fails in the middle, one that starts with "refuse" is refused.
+    """
+
+    def __init__(self) -> None:
+        self._started = threading.Condition()
+        self.reset()
+
+    def reset(self) -> None:
+        self.answers: dict[str, Sequence[str]] = {}
+        self.allowed: int | None = None
+        self.model = MODEL
+        self.generations: list[TableGeneration] = []
+        self.entry: threading.Event | None = None  # `generate` waits for it
+        self.waiting = threading.Event()
+
+    def generate(self, request: Request) -> TableGeneration:
+        if len(request.question.encode()) > MAX_QUESTION:
+            raise RequestError(f"The question is longer than {MAX_QUESTION} bytes.", "prompt")
+        if request.question.startswith("refuse"):
+            raise RequestError("The placement 'cloud' needs privacy 'balanced'.", "placement")
+        if request.question.startswith("unready"):
+            raise OSError(f"lost while reading {request.question}")
+        if self.entry is not None:
+            self.waiting.set()
+            self.entry.wait(WAIT)
+        words = request.question.split()
+        pieces = self.answers.get(
+            request.question, [word if n == 0 else f" {word}" for n, word in enumerate(words)]
+        )
+        generation = TableGeneration(request, pieces, self.allowed)
+        with self._started:
+            self.generations.append(generation)
+            self._started.notify_all()
+        return generation
+
+    def status(self) -> EngineStatus:
+        active = sum(not generation.ended.is_set() for generation in self.generations)
+        cloud = CloudStatus("connected", "tcp://cloud.example:8601", "", 12.5, MODEL)
+        return EngineStatus(
+            self.model, "tok-hash", "race-1", 3, 17, active, len(self.generations) - active, cloud
+        )
+
+    def generation(self, number: int = -1, count: int = 1) -> TableGeneration:
+        """One of the generations, once there are `count`."""
+        with self._started:
+            assert self._started.wait_for(lambda: len(self.generations) >= count, WAIT)
+            return self.generations[number]
+
+
+class TableGeneration:
+    """One answer: a thread writes events, whoever iterates reads them."""
+
+    def __init__(self, request: Request, pieces: Sequence[str], allowed: int | None) -> None:
+        self.request = request
+        self.cancelled = threading.Event()
+        self.ended = threading.Event()
+        self._pieces = pieces
+        self._allowed = allowed
+        self._changed = threading.Condition()
+        self._events: queue.SimpleQueue[TokenEvent | Finished | RuntimeError] = queue.SimpleQueue()
+        threading.Thread(target=self._decode, daemon=True).start()
+
+    def allow(self, count: int) -> None:
+        """Let it produce `count` more tokens."""
+        with self._changed:
+            self._allowed = (self._allowed or 0) + count
+            self._changed.notify_all()
+
+    def cancel(self) -> None:
+        with self._changed:
+            self.cancelled.set()
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[TokenEvent | Finished]:
+        while True:
+            event = self._events.get()
+            if isinstance(event, RuntimeError):
+                raise event
+            yield event
+            if isinstance(event, Finished):
+                return
+
+    def _decode(self) -> None:
+        text, tokens, reason = "", 0, "stop"
+        for position, piece in enumerate(self._pieces):
+            if position >= self.request.max_tokens:
+                reason = "length"
+                break
+            if self.request.question.startswith("crash") and position == 1:
+                self.ended.set()
+                self._events.put(RuntimeError(f"crashed at {self.request.prompt}"))
+                return
+            with self._changed:
+                self._changed.wait_for(partial(self._may, position))
+            if self.cancelled.is_set():
+                reason = "cancelled"
+                break
+            tokens += 1
+            kept = cut_at_stop(text + piece, self.request.stop)
+            self._events.put(TokenEvent(kept[len(text) :], 100 + position, position, False))
+            stopped, text = kept != text + piece, kept
+            if stopped:
+                break
+        self.ended.set()
+        self._events.put(Finished(as_reason(reason), text, report(self.request, tokens)))
+
+    def _may(self, position: int) -> bool:
+        return self.cancelled.is_set() or self._allowed is None or position < self._allowed
+
+
+def cut_at_stop(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the first stop string."""
+    return text[: min((at for word in stop if (at := text.find(word)) >= 0), default=len(text))]
+
+
+def as_reason(reason: str) -> FinishReason:
+    return "stop" if reason == "stop" else "length" if reason == "length" else "cancelled"
+
+
+def report(request: Request, tokens: int) -> Report:
+    """A plausible report of `tokens` tokens; even positions come from the diary, odd ones from the atlas."""
+    return Report(
+        tokens=tokens,
+        prompt_tokens=len(request.prompt.split()),
+        seconds=0.5,
+        ttft=0.2,
+        inter_token=0.01 if tokens > 1 else float("nan"),
+        per_token=0.01,
+        device=SideReport(tokens, tokens, 0),
+        cloud=SideReport(tokens, max(tokens - 1, 0), 1),
+        sent_bytes=12 * tokens,
+        received_bytes=30 * tokens,
+        rtt_ms=12.5,
+        switches=0,
+        certificate_failures=0,
+        disagreements=0,
+        degraded=(),
+        seed=7 if request.seed is None else request.seed,
+        sampler=request.sampler,
+        placement=request.placement,
+        sources=SOURCES,
+        attribution=tuple((0.75, 0.25) if n % 2 == 0 else (0.25, 0.75) for n in range(tokens)),
+    )

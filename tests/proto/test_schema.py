@@ -1,0 +1,180 @@
+"""What a field's annotation promises is what can be sent and received, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from proto.bounds import Bytes, Count, Real, Text
+from proto.errors import ProtocolError
+from proto.framing import TAGS
+from proto.messages import Hello, Message, Welcome
+from proto.schema import pack, unpack
+from tests.proto.strategies import messages
+
+SECRET = "the canary sings"
+INFINITY = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    number: Annotated[int, Count(8)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One field of every kind."""
+
+    flag: bool
+    number: Annotated[int, Count(1000)]
+    real: Annotated[float, Real(-1.0, 2.0)]
+    text: Annotated[str, Text(16)]
+    choice: Literal["north", "south"]
+    words: Annotated[tuple[Annotated[str, Text(4)], ...], Count(3)]
+    inner: Inner
+    data: Annotated[bytes, Bytes(4)]
+
+
+VALID = Sample(True, 999, 2.0, "sixteen bytes ok", "south", ("a", "b"), Inner(7), b"1234")
+WIRE = [True, 999, 2.0, "sixteen bytes ok", 1, ["a", "b"], [7], b"1234"]
+NAMES = [field.name for field in fields(Sample)]
+
+# Refused in both directions.
+WRONG: list[tuple[str, Any, str]] = [
+    ("flag", 1, "boolean"),
+    ("flag", None, "boolean"),
+    ("number", -1, "from 0 to 999"),
+    ("number", 1000, "from 0 to 999"),
+    ("number", 2**80, "from 0 to 999"),
+    ("number", True, "from 0 to 999"),
+    ("number", 1.0, "from 0 to 999"),
+    ("number", "1", "from 0 to 999"),
+    ("real", -1.001, "from -1 to 2"),
+    ("real", 2.001, "from -1 to 2"),
+    ("real", float("nan"), "finite"),
+    ("real", INFINITY, "finite"),
+    ("real", -INFINITY, "finite"),
+    ("real", True, "finite"),
+    ("real", "0", "finite"),
+    ("text", "seventeen bytes !", "at most 16 bytes"),
+    ("text", "ä" * 9, "at most 16 bytes"),
+    ("text", "\ud800", "UTF-8"),
+    ("text", b"bytes", "UTF-8"),
+    ("text", None, "UTF-8"),
+    ("choice", "west", "north, south"),
+    ("choice", 2, "north, south"),
+    ("choice", -1, "north, south"),
+    ("choice", True, "north, south"),
+    ("choice", [], "north, south"),
+    ("words", ("a", "b", "c"), "at most 2 items"),
+    ("words", ["a", "b", "c"], "at most 2 items"),
+    ("words", "ab", "at most 2 items"),
+    ("inner", 7, "Inner"),
+    ("inner", None, "Inner"),
+    ("data", b"12345", "at most 4 bytes"),
+    ("data", "1234", "at most 4 bytes"),
+]
+
+
+def with_field(name: str, value: Any) -> Sample:
+    return Sample(**{other: value if other == name else getattr(VALID, other) for other in NAMES})
+
+
+def refusal_of(action: Any, *arguments: Any) -> str:
+    with pytest.raises(ProtocolError) as caught:
+        action(*arguments)
+    assert caught.value.code == "malformed"
+    return caught.value.text
+
+
+def test_wire_values_are_plain_and_in_order() -> None:
+    assert pack(VALID) == WIRE
+    assert unpack(Sample, WIRE) == VALID
+
+
+@pytest.mark.parametrize(("name", "value", "bound"), WRONG)
+def test_value_out_of_bounds_is_refused_both_ways_by_name(name: str, value: Any, bound: str) -> None:
+    received = [value if other == name else item for other, item in zip(NAMES, WIRE, strict=True)]
+    for text in (refusal_of(pack, with_field(name, value)), refusal_of(unpack, Sample, received)):
+        assert text.startswith(f"Sample.{name}")
+        assert bound in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("text", SECRET + "!"), ("choice", SECRET), ("words", (SECRET,)), ("data", SECRET.encode())],
+)
+def test_refusal_does_not_repeat_what_was_said(name: str, value: Any) -> None:
+    assert SECRET not in refusal_of(pack, with_field(name, value))
+
+
+def test_what_only_python_can_hold_is_refused() -> None:
+    """numpy numbers and lists look right until another type is compared or hashed."""
+    for name, value in (
+        ("number", np.int64(5)),
+        ("words", ["a"]),
+        ("data", bytearray(b"1")),
+        ("inner", VALID),
+    ):
+        assert refusal_of(pack, with_field(name, value)).startswith(f"Sample.{name}")
+
+
+def test_integer_stands_for_a_float_at_the_sender_only() -> None:
+    packed = pack(with_field("real", 1))
+    assert type(packed[2]) is float
+    assert refusal_of(unpack, Sample, [*WIRE[:2], 1, *WIRE[3:]]).startswith("Sample.real")
+
+
+def test_nested_field_is_named_by_its_own_message() -> None:
+    assert refusal_of(unpack, Sample, [*WIRE[:6], [8], WIRE[7]]).startswith("Inner.number")
+
+
+def test_items_of_an_array_are_checked_both_ways() -> None:
+    for item in ("12345", 5, None):
+        for text in (
+            refusal_of(pack, with_field("words", ("a", item))),
+            refusal_of(unpack, Sample, [*WIRE[:5], ["a", item], *WIRE[6:]]),
+        ):
+            assert text == "Sample.words[] must be UTF-8 text of at most 4 bytes"
+
+
+@pytest.mark.parametrize("values", [[], WIRE[:-1], [*WIRE, 0]])
+def test_number_of_fields_is_exact(values: list[Any]) -> None:
+    assert refusal_of(unpack, Sample, values) == "Sample must have 8 fields"
+
+
+@given(messages())
+def test_any_message_survives(message: Message) -> None:
+    packed = pack(message)
+    assert unpack(type(message), packed) == message
+
+
+@pytest.mark.parametrize("kind", TAGS, ids=lambda kind: kind.__name__)
+def test_field_of_any_message_refuses_another_type(kind: type[Message]) -> None:
+    for field in range(len(fields(kind))):
+        values: list[Any] = [object()] * len(fields(kind))
+        values[field] = {}
+        refusal_of(unpack, kind, values)
+
+
+def test_welcome_carries_a_whole_hello() -> None:
+    hello = Hello("cloud", "m", "t", 10, "s", "e", ("race",), 0.5, 0.0)
+    assert pack(Welcome(hello, 1, 2, 3))[0] == pack(hello)
+
+
+def test_type_without_a_bound_is_an_error_of_its_author() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Unbounded:
+        number: int
+
+    @dataclass(frozen=True, slots=True)
+    class Mixed:
+        number: Annotated[int, Text(3)]
+
+    for value in (Unbounded(1), Mixed(1)):
+        with pytest.raises(TypeError, match="number"):
+            pack(value)
