@@ -26,9 +26,7 @@ class CloudSettings(Settings):
     )  # silence after which one is dropped
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)  # of UTF-8
     max_documents: int = Field(default=16, ge=1, le=255)  # that one answer may retrieve here
-    emulate_decode_ms: float | None = Field(
-        None, gt=0, allow_inf_nan=False
-    )  # a slower cloud, for experiments
+    emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # as if slower
 
     def refusal(self) -> str | None:
         """Why these settings don't go together, in one sentence."""

@@ -18,7 +18,20 @@ from device.checks import CODECS, check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
-from proto.messages import Busy, Closed, Draft, Error, Message, Open, Ready, Resolve, Resolved, Side, Sync, Target
+from proto.messages import (
+    Busy,
+    Closed,
+    Draft,
+    Error,
+    Message,
+    Open,
+    Ready,
+    Resolve,
+    Resolved,
+    Side,
+    Sync,
+    Target,
+)
 
 log = logging.getLogger(__name__)
 

@@ -32,9 +32,7 @@ class DeviceSettings(Settings):
     patience: float = Field(
         default=2.0, gt=0, allow_inf_nan=False
     )  # seconds before carrying on without the cloud
-    emulate_decode_ms: float | None = Field(
-        None, gt=0, allow_inf_nan=False
-    )  # a slower device, for experiments
+    emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # as if slower
 
     def refusal(self) -> str | None:
         """Why these settings don't go together, in one sentence."""

@@ -151,12 +151,12 @@ def model_identity(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
 def _no_progress_bar() -> Iterator[None]:
     # A daemon's log is no place for a bar that Transformers draws for every load.
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            logging.enable_progress_bar()
 
 
 def _check_architecture(name: str, config: PreTrainedConfig) -> None:
@@ -194,7 +194,7 @@ def _tokenizer_for(name: str, tokenizer: str | None, model: PreTrainedModel) -> 
         own = Tokenizer.load(name)
         if own.content_hash != chosen.content_hash:
             raise ModelError(f"the tokenizer {tokenizer} is not the one that {name} was trained with")
-    ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]  # type: ignore[no-untyped-call]
+    ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
     rows = min(int(end.weight.shape[0]) for end in ends if end is not None)
     if chosen.size > rows:
         raise ModelError(

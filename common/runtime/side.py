@@ -104,7 +104,7 @@ class SideRuntime:
         if answer.over:
             return
         try:
-            found = self._retrieve(request)
+            found = self.retrieve(request)
         except Exception:
             log.exception("retrieval failed")
             answer.end(AnswerFailed("The library could not be searched; the daemon's log says why."))
@@ -121,7 +121,8 @@ class SideRuntime:
         )
         self.decoding.submit(answer, prepare)
 
-    def _retrieve(self, request: Open) -> Retrieved:
+    def retrieve(self, request: Open) -> Retrieved:
+        """Search this side's library and make the rows of an answer. On the retrieval thread."""
         query = tuple(self.tokenizer.encode(request.prompt))
         room = self.decoder.max_context - len(query) - request.max_tokens - 1
         hits = self.library.search(request.question, request.documents)

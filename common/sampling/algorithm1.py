@@ -51,12 +51,12 @@ class SeededDraws:
         return uniform(self.seed, self.position, purpose) < probability
 
     def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """By inverse cumulative distribution; summed from left to right, alike on every machine."""
+        """By inverse cumulative distribution; summed from left to right, alike on every machine.
+
+        The uniform lies strictly between 0 and 1, so that an index of weight 0 is never hit.
+        """
         cumulative = np.cumsum(weights)
-        total = cumulative[-1]
-        index = np.searchsorted(cumulative, uniform(self.seed, self.position, purpose) * total, side="right")
-        last = np.searchsorted(cumulative, total)  # should the product be rounded up to the total
-        return int(min(index, last))
+        return int(np.searchsorted(cumulative, uniform(self.seed, self.position, purpose) * cumulative[-1]))
 
 
 def draw_draft(side: Side, own: Distribution, draws: Draws) -> int:

@@ -98,12 +98,13 @@ def lower_bound_winner(device: RaceView, cloud: RaceView, eta_device: int) -> in
 
 
 def _leader(device: RaceView, cloud: RaceView, eta_device: int) -> tuple[int, float]:
+    """The highest lower bound and its token; views name their tokens in increasing order."""
     device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
     device_speed, cloud_speed = device.speed_of, cloud.speed_of
     winner, best = -1, -1.0
     for token, speed in device_speed.items():
         lower = device_weight * speed + cloud_weight * cloud_speed.get(token, 0.0)
-        if lower > best or (lower == best and token < winner):
+        if lower > best:
             winner, best = token, lower
     for token, speed in cloud_speed.items():
         if token not in device_speed:

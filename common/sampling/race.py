@@ -157,7 +157,7 @@ class RaceSampler:
         rounded = decode(entries.codes)
         if self._noise is None:
             return rounded
-        return rounded / exponential(self._seed, position, entries.ids).astype(np.float64)
+        return rounded / exponential(self._seed, position, entries.ids)
 
 
 def _all_speeds(codes: torch.Tensor, noise: VocabularyNoise | None, seed: int, position: int) -> torch.Tensor:

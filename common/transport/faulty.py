@@ -52,7 +52,6 @@ class _Pipe:
         self.held = 0
         self._parts: deque[tuple[float, bytes]] = deque()  # an empty part is the end
         self._free_at = 0.0
-        self._last_due = 0.0
 
     def due(self) -> float | None:
         return self._parts[0][0] if self._parts else None
@@ -62,8 +61,7 @@ class _Pipe:
         if line.rate is not None:
             self._free_at = max(self._free_at, now) + len(data) / line.rate
         arrival = max(now, self._free_at) + line.delay + line.jitter * draw.random()
-        self._last_due = max(self._last_due, arrival)
-        self._parts.append((self._last_due, data))
+        self._parts.append((arrival, data))  # one that is due before its predecessor waits for it
         self.held += len(data)
         self.ended = not data
 

@@ -21,6 +21,7 @@ _BYTES_RECEIVED = struct.Struct("=Q")
 _BYTES_RECEIVED_AT: Final = 8 + 24 * 4 + 3 * 8
 # Heartbeats aren't messages: an otherwise silent connection may receive this many bytes per second forever.
 _TRICKLE: Final = 1024
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send RST
 _OVERHEAD: Final = 64  # bytes; more than ZMTP and CURVE add to a frame
 
 
@@ -76,7 +77,7 @@ class InflowGuard:
         if flow is not None:
             with contextlib.suppress(OSError), _borrow(descriptor) as connection:
                 if connection.getpeername() == flow.remote:
-                    connection.shutdown(socket.SHUT_RDWR)
+                    _abort(connection)
 
     def _exceeds(self, descriptor: int, flow: _Flow, now: float) -> bool:
         try:
@@ -93,7 +94,7 @@ class InflowGuard:
                     return False
                 if received - flow.baseline <= self._limit + _TRICKLE * (now - flow.since):
                     return False
-                connection.shutdown(socket.SHUT_RDWR)
+                _abort(connection)
                 return True
         except OSError:
             return False
@@ -107,6 +108,12 @@ def _borrow(descriptor: int) -> socket.socket:
     except OSError:
         os.close(duplicate)
         raise
+
+
+def _abort(connection: socket.socket) -> None:
+    """End a connection under ZeroMQ, which then closes it. The reset needs no consent of the peer."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    connection.shutdown(socket.SHUT_RDWR)
 
 
 def _bytes_received(connection: socket.socket) -> int:

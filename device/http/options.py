@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from common.configuration import is_loopback
 from common.runtime.request import Request
-from device.settings import DeviceSettings
 
 QUERY_FORMAT = "\nQuestion: {question}\nAnswer:"
 
@@ -40,24 +39,3 @@ class HttpOptions:
                 f"the HTTP interface would be open to the network on {self.host}: "
                 "set an api_key, or bind 127.0.0.1"
             )
-
-
-def http_options(settings: DeviceSettings) -> HttpOptions:
-    """The interface that a device's settings describe."""
-    defaults = Request(question="", prompt="")
-    return HttpOptions(
-        host=settings.host,
-        port=settings.port,
-        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-        insecure=settings.insecure,
-        query_format=settings.query_format,
-        defaults=replace(
-            defaults,
-            max_tokens=min(defaults.max_tokens, settings.max_tokens),
-            documents=settings.documents,
-            privacy=settings.privacy,
-            sampler=settings.sampler,
-            placement=settings.placement,
-            entries=settings.entries,
-        ),
-    )

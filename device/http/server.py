@@ -39,6 +39,7 @@ class HttpServer:
                 lifespan="off",
                 interface="asgi3",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,

@@ -38,9 +38,8 @@ def decode_race(data: bytes, vocabulary: int, limit: int) -> RaceEntries:
     count, start = decode_number(data, 1)
     if count > limit:
         raise too_large(f"a race payload must have at most {limit} entries")
-    middle = start + 2 * count
-    if not count or len(data) < middle:
-        raise malformed("a race payload must have at least one entry, and a code for each")
-    ids = decode_ids(data[middle:], count, vocabulary)
+    if not count:
+        raise malformed("a race payload must have at least one entry")
+    ids = decode_ids(data[start + 2 * count :], count, vocabulary)  # none of them if codes are missing
     codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
     return RaceEntries(ids, codes)

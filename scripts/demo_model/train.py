@@ -31,8 +31,10 @@ ABSENT_WEIGHT = 1.0
 NAME_END_WEIGHT = 0.3
 WARM_UP_STEPS = 40
 FINAL_RATE = 0.02
-EASY_COPIES, COPIES = 0.3, 0.03
-REPORT_EVERY, PROBE_EVERY = 25, 150
+EASY_COPIES, COPIES = 0.3, 0.05
+CANONICAL, FINAL_CANONICAL, CANONICAL_UNTIL = 0.7, 0.2, 0.5
+"""The share of facts in their answer's words, at first; the part of it that remains, and from which progress on."""
+REPORT_EVERY, PROBE_EVERY = 25, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,12 @@ class _Trainer:
         self._started = time.monotonic()
         self._sums: dict[str, float] = {}
         self._seen = 0
+        self._world = World(plan.seed)
 
     def run(self) -> None:
         progress, step = 0.0, 0
         for batch in self._stream():
+            self._world.canonical_share = CANONICAL * max(FINAL_CANONICAL, 1 - progress / CANONICAL_UNTIL)
             scale = self._scale(step, progress)
             for group in self._adam.param_groups:
                 group["lr"] = self._plan.rate * scale
@@ -123,7 +127,7 @@ class _Trainer:
 
     def _stream(self) -> Iterator[Batch]:
         seed = self._plan.seed * 1000 + self._rank
-        world = World(seed, long_share=codes.LONG_NAME_SHARE)
+        self._world = world = World(seed, long_share=codes.LONG_NAME_SHARE)
         maker = RowMaker(world, Encoder(self._tokenizer))
         random_ = random.Random(seed + 500)
         if self._plan.initial is None:

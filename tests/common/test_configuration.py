@@ -157,7 +157,7 @@ class TestErrors:
         ],
     )
     def test_a_wrong_value_is_shown_with_its_flag(self, key: str, value: object) -> None:
-        text = refusal(DeviceSettings, **{key: value})
+        text = refusal(DeviceSettings, None, **{key: value})
         assert text.startswith(f"--{key.replace('_', '-')}: {key} = ")
         assert "default factory" not in text
         assert ";" not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from scripts.demo_model.world.frames import statements
+from scripts.demo_model.world.frames import canonical, statements
 from scripts.demo_model.world.names import Names
 from scripts.demo_model.world.private_topics import FILLERS
 from scripts.demo_model.world.relations import DOMAINS, TOPICS
@@ -59,11 +59,16 @@ class Document:
 
 
 class World:
-    """Draws facts and documents: ``test`` selects held-out names, ``held_out`` of a method held-out
-    statements."""
+    """Draws facts and documents: ``test`` selects held-out names, ``held_out`` of a method held-out statements.
+
+    ``canonical_share`` is how often a fact is stated in the words of its answer. Training begins with many such
+    facts: copying after repeated words is learnt first, and what means the same later.
+    """
 
     def __init__(self, seed: int, test: bool = False, long_share: float = 0.0) -> None:
         self.random = random.Random(seed)
+        self.canonical_share = 0.0
+        self.canonical_share = 0.0
         self.names = Names(self.random, test, long_share)
 
     def private_fact(self, relation: Relation | None = None, kind: str | None = None) -> Fact:
@@ -122,15 +127,18 @@ class World:
         return Document((private, *public), (*first, *rest.segments))
 
     def _private_sentence(self, fact: Fact, held_out: bool) -> Segments:
-        template = self.random.choice(statements(fact.relation, held_out))
-        return sentence(render(template, {"k": fact.kind, "v": fact.value}))
+        return sentence(render(self._template(fact.relation, held_out), {"k": fact.kind, "v": fact.value}))
+
+    def _template(self, relation: Relation, held_out: bool) -> str:
+        if self.canonical_share > 0 and self.random.random() < self.canonical_share:
+            return canonical(relation)
+        return self.random.choice(statements(relation, held_out))
 
     def _public_sentence(self, fact: Fact, first: bool, held_out: bool) -> Segments:
         assert fact.domain is not None
-        template = self.random.choice(statements(fact.relation, held_out))
         short = not first and self.random.random() < SHORT_MENTION_SHARE
         mention = render(fact.domain.short if short else fact.domain.full, {"k": fact.kind, "l": fact.link})
-        return sentence(render(template, {"s": mention, "v": fact.value}))
+        return sentence(render(self._template(fact.relation, held_out), {"s": mention, "v": fact.value}))
 
 
 def _public_heading(facts: tuple[Fact, ...]) -> list[Segment]:

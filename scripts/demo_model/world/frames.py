@@ -48,3 +48,11 @@ def statements(relation: Relation, held_out: bool) -> tuple[str, ...]:
         frames = PUBLIC_FRAMES if public else PRIVATE_FRAMES
         verbs = relation.verbs[:-HELD_OUT_VERBS]
     return verbs + tuple(frame.replace("{n}", noun) for frame in frames for noun in relation.nouns)
+
+
+def canonical(relation: Relation) -> str:
+    """The statement in the words of the answer: "Your bike is made by" becomes "My bike is made by"."""
+    words = relation.answer.split()
+    first = {"Your": "My", "your": "my", "You": "I", "you": "I"}
+    text = " ".join(first.get(word, word) for word in words)
+    return text + "."

@@ -100,13 +100,12 @@ def solve(position: Position, eta_device: int, certificate: Certificate = certif
 
 
 def small_worlds() -> Iterator[tuple[Position, int]]:
-    """Three tokens, every pair of sides over four values, every list length, temperature 0 and noise."""
-    values = (0, 63_000, 64_000, 65_000)
-    sides = [codes for codes in itertools.product(values, repeat=3) if any(codes)]
-    for number, (device, cloud) in enumerate(itertools.product(sides, repeat=2)):
-        eta = (0, 1, 20_000, 32_768, 65_536)[number % 5]
-        for entries in (1, 2):
-            yield make_position(list(device), list(cloud), entries, None if number % 3 else number), eta
+    """Three tokens: every pair of sides over three values, every list length, temperature 0 and noise."""
+    sides = [list(codes) for codes in itertools.product((0, 64_000, 65_000), repeat=3) if any(codes)]
+    settings = [(None, eta) for eta in (0, 20_000, 32_768, 65_536)] + [(8, 50_000)]
+    for device, cloud, entries in itertools.product(sides, sides, (1, 2)):
+        for seed, eta in settings:
+            yield make_position(device, cloud, entries, seed), eta
 
 
 def first_wrong(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.common.transport.support import RawPeer, RawPeers
+
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
@@ -19,3 +21,17 @@ def nothing_leaks() -> Iterator[None]:
     assert set(threading.enumerate()) <= threads
     if _DESCRIPTORS.exists():
         assert len(os.listdir(_DESCRIPTORS)) <= descriptors
+
+
+@pytest.fixture
+def raw_peers() -> Iterator[RawPeers]:
+    """Makes raw peers, and closes those that are left."""
+    made: list[RawPeer] = []
+
+    def make(address: str) -> RawPeer:
+        made.append(RawPeer(address))
+        return made[-1]
+
+    yield make
+    for peer in made:
+        peer.close()

@@ -144,3 +144,6 @@ class RawPeer:
             assert part, "the peer closed the connection during the handshake"
             data += part
         return data
+
+
+RawPeers = Callable[[str], RawPeer]

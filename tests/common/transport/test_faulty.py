@@ -124,6 +124,24 @@ def test_a_black_hole_swallows_nothing_but_time(server: Server) -> None:
                 assert read(other, 4) == b"also"
 
 
+def test_a_black_hole_also_holds_what_is_on_its_way(server: Server) -> None:
+    with (
+        FaultyProxy(server.port, up=Line(delay=0.03)) as proxy,
+        dial(proxy) as device,
+        server.accept() as cloud,
+    ):
+        device.sendall(b"kept")
+        proxy.black_hole(True)
+        cloud.settimeout(0.1)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                cloud.recv(1)
+            proxy.set_delay(0.0)  # any command wakes the proxy's thread
+        cloud.settimeout(SECONDS)
+        proxy.black_hole(False)
+        assert read(cloud, 4) == b"kept"
+
+
 def test_a_cut_resets_both_ends_and_lets_new_connections_in(server: Server) -> None:
     with (
         FaultyProxy(server.port, up=Line(delay=5.0)) as proxy,
@@ -157,10 +175,8 @@ def test_a_stall_holds_the_sender_back_in_one_direction_only(server: Server) -> 
 
 
 def test_without_a_cloud_a_connection_is_reset_and_the_target_can_change(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        free = reserved.getsockname()[1]
-    with FaultyProxy(free) as proxy:
-        with dial(proxy) as device, pytest.raises(ConnectionResetError):
+    with FaultyProxy(1) as proxy:  # nobody listens on port 1
+        with pytest.raises(ConnectionResetError), dial(proxy) as device:
             device.recv(1)
         proxy.set_target(server.port)
         with dial(proxy) as device, server.accept() as cloud:

@@ -120,6 +120,7 @@ def test_doubtful_files_of_the_trust_folder_mean_no(tmp_path: Path) -> None:
         "",
         "null",
         json.dumps({**good, "key": other}),
+        json.dumps({**good, "key": other, "fingerprint": fingerprint(other)}),
         json.dumps({**good, "fingerprint": fingerprint(other)}),
         json.dumps({**good, "name": "../x"}),
         json.dumps({"key": key}),

@@ -13,8 +13,7 @@ from zmq.utils import z85
 
 from common.flags import FlagError, flags_help, parse_flags
 from device.settings import DeviceSettings
-from tests.device.cli.test_commands import Dragon, closed_port
-from tests.device.cli.test_commands import dragon as dragon  # the fixture
+from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
 
 KEY = "-" + "0" * 39  # a public key may begin like an option

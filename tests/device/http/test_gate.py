@@ -89,6 +89,7 @@ class TestKey:
         with pytest.raises(ValueError, match="api_key"):
             HttpOptions(host=host)
         HttpOptions(host=host, api_key="key")
+        HttpOptions(host=host, insecure=True)
 
 
 class TestStatuses:

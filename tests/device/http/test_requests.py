@@ -184,6 +184,10 @@ class TestConversation:
         request = chat(turn("user", "{question} {0} {"))
         assert request.prompt == "\nQuestion: {question} {0} {\nAnswer:"
 
+    def test_so_are_other_braces_of_the_query_format(self) -> None:
+        message = ChatMessage(role="user", content="a")
+        assert render_conversation([message], '{"q": {question}}{}') == ("a", '{"q": a}{}')
+
     def test_system_and_developer_messages_come_first(self) -> None:
         request = chat(turn("user", "a"), turn("assistant", "b"), turn("developer", "D"), turn("user", "c"))
         assert request.prompt == "\nD\nQuestion: a\nAnswer: b\nQuestion: c\nAnswer:"

@@ -147,6 +147,13 @@ def test_bitmap_must_be_shortest_and_of_as_many_ids(bitmap: bytes) -> None:
     assert refusal(start + bitmap) == "malformed"
 
 
+def test_body_larger_than_the_format_can_need_is_refused_by_its_size() -> None:
+    """A bitmap is expanded to a byte per bit, so its size must be bounded before that."""
+    start = b"\x01\x01\x00\x00\x38"
+    assert refusal(start + b"\xff" * 30, vocabulary=10) == "malformed"
+    assert refusal(start + b"\xff" * 40, vocabulary=10) == "too-large"
+
+
 @pytest.mark.parametrize("form", [2, 3, 0x7F, 2 | COMPRESSED])
 def test_unknown_format_is_refused(form: int) -> None:
     assert refusal(bytes((form,)) + b"\x01\x00\x00\x38\x05") == "malformed"

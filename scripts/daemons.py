@@ -1,0 +1,167 @@
+"""Start and stop daemons as separate processes, for the demonstration, the benchmarks and the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).resolve().parent.parent
+START_PATIENCE = 120.0  # seconds; loading torch and two models on a busy machine
+STOP_PATIENCE = 10.0
+POLL = 0.05
+
+
+class StartFailed(RuntimeError):
+    """A daemon did not come up; the text is what it printed."""
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody uses now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def dragon(*arguments: str, data: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run one `dragon` command to its end; with `data`, on the state of both roles below that folder."""
+    command = [sys.executable, "-m", "device.cli.main", *arguments]
+    environment = _environment(data)
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, **options)
+
+
+@dataclass
+class Daemon:
+    """One daemon process. `flags` are settings; its output goes to `log`."""
+
+    role: str
+    data: Path
+    flags: Mapping[str, object]
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def start(self) -> None:
+        """Start the process; it is not ready yet."""
+        entry = "cloud" if self.role == "cloud" else "device.cli.main"
+        command = [sys.executable, "-m", entry, *(["device"] if self.role == "device" else [])]
+        for name, value in self.flags.items():
+            command.append(f"--{name.replace('_', '-')}={value}")
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, env=_environment(self.data), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> None:
+        """Ask it to stop, and make it stop when it does not."""
+        if self.process is None:
+            return
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the daemon has logged `text`. Raises `StartFailed`."""
+        deadline = time.monotonic() + START_PATIENCE
+        while text not in self.log.read_text():
+            if not self.running or time.monotonic() > deadline:
+                raise StartFailed(f"the {self.role} daemon did not start:\n{self.log.read_text()[-2000:]}")
+            time.sleep(POLL)
+
+
+class Pair:
+    """A cloud and a device daemon on this machine, on free ports. A context manager: both are up inside.
+
+    `between` is the port that the device connects to when it is not the cloud's own (a proxy's).
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        device: Mapping[str, object] | None = None,
+        cloud: Mapping[str, object] | None = None,
+        between: int | None = None,
+        cloud_port: int | None = None,
+    ) -> None:
+        self.data = data
+        self.cloud_port = cloud_port or free_port()
+        self.http_port = free_port()
+        self.url = f"http://127.0.0.1:{self.http_port}"
+        bind = {"bind": f"tcp://127.0.0.1:{self.cloud_port}"}
+        connect = {"port": self.http_port, "cloud": f"tcp://127.0.0.1:{between or self.cloud_port}"}
+        self.cloud = Daemon("cloud", data, {"threads": 1} | bind | dict(cloud or {}), data / "cloud.log")
+        self.device = Daemon("device", data, {"threads": 1} | connect | dict(device or {}), data / "device.log")
+
+    def __enter__(self) -> Pair:
+        try:
+            self.cloud.start()
+            self.device.start()
+            self.cloud.wait_for("cloud ready")
+            self.device.wait_for("device ready")
+            self.wait_for_cloud("connected")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.device.stop()
+        self.cloud.stop()
+
+    def status(self) -> dict[str, Any]:
+        """The device's `/status`."""
+        result: dict[str, Any] = httpx.get(f"{self.url}/status", trust_env=False).raise_for_status().json()
+        return result
+
+    def wait_for_cloud(self, state: str) -> None:
+        """Wait until the device sees its cloud in `state`. Raises `StartFailed`."""
+        deadline = time.monotonic() + START_PATIENCE
+        while (seen := self.status()["cloud"])["state"] != state:
+            if time.monotonic() > deadline:
+                raise StartFailed(f"the cloud is {seen['state']}, not {state}: {seen['detail']}")
+            time.sleep(POLL)
+
+    def complete(self, question: str, **fields: Any) -> dict[str, Any]:
+        """The answer to `question` as the HTTP interface gives it, report in `dragon`."""
+        body = {"model": "dragon", "messages": [{"role": "user", "content": question}]} | fields
+        response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
+        if response.is_error:
+            raise RuntimeError(response.text)
+        result: dict[str, Any] = response.json()
+        return result
+
+
+def _environment(data: Path | None) -> dict[str, str]:
+    """Whatever the user has configured stays out of it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAGON_")}
+    kept["PYTHONPATH"] = str(ROOT)
+    if data is not None:
+        kept["DRAGON_DEVICE_DATA"] = str(data / "device")
+        kept["DRAGON_CLOUD_DATA"] = str(data / "cloud")
+        kept["XDG_CONFIG_HOME"] = str(data / "config")
+    return kept

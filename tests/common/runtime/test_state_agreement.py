@@ -1,0 +1,117 @@
+"""After every commit, both sides' caches continue as a fresh reading of the committed prefix would.
+
+Two sessions with the real model under a virtual clock that delays, drops and reorders. Tolerance: the logits of
+float32 passes that split the same tokens differently agree to 2e-3 absolute (logits here are around 10; differences
+that are seen are below 1e-4). A side that kept the keys of a rejected token differs by 1 and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.model.decoder import Decoder, Rows
+from common.runtime.decoding import Decoding, Prompt
+from common.sampling.race import RaceSampler
+from common.scoring.lexical import LexicalScorer
+from common.simulation.link import Fate
+from common.simulation.world import Network, SideModel, World
+from common.speculation.aggregators.race import RaceAggregation
+from common.speculation.session import Session
+from common.speculation.values import SessionConfig, View, Work
+from common.speculation.watch import Limits
+from proto.messages import Placement, Side
+
+FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
+TOLERANCE = 2e-3
+DOCUMENTS = {
+    "device": ("Horror games are what I enjoy most.", "My dance class is at Delthcine House.", "My job is lawyer."),
+    "cloud": ("The best-selling horror game is Falling Circus.", "Among puzzle games, Iron Road sells best."),
+}
+QUESTION = "\nQuestion: What is the best-selling game of the kind I like?\nAnswer:"
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return Decoder.load(str(FOLDER / "target"), tokenizer=str(FOLDER / "tokenizer"), dtype="float32")
+
+
+class ModelPredictor:
+    """A side's real decoding, as a daemon does it."""
+
+    def __init__(self, decoder: Decoder, side: Side, aggregation: RaceAggregation, temperature: float) -> None:
+        encode = decoder.tokenizer.encode
+        begin = decoder.tokenizer.begin
+        documents = tuple((begin or 0, *encode(" " + text)) for text in DOCUMENTS[side])
+        prompt = Prompt(documents, tuple(encode(QUESTION)), (0.5,) * len(documents))
+        scorer = LexicalScorer.load(FOLDER / "tokenizer")
+        self.documents, self.query, self.decoder = documents, prompt.query, decoder
+        self.decoding = Decoding(decoder, prompt, scorer, aggregation, temperature, reserve=64)
+        self.seen = 0
+
+    def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
+        tokens = self.decoding.feed(list(prefix))
+        logits = self.decoding.logits(tokens, lambda: False)
+        self.check(prefix, logits)
+        drafted = self.decoding.draft(Work(0, position, 0), list(prefix), logits)
+        return drafted.draft.view, drafted.draft.evidence
+
+    def check(self, prefix: Sequence[int], logits: torch.Tensor) -> None:
+        for document, row in zip(self.documents, logits, strict=True):
+            fresh = self.decoder.fresh_logits([*document, *self.query, *prefix])
+            assert float((fresh - row).abs().max()) < TOLERANCE
+            self.seen += 1
+
+
+@pytest.mark.parametrize("placement", ["device", "cloud", "mirrored"])
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_every_step_continues_the_committed_prefix(
+    decoder: Decoder, placement: Placement, temperature: float
+) -> None:
+    generator = np.random.default_rng(11)
+    config = SessionConfig(1, placement, decoder.eos, 24)
+    predictors: dict[Side, ModelPredictor] = {}
+
+    def side(role: Side, seconds: float) -> SideModel:
+        sampler = RaceSampler(9, temperature, 32, decoder.vocabulary)
+        aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
+        predictors[role] = ModelPredictor(decoder, role, aggregation, temperature)
+        return SideModel(predictors[role], aggregation, lambda: seconds * generator.uniform(0.5, 1.5))
+
+    class Aggregator:
+        def next_aggregator(self, position: int) -> Side:
+            return "cloud" if placement == "cloud" else "device"
+
+    def fate(sender: Side) -> Fate:
+        return Fate(() if generator.random() < 0.1 else (float(generator.exponential(0.1)),))
+
+    world = World(
+        config,
+        side("device", 0.05),
+        side("cloud", 0.02),
+        lambda role: Aggregator(),
+        Network(fate, ordered=False),
+        Limits(1.0, float("inf")),
+        run_ahead=6,
+    )
+    assert world.run(until=300)
+    length = len(world.device.session.committed)
+    assert length > 5
+    assert all(predictor.seen >= length for predictor in predictors.values())
+
+
+def test_a_cache_that_is_not_cropped_is_noticed(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = RaceSampler(9, 0.0, 32, decoder.vocabulary)
+    aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
+    predictor = ModelPredictor(decoder, "device", aggregation, 0.0)
+    good, bad = decoder.tokenizer.encode(" You like horror")[:2]
+    predictor.predict(0, [])
+    predictor.predict(1, [good])
+    predictor.predict(2, [good, bad])
+    monkeypatch.setattr(Rows, "crop", lambda rows, answer: None)
+    with pytest.raises(AssertionError):
+        predictor.predict(2, [bad, good])

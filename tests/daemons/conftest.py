@@ -1,0 +1,54 @@
+"""Libraries for real daemons, filled once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.daemons import dragon
+
+NOTES = {
+    "games": "Horror games are what I enjoy most.",
+    "dance": "My dance class is at Delthcine House.",
+    "kettle": "I bought a kettle from Yormcrus.",
+    "supervisor": "I should call Freya Quarmdus, who is my supervisor.",
+    "rabbit": "My rabbit is called Yarszis.",
+    "health": "My problem is cold feet.",
+}
+ENTRIES = {
+    "horror": "The best-selling horror game is Falling Circus.",
+    "puzzle": "Among puzzle games, Iron Road sells best.",
+    "racing": "The racing game with the highest sales is Scarlet Summer.",
+    "remedy": "Against cold feet, people take thorthcran powder.",
+    "based": "Yormcrus is based in Mairvo.",
+    "opening": "Delthcine House opens at 12 pm.",
+}
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder whose two libraries are filled, as `dragon library add` leaves them."""
+    data = tmp_path_factory.mktemp("libraries")
+    for role, texts in (("device", NOTES), ("cloud", ENTRIES)):
+        source = data / f"{role}-documents"
+        source.mkdir()
+        for name, text in texts.items():
+            (source / f"{name}.md").write_text(text)
+        added = dragon("library", "add", "--role", role, str(source), data=data)
+        assert added.returncode == 0, added.stderr
+    return data
+
+
+@pytest.fixture(scope="module")
+def fresh_data(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Copies of it, one per pair of daemons."""
+
+    def copy() -> Path:
+        target = tmp_path_factory.mktemp("data")
+        shutil.copytree(libraries, target, dirs_exist_ok=True)
+        return target
+
+    return copy

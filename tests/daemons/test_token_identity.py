@@ -1,0 +1,134 @@
+"""Two real daemons, with a network of random delays between them, give one process's tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cloud.settings import CloudSettings
+from common.configuration import Settings, load_settings
+from common.runtime.decoding import Decoding
+from common.runtime.side import SideRuntime
+from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.race import LocalRace, RaceSampler
+from common.speculation.aggregators.race import RaceAggregation
+from common.speculation.values import Work
+from common.transport.faulty import FaultyProxy, Line
+from device.settings import DeviceSettings
+from proto.messages import Open
+from scripts.daemons import Pair, free_port
+
+QUESTIONS = (
+    "What is the best-selling game of the kind I like?",
+    "Where is my dance class?",
+    "What could help me with my health problem?",
+)
+TEMPERATURES = (0.0, 1.0)
+SEED = 20
+LENGTH = 24
+MODES: tuple[dict[str, object], ...] = (
+    {"placement": "device"},
+    {"placement": "device", "synchronous": True},
+    {"placement": "cloud"},
+    {"placement": "mirrored"},
+    {"placement": "greedy"},
+    {"placement": "random"},
+    {"placement": "device", "entries": 4},
+)
+
+
+@pytest.fixture(scope="module")
+def pair(fresh_data: Callable[[], Path]) -> Iterator[Pair]:
+    port = free_port()
+    slow = Line(delay=0.01, jitter=0.04)
+    with FaultyProxy(port, up=slow, down=slow, seed=3) as proxy:
+        between = int(proxy.address.rpartition(":")[2])
+        settings = {"privacy": "balanced", "patience": 60.0}
+        with Pair(fresh_data(), device=settings, between=between, cloud_port=port) as pair:
+            yield pair
+
+
+class OneProcess:
+    """Both sides' documents in one loop: no drafts, no messages, no session."""
+
+    def __init__(self, data: Path) -> None:
+        kinds: tuple[type[Settings], ...] = (DeviceSettings, CloudSettings)
+        self.sides = [
+            SideRuntime(kind.role, load_settings(kind, overrides={"data": data / kind.role, "threads": 1}))
+            for kind in kinds
+        ]
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.close()
+
+    def answer(self, question: str, temperature: float) -> str:
+        prompt = f"\nQuestion: {question}\nAnswer:"
+        request = Open(
+            1, question, prompt, 4, SEED, temperature, "race", "race", 32, True, 0.8, "device", "both", 1, LENGTH
+        )
+        decodings = []
+        for side in self.sides:
+            vocabulary = side.decoder.vocabulary
+            sampler = RaceSampler(SEED, temperature, vocabulary, vocabulary)
+            drafting = RaceAggregation(sampler, vocabulary, exact=True)
+            found = side.retrieve(request)
+            decodings.append(Decoding(side.decoder, found.prompt, side.scorer, drafting, temperature, LENGTH + 1))
+        answer: list[int] = []
+        eos = self.sides[0].decoder.eos
+        while len(answer) < LENGTH and not (answer and answer[-1] in eos):
+            answer.append(self._next(decodings, answer))
+        return self.sides[0].tokenizer.decode([token for token in answer if token not in eos])
+
+    def _next(self, decodings: list[Decoding], answer: list[int]) -> int:
+        views, evidence = [], []
+        for decoding in decodings:
+            logits = decoding.logits(decoding.feed(answer), lambda: False)
+            drafted = decoding.draft(Work(0, len(answer), 0), answer, logits)
+            view = drafted.draft.view
+            assert isinstance(view, LocalRace)
+            views.append(view.speed_of)
+            evidence.append(drafted.draft.evidence)
+        eta = eta_fixed(evidence[0], evidence[1])
+        scores = {
+            token: eta * views[0].get(token, 0.0) + (WHOLE - eta) * views[1].get(token, 0.0)
+            for token in views[0] | views[1]
+        }
+        return min(scores, key=lambda token: (-scores[token], token))
+
+
+@pytest.fixture(scope="module")
+def expected(fresh_data: Callable[[], Path]) -> dict[tuple[str, float], str]:
+    process = OneProcess(fresh_data())
+    try:
+        return {
+            (question, temperature): process.answer(question, temperature)
+            for question in QUESTIONS
+            for temperature in TEMPERATURES
+        }
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())))
+def test_every_mode_gives_the_same_tokens(
+    pair: Pair, expected: dict[tuple[str, float], str], mode: dict[str, object]
+) -> None:
+    for (question, temperature), answer in expected.items():
+        response = pair.complete(question, temperature=temperature, seed=SEED, max_tokens=LENGTH, **mode)
+        assert response["choices"][0]["message"]["content"] == answer, (question, temperature)
+        report = response["dragon"]
+        assert report["degraded"] == []
+        assert report["disagreements"] == 0
+        assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
+
+
+def test_the_answers_differ_with_the_seed(pair: Pair, expected: dict[tuple[str, float], str]) -> None:
+    """Otherwise the identity above would say little."""
+    question = QUESTIONS[0]
+    answers = {
+        pair.complete(question, temperature=1.0, seed=seed, max_tokens=LENGTH)["choices"][0]["message"]["content"]
+        for seed in range(8)
+    }
+    assert len(answers) > 2
