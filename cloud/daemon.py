@@ -26,9 +26,7 @@ def run(settings: CloudSettings) -> None:
         with CloudLink(settings.bind, keys, sessions, insecure=settings.insecure) as link:
             sessions.link = link
             scheduler.start()
-            until_told_to_stop(
-                lambda: log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
-            )
+            until_told_to_stop(lambda: log.info("cloud ready on %s with %d chunks", link.address, side.library.count))
             scheduler.close()
     finally:
         side.close()

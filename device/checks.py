@@ -40,9 +40,7 @@ def check(request: Request, settings: DeviceSettings) -> None:
 def _check_sampler(request: Request) -> None:
     allowed = CODECS[request.sampler]
     if request.codec is not None and request.codec not in allowed:
-        raise RequestError(
-            f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec"
-        )
+        raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
     if request.sampler == "paper" and request.placement == "mirrored":
         raise RequestError("Placement 'mirrored' needs the race sampler.", "placement")
 
@@ -52,8 +50,7 @@ def _check_privacy(request: Request, settings: DeviceSettings) -> None:
     levels = ("offline", "strict", "balanced")
     if levels.index(request.privacy) > levels.index(settings.privacy):
         raise RequestError(
-            f"This device is set to privacy {settings.privacy!r}; a request can't loosen it to "
-            f"{request.privacy!r}.",
+            f"This device is set to privacy {settings.privacy!r}; a request can't loosen it to {request.privacy!r}.",
             "privacy",
         )
     if request.sources == "cloud" and request.privacy == "offline":

@@ -29,9 +29,7 @@ class DeviceSettings(Settings):
     sampler: Sampler = "race"
     placement: Placement = "device"
     entries: int = Field(default=32, ge=1, le=4096)  # K of the race
-    patience: float = Field(
-        default=2.0, gt=0, allow_inf_nan=False
-    )  # seconds before carrying on without the cloud
+    patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)  # seconds before carrying on without the cloud
     emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # as if slower
 
     def refusal(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,10 +14,9 @@ _FORMAT = 1
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
 _SCHEMA = (
-    (
-        "CREATE TABLE state (library TEXT NOT NULL, generation INTEGER NOT NULL, embedder TEXT,"
-        " dimension INTEGER)"
-    ),
+    "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
+    # Every content that this library had, since its vectors were last replaced, by a random name.
+    "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
     (
         "CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
         " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
@@ -35,10 +33,7 @@ _SCHEMA = (
         "CREATE TABLE vectors (chunk INTEGER PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,"
         " vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
     ),
-    (
-        "CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL,"
-        " PRIMARY KEY (work, item))"
-    ),
+    ("CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))"),
     f"PRAGMA user_version = {_FORMAT}",
 )
 
@@ -122,7 +117,6 @@ class Database:
                 if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
                     for statement in _SCHEMA:
                         self.run(statement)
-                    self.run("INSERT INTO state VALUES (?, 0, NULL, NULL)", (secrets.token_hex(16),))
         elif version != _FORMAT:
             raise LibraryError(
                 f"the library {self.path.parent} has format {version} and this program reads format"

@@ -92,9 +92,7 @@ def scan(root: Path) -> Scan:
 def read(path: str) -> Document:
     """Read one document. Raises `UnusableDocument`."""
     # O_NOFOLLOW: the file may have been exchanged for a link since the scan; O_NONBLOCK: or for a pipe.
-    flags = (
-        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    )
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(path, flags), "rb") as file:
             status = os.fstat(file.fileno())

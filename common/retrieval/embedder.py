@@ -93,9 +93,7 @@ class SentenceTransformerEmbedder:
             if self._loaded is None:
                 self._loaded = _load(self.folder, self._torch_device)
             batch = 1 if self._loaded.device.type == "cpu" else _GPU_BATCH
-            vectors = self._loaded.encode(
-                texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False
-            )
+            vectors = self._loaded.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
@@ -124,9 +122,7 @@ def _fetch(model: str) -> Path:
 
     patterns = [f"*{suffix}" for suffix in _CONTENT_SUFFIXES]
     try:
-        return Path(
-            snapshot_download(model, allow_patterns=patterns, ignore_patterns=["onnx/*", "openvino/*"])
-        )
+        return Path(snapshot_download(model, allow_patterns=patterns, ignore_patterns=["onnx/*", "openvino/*"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise EmbedderError(
@@ -192,8 +188,7 @@ def unit_vectors(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
     vectors = embedder.encode(texts)
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(texts):
         raise EmbedderError(
-            f"the embedding model {embedder.identity} gave {vectors.dtype} {list(vectors.shape)}"
-            f" for {len(texts)} texts"
+            f"the embedding model {embedder.identity} gave {vectors.dtype} {list(vectors.shape)} for {len(texts)} texts"
         )
     lengths = np.linalg.norm(vectors, axis=1)
     if not np.all(np.abs(lengths - 1.0) < _UNIT_TOLERANCE):  # also false for NaN

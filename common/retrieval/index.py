@@ -1,7 +1,7 @@
 """The FAISS index: a cache of the store's vectors, in memory and in a file.
 
-The file can be deleted at any time. It carries the content's name and generation and a checksum; a file that
-is missing, damaged or of another content is ignored, an older one is brought up to date by comparing ids.
+The file can be deleted at any time. It carries the name of its content and a checksum; a file that is
+missing, damaged or of another library is ignored, an older one is brought up to date by comparing ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from common.retrieval.store import State, Store
+from common.retrieval.store import Store
 
 INDEX = "index.faiss"
 TEMPORARY = "index.faiss.new"
@@ -40,7 +40,7 @@ class VectorIndex:
         self._path = folder / INDEX
         self._exact_up_to = exact_up_to
         self._index: Any = None
-        self._state: State | None = None
+        self._commit: str | None = None  # whose vectors are in the index
         self.saved = True  # False after vectors were read one by one because no file served
 
     def __len__(self) -> int:
@@ -49,15 +49,16 @@ class VectorIndex:
     def refresh(self, store: Store) -> None:
         """Bring the index to the store's current snapshot; call inside `store.reading()`."""
         state = store.state()
-        if state == self._state:
+        if state.commit == self._commit:
             return
-        if self._state is None or not _precedes(self._state, state):
-            self._index, self._state = self._load(state), None
-            self.saved = self._index is not None
-        index, self._index, self._state = self._index, None, None  # a failure below leaves nothing half done
+        index = self._index
+        if self._commit is None or not store.descends_from(self._commit):
+            index = self._load(store)
+            self.saved = index is not None
+        self._index, self._commit = None, None  # a failure below leaves nothing half done
         if state.dimension is not None:
             self._index = self._updated(index, store, state.dimension)
-        self._state = state
+        self._commit = state.commit
 
     def search(self, query: NDArray[np.float32], k: int) -> list[int]:
         """Ids of the up to `k` chunks nearest to the unit vector `query` [dimension], nearest first."""
@@ -70,7 +71,7 @@ class VectorIndex:
     def save(self) -> None:
         """Write the file; only the holder of the writer lock may. A failure costs time, not content."""
         self.saved = True  # or tried: a disk that is full now is not tried again at every search
-        if self._index is None or self._state is None:
+        if self._index is None or self._commit is None:
             return
         temporary = self._path.with_name(TEMPORARY)
         try:
@@ -78,7 +79,7 @@ class VectorIndex:
                 file.write(b" " * _HEADER)
                 faiss.write_index(self._index, _faiss.PyCallbackIOWriter(file.write))
                 file.flush()
-                header = _header(self._state, _digest(file))
+                header = _header(self._commit, _digest(file))
                 file.seek(0)
                 file.write(header)
                 file.flush()
@@ -86,16 +87,14 @@ class VectorIndex:
             os.replace(temporary, self._path)
         except (OSError, RuntimeError) as error:  # RuntimeError: FAISS's own, around a failed write
             temporary.unlink(missing_ok=True)
-            _log.warning(
-                "the index file %s was not written, it is rebuilt when needed: %s", self._path, error
-            )
+            _log.warning("the index file %s was not written, it is rebuilt when needed: %s", self._path, error)
 
-    def _load(self, state: State) -> Any:
-        """The file's index when it holds this content or an earlier one, else None."""
+    def _load(self, store: Store) -> Any:
+        """The file's index when it holds the store's content or a former one, else None."""
         try:
             with self._path.open("rb") as file:
                 written = _written(file.read(_HEADER))
-                if written is None or not _precedes(written[0], state):
+                if written is None or not store.descends_from(written[0]):
                     return None
                 if _digest(file) != written[1]:
                     _log.warning("the index file %s is damaged and is rebuilt", self._path)
@@ -111,13 +110,8 @@ class VectorIndex:
     def _updated(self, index: Any, store: Store, dimension: int) -> Any:
         present = store.chunk_ids()
         approximate = self._exact_up_to is not None and len(present) > self._exact_up_to
-        if index is not None and not _shrink(index, present, approximate):
-            index = None
-        if index is not None:
-            _grow(index, store, dimension)
-            if np.array_equal(_ids(index), present):
-                return index
-        index = _empty(dimension, approximate)
+        if index is None or not _shrink(index, present, approximate):
+            index = _empty(dimension, approximate)
         _grow(index, store, dimension)
         if not np.array_equal(_ids(index), present):
             raise store.damaged("chunks and vectors don't belong together")
@@ -152,24 +146,17 @@ def _grow(index: Any, store: Store, dimension: int) -> None:
         index.add_with_ids(vectors, ids)
 
 
-def _precedes(earlier: State, later: State) -> bool:
-    """Whether `later` came out of `earlier` by adding and removing chunks."""
-    return earlier.library == later.library and earlier.generation <= later.generation
+def _header(commit: str, digest: str) -> bytes:
+    return (_MAGIC + json.dumps({"commit": commit, "sha256": digest}).encode()).ljust(_HEADER)
 
 
-def _header(state: State, digest: str) -> bytes:
-    content = {"library": state.library, "generation": state.generation, "sha256": digest}
-    return (_MAGIC + json.dumps(content).encode()).ljust(_HEADER)
-
-
-def _written(header: bytes) -> tuple[State, str] | None:
-    """The state and checksum that a file's header names; None when it isn't one of ours."""
+def _written(header: bytes) -> tuple[str, str] | None:
+    """The commit and checksum that a file's header names; None when it isn't one of ours."""
     if len(header) != _HEADER or not header.startswith(_MAGIC):
         return None
     try:
         content = json.loads(header[len(_MAGIC) :])
-        state = State(str(content["library"]), int(content["generation"]), None, None)
-        return state, str(content["sha256"])
+        return str(content["commit"]), str(content["sha256"])
     except (ValueError, KeyError, TypeError):
         return None
 

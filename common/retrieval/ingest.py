@@ -96,9 +96,7 @@ class Ingestion:
         self._progress(self._total, self._total, "")
         removed = self._finish(known, found.files, skipped)
         lines = tuple((os.path.relpath(item.path, self._base), item.reason) for item in skipped)
-        return AddReport(
-            self._added, self._updated, self._unchanged, removed, self._chunks, lines, found.ignored
-        )
+        return AddReport(self._added, self._updated, self._unchanged, removed, self._chunks, lines, found.ignored)
 
     def _is_unchanged(self, file: Found, record: FileRecord | None) -> bool:
         return record is not None and (record.size, record.mtime, record.chunking) == (

@@ -120,9 +120,7 @@ class Library:
         with self._changing() as store:
             with store.reading():
                 files = store.files()
-            chosen = [
-                file.id for file in files if paths == "all" or any(_names(path, file) for path in paths)
-            ]
+            chosen = [file.id for file in files if paths == "all" or any(_names(path, file) for path in paths)]
             with store.writing():
                 store.clear_staged()
                 if chosen:

@@ -1,8 +1,9 @@
 """The library's truth: documents, chunks and vectors in one SQLite database.
 
 A chunk's text and vector never change under its id and ids are never used twice, so whoever knows a set of
-ids knows their vectors. Every change of content raises `generation`; `library` is a random name that changes
-when all vectors are replaced.
+ids knows their vectors. Every change of content is a commit with a random name. The names of former commits
+are kept until all vectors are replaced, so that an index of a former content is told from one of another
+library, or of a future that a restored backup took back.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 class State:
     """Which content this is. `embedder` and `dimension` are None while nothing was ever embedded."""
 
-    library: str
-    generation: int
+    commit: str
     embedder: str | None
     dimension: int | None
 
@@ -86,22 +86,28 @@ class Store:
         return self._database.transaction(write=True)
 
     def state(self) -> State:
-        """The content's name, generation and embedding model."""
-        rows = self._database.all("SELECT library, generation, embedder, dimension FROM state")
-        if len(rows) != 1:
+        """The content's name and the embedding model that its vectors come from."""
+        commits = self._database.all("SELECT name FROM commits ORDER BY generation DESC LIMIT 1")
+        models = self._database.all("SELECT embedder, dimension FROM model")
+        if len(models) > 1 or len(models) > len(commits):
             raise self._database.damaged("its state is missing")
-        return State(*rows[0])
+        embedder, dimension = models[0] if models else (None, None)
+        return State(commits[0][0] if commits else "", embedder, dimension)
+
+    def descends_from(self, commit: str) -> bool:
+        """Whether the content came out of that of `commit` by adding and removing chunks."""
+        return bool(self._database.all("SELECT 1 FROM commits WHERE name = ?", (commit,)))
 
     def set_embedder(self, identity: str, dimension: int) -> None:
         """Record the embedding model that all vectors come from, now that they do."""
-        self._database.run(
-            "UPDATE state SET library = ?, embedder = ?, dimension = ?",
-            (secrets.token_hex(16), identity, dimension),
-        )
+        self._database.run("DELETE FROM model")
+        self._database.run("INSERT INTO model VALUES (?, ?)", (identity, dimension))
+        self._database.run("DELETE FROM commits")
+        self.advance()
 
     def advance(self) -> None:
         """Tell every reader that the content changed."""
-        self._database.run("UPDATE state SET generation = generation + 1")
+        self._database.run("INSERT INTO commits (name) VALUES (?)", (secrets.token_hex(16),))
 
     def files(self) -> list[FileRecord]:
         """All documents, by path."""
@@ -129,9 +135,7 @@ class Store:
 
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""
-        self._database.run_many(
-            "DELETE FROM files WHERE id = ?", [(identifier,) for identifier in identifiers]
-        )
+        self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in identifiers])
 
     def count(self) -> int:
         """Number of chunks."""
@@ -143,9 +147,7 @@ class Store:
         rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
         return np.sort(np.array([row[0] for row in rows], np.int64))
 
-    def vectors_after(
-        self, identifier: int, dimension: int
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    def vectors_after(self, identifier: int, dimension: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
         query = "SELECT chunk, vector, checksum FROM vectors WHERE chunk > ? ORDER BY chunk LIMIT ?"
         while rows := self._database.all(query, (identifier, _ROWS)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from common.aggregation.choice import make_aggregation
 from common.model.decoder import Decoder
 from common.runtime.decoding import Drafting
 from common.scheduling.policy import Estimates, placement_policy
-from common.speculation.aggregators.choice import make_aggregation
 from common.speculation.session import Session
 from common.speculation.values import SessionConfig
 from proto.messages import Open, Side

@@ -17,8 +17,8 @@ from common.retrieval.library import Library
 from common.runtime.answer import Answer
 from common.runtime.decoder_thread import DecodeFloor, DecoderThread
 from common.runtime.decoding import Decoding, Drafting, Prompt
-from common.runtime.request import AnswerFailed
 from common.runtime.profiler import Profiler, profiled_line
+from common.runtime.request import AnswerFailed
 from common.scoring.choice import load_scorer
 from proto.messages import Hello, Open, Side
 

@@ -108,9 +108,7 @@ def expected_acceptance(device: Distribution, cloud: Distribution, eta_device: f
     )
 
 
-def _sample(
-    side: Side, token: int, own: Distribution, other: Distribution, eta_other: float, draws: Draws
-) -> int:
+def _sample(side: Side, token: int, own: Distribution, other: Distribution, eta_other: float, draws: Draws) -> int:
     """The paper's function Sample: keep the draft, or draw again where the other side has more."""
     own_probability, other_probability = own.of(token), other.of(token)
     if own_probability <= other_probability:

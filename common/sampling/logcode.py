@@ -21,9 +21,9 @@ def quantise(probabilities: torch.Tensor) -> torch.Tensor:
     return codes.nan_to_num_(nan=0.0).clamp_(0, LARGEST).round_().to(torch.int32)
 
 
-def dequantise(codes: torch.Tensor) -> torch.Tensor:
-    """The probability of each code [n], float64 [n]: the bits of `proto.logcode.decode` everywhere."""
-    return _table(codes.device).index_select(0, codes)
+def dequantise(codes: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The probability of each code [n], float64 [n] (into `out`), in the bits of `proto.logcode.decode`."""
+    return torch.index_select(_table(codes.device), 0, codes, out=out)
 
 
 @functools.cache

@@ -39,9 +39,7 @@ def aggregate_documents(
     Raises `ValueError` for shapes that don't fit, no document, and scores that are not finite.
     """
     if logits.ndim != 2 or not len(logits) or scores.shape != logits.shape[:1]:
-        raise ValueError(
-            f"logits {tuple(logits.shape)} and scores {scores.shape} must both be of 1 document or more"
-        )
+        raise ValueError(f"logits {tuple(logits.shape)} and scores {scores.shape} must both be of 1 document or more")
     if vocabulary is not None and logits.shape[1] < vocabulary:
         raise ValueError(f"logits for {logits.shape[1]} tokens don't cover a vocabulary of {vocabulary}")
     if not np.isfinite(scores).all():

@@ -112,6 +112,10 @@ class VocabularyNoise:
         self._negated_logarithm()
         return self._noise
 
+    def divide(self, probabilities: torch.Tensor, seed: int, position: int) -> torch.Tensor:
+        """`probabilities` float64 [vocab], each divided by its E_{t,i}, in place: the speeds of a race."""
+        return probabilities.div_(self._octave.copy_(self.exponential(seed, position)))
+
     def _hash(self, key: int) -> None:
         word = self._word
         torch.add(self._counters, key, out=word)

@@ -50,9 +50,7 @@ class LocalRace(RaceView):
         """
         unique = np.unique(np.asarray(ids, dtype=np.int64))
         if not len(unique) or unique[0] < 0 or unique[-1] >= len(self.codes):
-            raise malformed(
-                f"values can be asked of at least one token, and of tokens below {len(self.codes)}"
-            )
+            raise malformed(f"values can be asked of at least one token, and of tokens below {len(self.codes)}")
         codes = self.codes[torch.from_numpy(unique).to(self.codes.device)]
         return RaceEntries(unique.astype(np.uint32), codes.cpu().numpy())
 
@@ -60,10 +58,11 @@ class LocalRace(RaceView):
         """The `depth` fastest tokens, fewer when fewer have a positive probability. Any thread may ask."""
         if depth < 1:
             raise malformed("a deeper list must have at least one entry")
-        noise = VocabularyNoise(len(self.codes), self.codes.device) if self.temperature > 0 else None
-        codes = self.codes.to(torch.int32)
-        ids, _ = _fastest(_all_speeds(codes, noise, self.seed, self.position), depth)
-        return self.values(ids)
+        speeds = dequantise(self.codes.to(torch.int32))
+        if self.temperature > 0:
+            noise = VocabularyNoise(len(self.codes), self.codes.device)
+            speeds = noise.divide(speeds, self.seed, self.position)
+        return self.values(_fastest(speeds, depth)[0])
 
 
 class RaceSampler:
@@ -89,6 +88,8 @@ class RaceSampler:
         self._temperature = temperature
         self._entries = min(entries, vocabulary)
         self._vocabulary = vocabulary
+        # Fresh memory of this size would come from the kernel, page by page, for every draft.
+        self._working = torch.empty(vocabulary, dtype=torch.float64, device=torch_device)
         self._noise: VocabularyNoise | None = None
         if temperature > 0:
             self._noise = noise or VocabularyNoise(vocabulary, torch_device)
@@ -101,7 +102,10 @@ class RaceSampler:
         if probabilities.shape != (self._vocabulary,):
             raise ValueError(f"a mixture must be [{self._vocabulary}], not {tuple(probabilities.shape)}")
         codes = quantise(probabilities)
-        ids, speeds = _fastest(_all_speeds(codes, self._noise, self._seed, position), self._entries)
+        everything = dequantise(codes, out=self._working)
+        if self._noise is not None:
+            everything = self._noise.divide(everything, self._seed, position)
+        ids, speeds = _fastest(everything, self._entries)
         if not len(ids):
             raise ValueError(f"the mixture at position {position} has no positive probability")
         kept = codes.to(torch.uint16)
@@ -158,14 +162,6 @@ class RaceSampler:
         if self._noise is None:
             return rounded
         return rounded / exponential(self._seed, position, entries.ids)
-
-
-def _all_speeds(codes: torch.Tensor, noise: VocabularyNoise | None, seed: int, position: int) -> torch.Tensor:
-    """speed_i of every token, float64 [vocab]."""
-    rounded = dequantise(codes)
-    if noise is None:
-        return rounded
-    return rounded.div_(noise.exponential(seed, position).to(torch.float64))
 
 
 def _fastest(speeds: torch.Tensor, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -25,9 +25,7 @@ class StaticScorer:
         """`static:<scale>`."""
         return f"static:{float(self.scale)!r}"
 
-    def begin(
-        self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]
-    ) -> StaticRun:
+    def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
         """A run for `documents` with their retrieval cosine `similarity` [docs].
 
         Raises ValueError unless there is one finite similarity for each document.

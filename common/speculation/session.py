@@ -11,16 +11,16 @@ one is named together with the token that precedes it.
 
 from __future__ import annotations
 
-from common.speculation.prefix import Prefix
-from common.speculation.queues import LocalDrafts, RemoteDrafts
+from collections.abc import Sequence
+
+from common.speculation.announcements import draft_message, target_messages
+from common.speculation.progress import Progress
 from common.speculation.values import (
     OTHER,
     Action,
     Aggregation,
-    Commit,
     Counters,
     Decided,
-    Finish,
     FinishReason,
     LocalDraft,
     PlacementPolicy,
@@ -28,16 +28,13 @@ from common.speculation.values import (
     Send,
     SessionConfig,
     Undecided,
-    Withdraw,
     Work,
 )
 from proto.messages import Draft, Message, Resolve, Resolved, Side, Sync, Target
 
-TOKENS_PER_TARGET = 1024  # a longer run of decided tokens is announced in several messages
-
 
 class Session:
-    """Committed tokens, draft queues and the rules that move tokens from the second to the first."""
+    """The rules by which drafts become the answer: who decides, who is told, and what a message changes."""
 
     def __init__(
         self,
@@ -49,19 +46,14 @@ class Session:
     ) -> None:
         self.role = role
         self.config = config
-        self.counters = Counters()
-        self.finished: FinishReason | None = None
         self.away = False  # the device goes on alone
-        self.epoch = 0  # of this side's drafts: one more with every roll-back
         self.term = 0  # of the aggregation: one more with every take-over
         self.aggregator: Side = policy.next_aggregator(0)
         self.run_ahead = run_ahead  # drafts held beyond the committed prefix; 1 is synchronous
         self._other: Side = OTHER[role]
         self._aggregation = aggregation
         self._policy = policy
-        self._prefix = Prefix()
-        self._local = LocalDrafts(config.window if config.placement == "mirrored" else 0)
-        self._remote = RemoteDrafts()
+        self._progress = Progress(role, config)
         self._asked: Undecided | None = None  # for the first undecided position
         self._contested = -1  # the last position whose certificate failed
 
@@ -70,52 +62,52 @@ class Session:
     @property
     def committed(self) -> tuple[int, ...]:
         """The answer so far."""
-        return tuple(self._prefix.committed())
+        return tuple(self._progress.prefix.committed())
 
     @property
     def position(self) -> int:
         """The first undecided position."""
-        return self._prefix.length
+        return self._progress.position
 
     @property
     def path(self) -> list[int]:
         """The committed tokens followed by this side's drafts: what the next decode step is conditioned on."""
-        return self._prefix.path
+        return self._progress.prefix.path
+
+    @property
+    def epoch(self) -> int:
+        """Of this side's drafts: one more with every roll-back, which makes decode steps under way useless."""
+        return self._progress.epoch
+
+    @property
+    def finished(self) -> FinishReason | None:
+        return self._progress.finished
+
+    @property
+    def counters(self) -> Counters:
+        return self._progress.counters
 
     @property
     def work(self) -> Work | None:
         """The next decode step, or None while there is nothing worth decoding."""
-        if self.finished or self.role not in self.config.participants:
-            return None
-        ahead = len(self._local)
-        if ahead >= self.run_ahead or self._prefix.path_length >= self.config.max_tokens:
-            return None
-        last = self._local.last()
-        if last is not None and last.view.token in self.config.eos:
-            return None
-        return Work(self.epoch, self._prefix.path_length, self._prefix.path_digest)
+        return self._progress.work(self.run_ahead)
 
     @property
     def waiting(self) -> bool:
         """Whether only the other side can bring this answer forward."""
         if self.finished:
             return False
-        return len(self._local) > 0 or self.role not in self.config.participants
+        return len(self._progress.local) > 0 or self.role not in self.config.participants
 
     # --- events
 
     def drafted(self, draft: LocalDraft) -> list[Action]:
         """A decode step ended."""
-        expected = (self._prefix.path_length, self._prefix.path_digest)
-        if self.finished or expected != (draft.position, draft.digest):
-            self.counters.late += 1
+        if not self._progress.drafted(draft):
             return []
-        self.counters.drafted += 1
-        self._local.append(draft)
-        self._prefix.extend(draft.view.token)
         actions: list[Action] = []
         if self.config.shares(self.role):
-            actions.append(Send(self._announcement(draft)))
+            actions.append(self._announced(draft))
         return actions + self._advance()
 
     def received(self, message: Message) -> list[Action]:
@@ -159,14 +151,14 @@ class Session:
         position = message.position
         if position < self.position:
             self.counters.stale += 1
-            if message.digest == self._prefix.digest(position):
+            if message.digest == self._progress.prefix.digest(position):
                 return self._heard()
             return []
         if position >= self.position + self.config.window:
             self.counters.stale += 1
             return []
         view = self._aggregation.read(self._other, position, message.payload)
-        self._remote.put(position, message.digest, RemoteDraft(view, message.evidence))
+        self._progress.put(position, message.digest, RemoteDraft(view, message.evidence))
         return (self._heard() if self._valid(position, message.digest) else []) + self._advance()
 
     def _on_target(self, message: Target) -> list[Action]:
@@ -174,14 +166,14 @@ class Session:
             self.counters.stale += 1
             return []
         if message.position > self.position:
-            return [Send(self._sync(wants_reply=True))]
-        actions = self._follow(message.position, message.tokens)
+            return [self._sync(wants_reply=True)]
+        actions = self._followed(self._progress.follow(message.position, message.tokens))
         if message.position + len(message.tokens) >= self.position:
             self._hand_over(message.aggregator)
         return actions + self._advance()
 
     def _on_resolve(self, message: Resolve) -> list[Action]:
-        draft = self._local.find(message.position, message.digest)
+        draft = self._progress.local.find(message.position, message.digest)
         if draft is None or not self.config.shares(self.role):
             self.counters.stale += 1
             return []
@@ -190,19 +182,19 @@ class Session:
         return [Send(answer)]
 
     def _on_resolved(self, message: Resolved) -> list[Action]:
-        draft = self._remote.get(message.position, message.digest)
+        draft = self._progress.remote(message.position, message.digest)
         if draft is None:
             self.counters.stale += 1
             return []
         view = self._aggregation.complete(draft.view, message.position, message.depth, message.payload)
-        self._remote.put(message.position, message.digest, RemoteDraft(view, draft.evidence))
+        self._progress.put(message.position, message.digest, RemoteDraft(view, draft.evidence))
         return self._advance()
 
     def _on_sync(self, message: Sync) -> list[Action]:
         actions: list[Action] = []
         take_over = message.epoch > self.term and self.role == "cloud"
         if take_over or (message.epoch == self.term and self.aggregator != self.role):
-            actions += self._adopt(message.tokens, exactly=take_over)
+            actions += self._followed(self._progress.adopt(message.tokens, exactly=take_over))
             if len(message.tokens) >= self.position:
                 self._hand_over(message.aggregator)
         self.term = max(self.term, message.epoch) if take_over else self.term
@@ -227,20 +219,19 @@ class Session:
                 break
             tokens.append(decision.token)
             in_charge = self._next_aggregator()
-            actions += self._commit(decision, degraded)
+            actions += self._followed(self._progress.commit(decision, degraded))
             self._hand_over(in_charge)
         if tokens and self._announces():
-            actions += self._targets(start, tokens)
+            actions += target_messages(self.config, self.term, start, tokens, self.aggregator)
         return actions
 
     def _decide(self) -> tuple[Decided | Undecided | None, bool]:
         """The target of the first undecided position, and whether it is the device's alone for want of the cloud."""
-        mine = self._local.first()
+        mine, theirs = self._progress.first_pair()
         if mine is None:
             return None, False
         if self._other not in self.config.participants:
             return Decided(mine.view.token), False
-        theirs = self._remote.get(self.position, self._prefix.digest(self.position))
         if theirs is None:
             return (Decided(mine.view.token), True) if self.away else (None, False)
         if self.config.placement != "mirrored" and self.aggregator != self.role:
@@ -260,86 +251,13 @@ class Session:
         if self._contested != self.position:
             self.counters.certificate_failures += 1
         self._asked, self._contested = missing, self.position
-        digest = self._prefix.digest(self.position)
+        digest = self._progress.prefix.digest(self.position)
         return [Send(Resolve(self.config.session, self.position, digest, missing.ids, missing.depth))]
 
-    def _commit(self, decision: Decided, degraded: bool) -> list[Action]:
-        """Make a token part of the answer; drafts that follow another one are rolled back."""
-        position, token = self.position, decision.token
-        accepted: dict[Side, bool] = {}
-        mine = self._local.first()
-        theirs, others = self._remote.decide(position, self._prefix.digest(position))
-        self.counters.stale += others
-        if mine is not None:
-            accepted[self.role] = mine.view.token == token
-        if theirs is not None:
-            accepted[self._other] = theirs.view.token == token
-        if mine is None:
-            self._prefix.extend(token)
-        elif accepted[self.role]:
-            self._local.accept()
-        else:
-            self._local.reject()
-            self._prefix.roll_back()
-            self._prefix.extend(token)
-            self.epoch += 1
-        self._prefix.commit()
+    def _followed(self, changes: Sequence[Action]) -> list[Action]:
+        """The answer went on, so that what was asked no longer matters."""
         self._asked = None
-        for side, right in accepted.items():
-            if right:
-                self.counters.accepted[side] += 1
-            else:
-                self.counters.rollbacks[side] += 1
-        if degraded:
-            self.counters.degraded.append(position)
-        commit = Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted)
-        if token in self.config.eos:
-            self.finished = "stop"
-        elif self.position >= self.config.max_tokens:
-            self.finished = "length"
-        return [commit, Finish(self.finished)] if self.finished else [commit]
-
-    def _follow(self, start: int, tokens: tuple[int, ...]) -> list[Action]:
-        """Commit what the side in charge decided from `start` on, cutting off what differs (on the cloud)."""
-        actions: list[Action] = []
-        for position, token in enumerate(tokens, start):
-            if position < self.position:
-                if self._prefix.path[position] == token:
-                    continue
-                self.counters.disagreements += 1
-                if self.role == "device":
-                    return actions
-                actions += self._cut(position)
-            if not self.finished:
-                actions += self._commit(Decided(token), degraded=False)
-        return actions
-
-    def _adopt(self, tokens: tuple[int, ...], exactly: bool) -> list[Action]:
-        """Follow the whole answer of the side in charge; `exactly`: give up what goes beyond it, too."""
-        committed = self.committed
-        shared = next((i for i, (a, b) in enumerate(zip(committed, tokens, strict=False)) if a != b), None)
-        if shared is None:
-            shared = min(len(committed), len(tokens))
-            exceeds = exactly
-        else:
-            exceeds = True
-        actions: list[Action] = []
-        if self.role == "cloud" and exceeds:
-            actions += self._cut(shared)
-        if shared == self.position:
-            actions += self._follow(shared, tokens[shared:])
-        return actions
-
-    def _cut(self, position: int) -> list[Action]:
-        """Give up committed tokens from `position` on, and every draft after them."""
-        if position >= self.position:
-            return []
-        self.finished = None
-        self._local.clear()
-        self._remote.clear()
-        self._prefix.cut(position)
-        self.epoch += 1
-        return [Withdraw(position)]
+        return list(changes)
 
     def _heard(self) -> list[Action]:
         """The cloud is in step with the answer: take it back in, under the placement that was asked for."""
@@ -351,12 +269,12 @@ class Session:
             return []
         self.term += 1
         self._hand_over(aggregator)
-        return [Send(self._sync(wants_reply=True))]
+        return [self._sync(wants_reply=True)]
 
     # --- small pieces
 
     def _valid(self, position: int, digest: int) -> bool:
-        return position == self.position and digest == self._prefix.digest(position)
+        return position == self.position and digest == self._progress.prefix.digest(position)
 
     def _announces(self) -> bool:
         """Whether this side's decisions are news to the other: the device always speaks for the answer."""
@@ -374,37 +292,15 @@ class Session:
             self.counters.switches += 1
             self.aggregator = aggregator
 
-    def _announcement(self, draft: LocalDraft) -> Draft:
-        return Draft(
-            self.config.session,
-            self.epoch,
-            draft.position,
-            draft.digest,
-            draft.evidence,
-            draft.decode_time,
-            self._aggregation.pack(draft.view),
-        )
-
-    def _targets(self, start: int, tokens: list[int]) -> list[Action]:
-        return [
-            Send(
-                Target(
-                    self.config.session,
-                    self.term,
-                    start + offset,
-                    tuple(tokens[offset : offset + TOKENS_PER_TARGET]),
-                    self.aggregator,
-                )
-            )
-            for offset in range(0, len(tokens), TOKENS_PER_TARGET)
-        ]
-
     def _state(self, position: int, wants_reply: bool) -> list[Action]:
         """The committed prefix and this side's drafts from `position` on."""
-        actions: list[Action] = [Send(self._sync(wants_reply))]
+        actions: list[Action] = [self._sync(wants_reply)]
         if self.config.shares(self.role):
-            actions += [Send(self._announcement(draft)) for draft in self._local.since(position)]
+            actions += [self._announced(draft) for draft in self._progress.local.since(position)]
         return actions
 
-    def _sync(self, wants_reply: bool) -> Sync:
-        return Sync(self.config.session, self.term, self.committed, self.aggregator, wants_reply)
+    def _announced(self, draft: LocalDraft) -> Send:
+        return Send(draft_message(self.config, self.epoch, draft, self._aggregation.pack(draft.view)))
+
+    def _sync(self, wants_reply: bool) -> Send:
+        return Send(Sync(self.config.session, self.term, self.committed, self.aggregator, wants_reply))

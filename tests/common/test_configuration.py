@@ -162,9 +162,7 @@ class TestErrors:
         assert "default factory" not in text
         assert ";" not in text
 
-    def test_a_wrong_value_in_the_environment_is_shown_with_its_variable(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_wrong_value_in_the_environment_is_shown_with_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DRAGON_CLOUD_MAX_SESSIONS", "many")
         assert refusal(CloudSettings).startswith('$DRAGON_CLOUD_MAX_SESSIONS: max_sessions = "many": ')
 
@@ -191,9 +189,7 @@ class TestOpenDoors:
         load_settings(DeviceSettings, overrides={"host": host, "api_key": "k"})
         load_settings(DeviceSettings, overrides={"host": host, "insecure": True})
 
-    @pytest.mark.parametrize(
-        "address", ["tcp://*:8601", "tcp://0.0.0.0:8601", "tcp://[::]:8601", "tcp://eth0:1"]
-    )
+    @pytest.mark.parametrize("address", ["tcp://*:8601", "tcp://0.0.0.0:8601", "tcp://[::]:8601", "tcp://eth0:1"])
     def test_a_plaintext_link_off_loopback_is_refused(self, address: str) -> None:
         assert "in the clear" in refusal(CloudSettings, bind=address, curve="off")
         assert "in the clear" in refusal(DeviceSettings, cloud=address, curve="off")
@@ -215,9 +211,7 @@ class TestOpenDoors:
 
 
 class TestDescribe:
-    def test_says_where_every_value_comes_from(
-        self, file: WriteFile, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_says_where_every_value_comes_from(self, file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
         path = file("port = 1")
         monkeypatch.setenv("DRAGON_DEVICE_ENTRIES", "2")
         lines = describe(load_settings(DeviceSettings, path, {"insecure": True})).splitlines()
@@ -232,9 +226,7 @@ class TestDescribe:
         st.floats(1e-9, 1e9),
         st.none() | st.integers(1, 9),
     )
-    def test_is_a_settings_file_with_the_same_meaning(
-        self, text: str, patience: float, threads: int | None
-    ) -> None:
+    def test_is_a_settings_file_with_the_same_meaning(self, text: str, patience: float, threads: int | None) -> None:
         overrides = {"query_format": text + "{question}", "patience": patience, "threads": threads}
         settings = load_settings(DeviceSettings, overrides=overrides)
         again = DeviceSettings(**tomllib.loads(describe(settings)))

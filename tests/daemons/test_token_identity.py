@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from cloud.settings import CloudSettings
+from common.aggregation.race import RaceAggregation
 from common.configuration import Settings, load_settings
 from common.runtime.decoding import Decoding
 from common.runtime.side import SideRuntime
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
-from common.speculation.aggregators.race import RaceAggregation
 from common.speculation.values import Work
 from common.transport.faulty import FaultyProxy, Line
 from device.settings import DeviceSettings

@@ -18,9 +18,7 @@ COUNTER.no_truncation()
 COUNTER.no_padding()
 
 PROSE = st.lists(
-    st.sampled_from(
-        ["the", "river", "Élan", "naïve", "雨", "🙂", "\n", "\n\n", ". ", "# head", "- item", "x" * 300]
-    ),
+    st.sampled_from(["the", "river", "Élan", "naïve", "雨", "🙂", "\n", "\n\n", ". ", "# head", "- item", "x" * 300]),
     max_size=60,
 ).map(" ".join)
 

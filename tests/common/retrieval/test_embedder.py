@@ -52,9 +52,7 @@ class TestIdentity:
         assert one.identity == two.identity
         assert one.identity.startswith("bert-8:")
 
-    @pytest.mark.parametrize(
-        "name", ["model.safetensors", "config.json", "1_Pooling/config.json", "vocab.txt"]
-    )
+    @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "1_Pooling/config.json", "vocab.txt"])
     def test_changes_with_every_file_that_changes_vectors(self, tmp_path: Path, name: str) -> None:
         before = SentenceTransformerEmbedder(str(model_folder(tmp_path / "one"))).identity
         changed = model_folder(tmp_path / "two")

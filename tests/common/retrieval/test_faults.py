@@ -59,9 +59,7 @@ class TestKill:
         with Library.open(tmp_path / "undisturbed", toy, chunker=chunker) as library:
             fill(write, "second")
             library.add(documents)
-            expected = {
-                path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()
-            }
+            expected = {path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()}
         draw = random.Random(7)
         folder = tmp_path / "library"
         command = [sys.executable, "-m", "tests.common.retrieval.ingesting", str(folder), str(documents)]
@@ -84,9 +82,7 @@ class TestKill:
         with Library.open(folder, toy, chunker=chunker) as library:
             library.add(documents)
             check(library)
-            found = {
-                path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()
-            }
+            found = {path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()}
             assert found == expected
         assert not (folder / TEMPORARY).exists()
 
@@ -115,9 +111,7 @@ def damage(path: Path, kind: str) -> None:
 
 
 class TestIndexFile:
-    @pytest.mark.parametrize(
-        "kind", ["flipped bit", "flipped bit in the header", "cut short", "empty", "noise"]
-    )
+    @pytest.mark.parametrize("kind", ["flipped bit", "flipped bit in the header", "cut short", "empty", "noise"])
     def test_damage_is_noticed_and_repaired(self, filled: Library, kind: str, toy: ToyEmbedder) -> None:
         path = filled.folder / INDEX
         before, good = content(filled), path.read_bytes()
@@ -185,7 +179,8 @@ class TestDatabase:
             "UPDATE vectors SET vector = substr(vector, 1, 100), checksum = 0",
             "UPDATE vectors SET vector = 5",
             "DELETE FROM vectors WHERE chunk % 2",
-            "DELETE FROM state",
+            "DELETE FROM commits",
+            "INSERT INTO model VALUES ('toy', 64)",
         ],
     )
     def test_content_that_was_not_written_is_not_served(

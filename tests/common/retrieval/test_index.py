@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.retrieval.chunks import Chunk
 from common.retrieval.index import VectorIndex
-from common.retrieval.store import FileRecord, Store
+from common.retrieval.store import DATABASE, FileRecord, Store
 from tests.common.retrieval.toy_embedder import DIMENSION, ToyEmbedder
 
 QUERY = ToyEmbedder().encode(["query"])[0]
@@ -124,4 +124,35 @@ def test_vectors_replaced_under_their_ids_are_seen(tmp_path: Path) -> None:
     assert nearest(index, store, 9) == expected
     assert nearest(VectorIndex(tmp_path), store, 9) == expected
     assert np.linalg.norm(QUERY) == pytest.approx(1.0)
+    store.close()
+
+
+def test_an_index_does_not_take_a_new_chunk_for_a_removed_one(tmp_path: Path) -> None:
+    store, index = Store(tmp_path), VectorIndex(tmp_path)
+    for name in "abcdefgh":
+        put(store, name, 0)
+    assert nearest(index, store, 9) == brute_force(store, 9)
+    for name in "hgfe":
+        remove(store, name)
+    for name in "uvwx":
+        put(store, name, 0)
+    assert nearest(index, store, 9) == brute_force(store, 9)
+    store.close()
+
+
+def test_a_restored_backup_does_not_get_the_index_of_the_future_it_took_back(tmp_path: Path) -> None:
+    store, index = Store(tmp_path), VectorIndex(tmp_path)
+    for name in "abcd":
+        put(store, name, 0)
+    store._database.run("VACUUM INTO ?", [str(tmp_path / "backup")])
+    for name in "efgh":
+        put(store, name, 0)
+    assert nearest(index, store, 9) == brute_force(store, 9)
+    index.save()
+    store.close()
+    (tmp_path / "backup").replace(tmp_path / DATABASE)
+    store, index = Store(tmp_path), VectorIndex(tmp_path)
+    for name in "uvwxy":  # under the ids that the future used
+        put(store, name, 0)
+    assert nearest(index, store, 9) == brute_force(store, 9)
     store.close()

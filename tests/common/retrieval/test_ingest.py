@@ -17,9 +17,7 @@ from common.retrieval.library import Library
 from tests.common.retrieval.conftest import Write
 from tests.common.retrieval.toy_embedder import ToyEmbedder
 
-LONG = "\n\n".join(
-    f"Paragraph {number} tells of {number * 7} things and then of some more." for number in range(300)
-)
+LONG = "\n\n".join(f"Paragraph {number} tells of {number * 7} things and then of some more." for number in range(300))
 
 
 def paths(library: Library) -> list[str]:
@@ -56,9 +54,7 @@ class TestIncremental:
         assert library.files()[0].mtime == 10**18
         assert len(toy.embedded) == 1
 
-    def test_an_edit_within_the_file_systems_clock_tick_is_seen(
-        self, library: Library, documents: Path
-    ) -> None:
+    def test_an_edit_within_the_file_systems_clock_tick_is_seen(self, library: Library, documents: Path) -> None:
         path = documents / "a.txt"
         path.write_text("old words")
         status = path.stat()
@@ -90,9 +86,7 @@ class TestIncremental:
         assert library.add(documents / "a.txt").updated == 1
         assert paths(library) == ["a.txt", "sub/b.txt"]
 
-    def test_a_folder_that_is_missing_removes_nothing(
-        self, library: Library, documents: Path, write: Write
-    ) -> None:
+    def test_a_folder_that_is_missing_removes_nothing(self, library: Library, documents: Path, write: Write) -> None:
         write("a.txt", "apple tree")
         library.add(documents)
         documents.rename(documents.with_name("elsewhere"))
@@ -257,9 +251,7 @@ class TestAnotherModel:
         library.add(documents)
         with Library.open(library.folder, ToyEmbedder("other"), chunker=library._cutter()) as other:
             for call in (lambda: other.search("x", 1), lambda: other.add(documents), other.warm):
-                with pytest.raises(
-                    EmbedderChanged, match=r"embedded with toy and other is configured.*--rebuild"
-                ):
+                with pytest.raises(EmbedderChanged, match=r"embedded with toy and other is configured.*--rebuild"):
                     call()
             assert other.rebuild() == library.count
             assert other.search(LONG.split("\n\n")[9], 1)[0].similarity == pytest.approx(1.0, abs=0.3)

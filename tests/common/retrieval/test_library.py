@@ -25,9 +25,7 @@ NOTES = {
 
 
 @pytest.fixture
-def notes(
-    tmp_path: Path, write: Write, embedder: SentenceTransformerEmbedder, documents: Path
-) -> Iterator[Library]:
+def notes(tmp_path: Path, write: Write, embedder: SentenceTransformerEmbedder, documents: Path) -> Iterator[Library]:
     for name, text in NOTES.items():
         write(name, text)
     with Library.open(tmp_path / "library", embedder) as library:
@@ -72,9 +70,7 @@ class TestSearch:
         with Library.open(notes.folder, embedder) as reopened:
             assert seen(reopened) == before
 
-    def test_an_empty_library_finds_nothing(
-        self, tmp_path: Path, embedder: SentenceTransformerEmbedder
-    ) -> None:
+    def test_an_empty_library_finds_nothing(self, tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:
         with Library.open(tmp_path / "new" / "library", embedder) as library:
             assert library.search("anything", 4) == []
             assert (library.files(), library.count) == ([], 0)
@@ -105,9 +101,7 @@ class TestRemove:
             ("all", set()),
         ],
     )
-    def test_forgets_files_and_folders(
-        self, notes: Library, paths: list[str] | Literal["all"], left: set[str]
-    ) -> None:
+    def test_forgets_files_and_folders(self, notes: Library, paths: list[str] | Literal["all"], left: set[str]) -> None:
         assert notes.remove(paths) == 4 - len(left)
         assert {file.relative_path for file in notes.files()} == left
         assert {hit.path for hit in notes.search("anything", 10)} == left

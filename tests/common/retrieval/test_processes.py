@@ -29,9 +29,7 @@ def adding(library: Path, documents: Path, *options: str) -> Iterator[subprocess
         str(documents),
         *options,
     ]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield child
         finally:

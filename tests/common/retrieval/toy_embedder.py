@@ -27,8 +27,6 @@ class ToyEmbedder:
     def _vector(self, text: str) -> NDArray[np.float32]:
         total = np.full(DIMENSION, 1e-3)
         for word in text.lower().split():
-            total += np.random.default_rng(zlib.crc32(f"{self.identity} {word}".encode())).normal(
-                size=DIMENSION
-            )
+            total += np.random.default_rng(zlib.crc32(f"{self.identity} {word}".encode())).normal(size=DIMENSION)
         vector: NDArray[np.float32] = (total / np.linalg.norm(total)).astype(np.float32)
         return vector

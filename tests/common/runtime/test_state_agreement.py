@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 import torch
 
+from common.aggregation.race import RaceAggregation
 from common.model.decoder import Decoder, Rows
 from common.runtime.decoding import Decoding, Prompt
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
-from common.speculation.aggregators.race import RaceAggregation
-from common.speculation.session import Session
 from common.speculation.values import SessionConfig, View, Work
 from common.speculation.watch import Limits
 from proto.messages import Placement, Side
@@ -69,9 +68,7 @@ class ModelPredictor:
 
 @pytest.mark.parametrize("placement", ["device", "cloud", "mirrored"])
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_every_step_continues_the_committed_prefix(
-    decoder: Decoder, placement: Placement, temperature: float
-) -> None:
+def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: Placement, temperature: float) -> None:
     generator = np.random.default_rng(11)
     config = SessionConfig(1, placement, decoder.eos, 24)
     predictors: dict[Side, ModelPredictor] = {}

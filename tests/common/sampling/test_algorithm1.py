@@ -89,9 +89,7 @@ def one_step(device: Distribution, cloud: Distribution, eta: float) -> Step[tupl
     return step
 
 
-def error(
-    law: dict[tuple[int, int, int], float], device: Distribution, cloud: Distribution, eta: float
-) -> float:
+def error(law: dict[tuple[int, int, int], float], device: Distribution, cloud: Distribution, eta: float) -> float:
     """Total variation between the law of the target and Eq. 4."""
     size = 1 + int(max(device.ids[-1], cloud.ids[-1]))
     target = np.zeros(size)

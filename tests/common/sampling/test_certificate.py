@@ -108,9 +108,7 @@ def small_worlds() -> Iterator[tuple[Position, int]]:
             yield make_position(device, cloud, entries, seed), eta
 
 
-def first_wrong(
-    certificate: Certificate, worlds: Iterator[tuple[Position, int]]
-) -> tuple[Position, int] | None:
+def first_wrong(certificate: Certificate, worlds: Iterator[tuple[Position, int]]) -> tuple[Position, int] | None:
     """The first world in which the certificate answers wrongly."""
     for position, eta in worlds:
         if solve(position, eta, certificate)[0] != position.target(eta):
@@ -120,9 +118,7 @@ def first_wrong(
 
 def without_thresholds(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
     """Takes what is not sent for 0."""
-    return certify(
-        dataclasses.replace(device, threshold=0.0), dataclasses.replace(cloud, threshold=0.0), eta_device
-    )
+    return certify(dataclasses.replace(device, threshold=0.0), dataclasses.replace(cloud, threshold=0.0), eta_device)
 
 
 def swapped_weights(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:

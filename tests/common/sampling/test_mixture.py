@@ -90,8 +90,6 @@ class TestContributions:
         (torch.zeros(2, 5), np.array([0.0, np.nan]), 5),
     ],
 )
-def test_refuses_what_does_not_fit(
-    logits: torch.Tensor, scores: NDArray[np.float64], vocabulary: int
-) -> None:
+def test_refuses_what_does_not_fit(logits: torch.Tensor, scores: NDArray[np.float64], vocabulary: int) -> None:
     with pytest.raises(ValueError):
         aggregate_documents(logits, scores, 1.0, vocabulary)

@@ -109,9 +109,7 @@ class TestIsExponential:
 
     def test_smallest_of_a_vocabulary(self) -> None:
         """Winners come from the tail near 0: there V times the minimum is Exp(1) too."""
-        assert (
-            stats.kstest(2_000 * grid(1_500, 2_000).min(axis=1).astype(float), "expon").pvalue > SIGNIFICANCE
-        )
+        assert stats.kstest(2_000 * grid(1_500, 2_000).min(axis=1).astype(float), "expon").pvalue > SIGNIFICANCE
 
     def test_winner_is_uniform(self) -> None:
         winners = np.bincount(grid(40_000, 50).argmin(axis=1), minlength=50)

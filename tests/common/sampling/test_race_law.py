@@ -90,17 +90,13 @@ class TestLaw:
         [
             lambda noise: targets(noise, DEVICE, CLOUD, WHOLE - ETA),
             # each side with noise of its own: the sum of two races is none
-            lambda noise: (
-                ETA * (DEVICE / noise) + (WHOLE - ETA) * (CLOUD / np.roll(noise, 1, axis=0))
-            ).argmax(axis=1),
+            lambda noise: (ETA * (DEVICE / noise) + (WHOLE - ETA) * (CLOUD / np.roll(noise, 1, axis=0))).argmax(axis=1),
             # the faster draft wins
             lambda noise: np.maximum(ETA * (DEVICE / noise), (WHOLE - ETA) * (CLOUD / noise)).argmax(axis=1),
         ],
         ids=["weights swapped", "noise not shared", "faster draft"],
     )
-    def test_tells_broken_races_apart(
-        self, noise: Array, broken: Callable[[Array], NDArray[np.intp]]
-    ) -> None:
+    def test_tells_broken_races_apart(self, noise: Array, broken: Callable[[Array], NDArray[np.intp]]) -> None:
         assert not fits(broken(noise), ETA * DEVICE + (WHOLE - ETA) * CLOUD)
 
 

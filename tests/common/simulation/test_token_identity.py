@@ -7,21 +7,22 @@ with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from common.aggregation.race import RaceAggregation
+from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import RaceSampler
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
-from common.speculation.aggregators.race import RaceAggregation
 from common.speculation.session import Session
-from common.speculation.values import LocalDraft, SessionConfig
+from common.speculation.values import Action, LocalDraft, SessionConfig, Work
 from common.speculation.watch import Limits
-from proto.messages import Placement, Side
+from proto.messages import Draft, Placement, Side
 from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
@@ -68,8 +69,6 @@ def one_process(model: TableModel, seed: int, temperature: float, entries: int, 
             evidence.append(log_h)
         scores = np.zeros(VOCABULARY)
         complete = RaceSampler(seed, temperature, VOCABULARY, VOCABULARY)
-        from common.sampling.certificate import WHOLE, eta_fixed
-
         eta = eta_fixed(*evidence)
         for view, weight in zip(views, (eta, WHOLE - eta), strict=True):
             everything = complete.receive(len(answer), view.deeper(VOCABULARY))
@@ -99,7 +98,13 @@ def build(
         return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda: mean * decode.uniform(0.5, 2))
 
     return World(
-        config, side("device"), side("cloud"), lambda role: Fixed(setting.sides), network, Limits(1.0, patience), run_ahead
+        config,
+        side("device"),
+        side("cloud"),
+        lambda role: Fixed(setting.sides),
+        network,
+        Limits(1.0, patience),
+        run_ahead,
     )
 
 
@@ -139,9 +144,7 @@ class TestTokenIdentity:
         model = TableModel(VOCABULARY, world, disagreement=float(generator.uniform(0, 1)))
         length = int(generator.integers(1, 25))
         network = rough_network(generator, loss, repeat=0.1, ordered=ordered)
-        simulated = build(
-            SETTINGS[name], model, seed, temperature, entries, length, network, generator, run_ahead
-        )
+        simulated = build(SETTINGS[name], model, seed, temperature, entries, length, network, generator, run_ahead)
         assert simulated.run(until=600), "the answer never ended"
         expected = one_process(model, seed, temperature, entries, length)
         assert list(simulated.device.session.committed) == expected
@@ -175,22 +178,14 @@ class TestMutants:
         class FencedByPositionOnly(Session):
             """Aggregates whatever was drafted for the position, as the published program does."""
 
-            def _on_draft(self, message):  # type: ignore[no-untyped-def]
+            def _on_draft(self, message: Draft) -> list[Action]:
                 if self.position <= message.position:
                     digest = (
-                        self._prefix.digest(message.position)
-                        if message.position <= self._prefix.path_length
+                        self._progress.prefix.digest(message.position)
+                        if message.position <= self._progress.prefix.path_length
                         else message.digest
                     )
-                    message = type(message)(
-                        message.session,
-                        message.epoch,
-                        message.position,
-                        digest,
-                        message.evidence,
-                        message.decode_time,
-                        message.payload,
-                    )
+                    message = replace(message, digest=digest)
                 return super()._on_draft(message)
 
         assert self.run(FencedByPositionOnly) > 5
@@ -199,11 +194,20 @@ class TestMutants:
         class KeepsDrafting(Session):
             """Never pre-empts a step, and counts its result for whatever position comes next."""
 
-            epoch = property(lambda self: 0, lambda self, value: None)
+            epoch = property(lambda self: 0)  # type: ignore[assignment]
 
-            def drafted(self, draft: LocalDraft):  # type: ignore[no-untyped-def]
+            @property
+            def work(self) -> Work | None:
+                work = super().work
+                return None if work is None else replace(work, epoch=0)
+
+            def drafted(self, draft: LocalDraft) -> list[Action]:
                 moved = LocalDraft(
-                    self._prefix.path_length, self._prefix.path_digest, draft.view, draft.evidence, draft.decode_time
+                    self._progress.prefix.path_length,
+                    self._progress.prefix.path_digest,
+                    draft.view,
+                    draft.evidence,
+                    draft.decode_time,
                 )
                 return super().drafted(moved)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.speculation.aggregators.race import RaceAggregation
+from common.aggregation.race import RaceAggregation
 from common.speculation.values import View
 from proto.digest import digest
 from proto.messages import Side
@@ -39,9 +39,7 @@ class TableModel:
 
     def mixture(self, prefix: Sequence[int]) -> NDArray[np.float64]:
         """The law of the answer's next token."""
-        (device, log_h_device), (cloud, log_h_cloud) = (
-            self.distribution(side, prefix) for side in ("device", "cloud")
-        )
+        (device, log_h_device), (cloud, log_h_cloud) = (self.distribution(side, prefix) for side in ("device", "cloud"))
         weight = 1 / (1 + np.exp(log_h_cloud - log_h_device))
         result: NDArray[np.float64] = weight * device + (1 - weight) * cloud
         return result

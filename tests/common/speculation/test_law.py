@@ -20,14 +20,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from common.aggregation.paper import PaperAggregation
+from common.aggregation.race import RaceAggregation
 from common.sampling.algorithm1 import SeededDraws, draw_draft
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.paper import PaperDraft, PaperSampler
 from common.sampling.race import RaceSampler
 from common.sampling.truncation import renormalised, truncate
 from common.sampling.view import RaceView
-from common.speculation.aggregators.paper import PaperAggregation
-from common.speculation.aggregators.race import RaceAggregation
 from common.speculation.session import Session
 from common.speculation.values import Action, Aggregation, Decided, LocalDraft, SessionConfig, Undecided, View
 from proto.logcode import decode, encode
@@ -54,9 +54,7 @@ class Table:
 
 
 PREFIXES: list[tuple[int, ...]] = [(), *((token,) for token in range(VOCABULARY))]
-TABLES = {
-    (side, prefix): Table().of(side, prefix) for side in ("device", "cloud") for prefix in PREFIXES
-}
+TABLES = {(side, prefix): Table().of(side, prefix) for side in ("device", "cloud") for prefix in PREFIXES}
 
 
 def eta() -> float:
@@ -195,13 +193,13 @@ class Stale(Session):
 
     def _on_draft(self, message: Draft) -> list[Action]:
         if message.position == self.position:
-            message = replace(message, digest=self._prefix.digest(self.position))
+            message = replace(message, digest=self._progress.prefix.digest(self.position))
         return super()._on_draft(message)
 
     def _decide(self) -> tuple[Decided | Undecided | None, bool]:
-        drafts = self._remote._drafts.get(self.position, {})
+        drafts = self._progress._remote._drafts.get(self.position, {})
         for draft in list(drafts.values()):
-            self._remote.put(self.position, self._prefix.digest(self.position), draft)
+            self._progress.put(self.position, self._progress.prefix.digest(self.position), draft)
         return super()._decide()
 
 
@@ -219,9 +217,7 @@ class TestMutants:
     ) -> None:
         assert p_value(answers(Game(kind, placement, mutant), range(RUNS // 50)), law(rounded)) < 1e-9
 
-    @pytest.mark.parametrize(
-        ("kind", "rounded"), [(RaceRun, as_code), (PaperRun, as_float16)]
-    )
+    @pytest.mark.parametrize(("kind", "rounded"), [(RaceRun, as_code), (PaperRun, as_float16)])
     def test_is_caught_because_of_the_mutation(
         self,
         kind: type[RaceRun] | type[PaperRun],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from common.aggregation.paper import PaperAggregation
+from common.aggregation.race import RaceAggregation
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
-from common.speculation.aggregators.paper import PaperAggregation
-from common.speculation.aggregators.race import RaceAggregation
 from proto.messages import Open, Side
 
 

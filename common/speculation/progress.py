@@ -1,0 +1,155 @@
+"""What one side knows of one answer: the tokens that are decided, and both sides' drafts of those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.speculation.prefix import Prefix
+from common.speculation.queues import LocalDrafts, RemoteDrafts
+from common.speculation.values import (
+    OTHER,
+    Action,
+    Commit,
+    Counters,
+    Decided,
+    Finish,
+    FinishReason,
+    LocalDraft,
+    RemoteDraft,
+    SessionConfig,
+    Withdraw,
+    Work,
+)
+from proto.messages import Side
+
+
+class Progress:
+    """Prefix, draft queues and the roll-backs between them. Knows nothing of messages and of who aggregates."""
+
+    def __init__(self, role: Side, config: SessionConfig) -> None:
+        self.counters = Counters()
+        self.finished: FinishReason | None = None
+        self.epoch = 0  # of this side's drafts: one more with every roll-back
+        self.prefix = Prefix()
+        self.local = LocalDrafts(config.window if config.placement == "mirrored" else 0)
+        self._remote = RemoteDrafts()
+        self._role: Side = role
+        self._config = config
+
+    @property
+    def position(self) -> int:
+        """The first undecided position."""
+        return self.prefix.length
+
+    def work(self, run_ahead: int) -> Work | None:
+        """The next decode step when up to `run_ahead` drafts may be held; None if there is none worth doing."""
+        if self.finished or self._role not in self._config.participants:
+            return None
+        if len(self.local) >= run_ahead or self.prefix.path_length >= self._config.max_tokens:
+            return None
+        last = self.local.last()
+        if last is not None and last.view.token in self._config.eos:
+            return None
+        return Work(self.epoch, self.prefix.path_length, self.prefix.path_digest)
+
+    def drafted(self, draft: LocalDraft) -> bool:
+        """Take in this side's draft; False when its position was decided or its prefix rejected meanwhile."""
+        expected = (self.prefix.path_length, self.prefix.path_digest)
+        if self.finished or expected != (draft.position, draft.digest):
+            self.counters.late += 1
+            return False
+        self.counters.drafted += 1
+        self.local.append(draft)
+        self.prefix.extend(draft.view.token)
+        return True
+
+    def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
+        """Keep the other side's draft, or the completed version of it."""
+        self._remote.put(position, digest, draft)
+
+    def remote(self, position: int, digest: int) -> RemoteDraft | None:
+        """The other side's draft for `position` after exactly the prefix with `digest`."""
+        return self._remote.get(position, digest)
+
+    def first_pair(self) -> tuple[LocalDraft | None, RemoteDraft | None]:
+        """Both sides' drafts for the first undecided position, as far as they are here."""
+        digest = self.prefix.digest(self.position)
+        return self.local.first(), self._remote.get(self.position, digest)
+
+    def commit(self, decision: Decided, degraded: bool) -> list[Commit | Finish]:
+        """Make a token part of the answer; drafts that follow another one are rolled back."""
+        position, token = self.position, decision.token
+        accepted: dict[Side, bool] = {}
+        mine = self.local.first()
+        theirs, others = self._remote.decide(position, self.prefix.digest(position))
+        self.counters.stale += others
+        if mine is not None:
+            accepted[self._role] = mine.view.token == token
+        if theirs is not None:
+            accepted[OTHER[self._role]] = theirs.view.token == token
+        if mine is None:
+            self.prefix.extend(token)
+        elif accepted[self._role]:
+            self.local.accept()
+        else:
+            self.local.reject()
+            self.prefix.roll_back()
+            self.prefix.extend(token)
+            self.epoch += 1
+        self.prefix.commit()
+        self._count(accepted, position, degraded)
+        commit = Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted)
+        if token in self._config.eos:
+            self.finished = "stop"
+        elif self.position >= self._config.max_tokens:
+            self.finished = "length"
+        return [commit, Finish(self.finished)] if self.finished else [commit]
+
+    def follow(self, start: int, tokens: Sequence[int]) -> list[Action]:
+        """Commit what the side in charge decided from `start` on. The cloud gives up what differs; the device, which
+        has shown its tokens, stops there.
+        """
+        actions: list[Action] = []
+        for position, token in enumerate(tokens, start):
+            if position < self.position:
+                if self.prefix.path[position] == token:
+                    continue
+                self.counters.disagreements += 1
+                if self._role == "device":
+                    return actions
+                actions += self.cut(position)
+            if not self.finished:
+                actions += self.commit(Decided(token), degraded=False)
+        return actions
+
+    def adopt(self, tokens: Sequence[int], exactly: bool) -> list[Action]:
+        """Follow the whole answer of the side in charge; `exactly`: give up what goes beyond it, too."""
+        known = self.prefix.committed()
+        shared = min(len(known), len(tokens))
+        if known[:shared] != list(tokens[:shared]):
+            shared = next(i for i in range(shared) if known[i] != tokens[i])
+            exactly = True
+        actions: list[Action] = []
+        if self._role == "cloud" and exactly:
+            actions += self.cut(shared)
+        if shared == self.position:
+            actions += self.follow(shared, tokens[shared:])
+        return actions
+
+    def cut(self, position: int) -> list[Withdraw]:
+        """Give up decided tokens from `position` on, and every draft after them."""
+        if position >= self.position:
+            return []
+        self.finished = None
+        self.local.clear()
+        self._remote.clear()
+        self.prefix.cut(position)
+        self.epoch += 1
+        return [Withdraw(position)]
+
+    def _count(self, accepted: dict[Side, bool], position: int, degraded: bool) -> None:
+        for side, right in accepted.items():
+            counts = self.counters.accepted if right else self.counters.rollbacks
+            counts[side] += 1
+        if degraded:
+            self.counters.degraded.append(position)
