@@ -79,8 +79,10 @@ class Answer:
         with self._lock:
             if self.over:
                 return
-            self.session.run_ahead = run_ahead
-            self._apply(self._watch.poll(self.session, now, limits))
+            actions = self._watch.poll(self.session, now, limits)
+            if actions or run_ahead != self.session.run_ahead:
+                self.session.run_ahead = run_ahead
+                self._apply(actions)
 
     def go_alone(self) -> None:
         """The cloud is known to be away: don't wait for it."""

@@ -42,6 +42,7 @@ class Profiler:
         self._trips = RoundTrips()
         self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
         self._snapshot = self._estimate()
+        self._longest_trip: float | None = None  # a round trip that is seldom exceeded, seconds
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="profiler", daemon=True)
         self._thread.start()
@@ -85,7 +86,7 @@ class Profiler:
         """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
         snapshot = self._snapshot
         seconds = snapshot.device_decode if self.role == "device" else snapshot.cloud_decode
-        upper = self._round_trip.upper()
+        upper = self._longest_trip
         if upper is None or seconds <= 0.0:
             return maximum
         other = snapshot.cloud_decode if self.role == "device" else snapshot.device_decode
@@ -127,7 +128,7 @@ class Profiler:
                         self._acceptance.observe("device" if side == "device" else "cloud", float(value))
                 case RoundTripped(seconds):
                     self._round_trip.observe(seconds)
-        self.rtt = self._round_trip.estimate
+        self.rtt, self._longest_trip = self._round_trip.estimate, self._round_trip.upper()
         self._snapshot = self._estimate()
 
     def _estimate(self) -> Estimates:

@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,10 +51,15 @@ class Dragon:
         captured = self._capsys.readouterr()
         return Done(returncode, captured.out, captured.err)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "device.cli.main", *arguments]
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT) as process:
+            try:
+                yield process
+            finally:
+                process.kill()  # a failed test must not wait for it
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The demonstration: two daemons on this machine answer questions that neither library answers alone."""
