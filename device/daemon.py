@@ -16,6 +16,8 @@ from device.settings import DeviceSettings
 
 log = logging.getLogger(__name__)
 
+DEFAULT_MAX_TOKENS = 128  # of a request that names no limit
+
 
 def run(settings: DeviceSettings) -> None:
     """Serve until told to stop; a start that fails is one line on stderr and exit code 2."""
@@ -62,6 +64,7 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
     defaults = Request(
         question="",
         prompt="",
+        max_tokens=min(DEFAULT_MAX_TOKENS, settings.max_tokens),
         privacy=settings.privacy,
         sampler=settings.sampler,
         placement=settings.placement,

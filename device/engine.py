@@ -108,11 +108,7 @@ class DeviceEngine:
 
     def _check_length(self, request: Request) -> None:
         room = self._side.decoder.max_context - request.max_tokens - 1
-        if len(request.prompt) // 16 > room:  # no tokenizer makes tokens of more characters on average
-            tokens = room + 1
-        else:
-            tokens = len(self._side.tokenizer.encode(request.prompt))
-        if tokens > room:
+        if len(self._side.tokenizer.encode(request.prompt)) > room:
             raise RequestError(
                 f"The question is too long: the model's context holds {self._side.decoder.max_context} tokens, "
                 f"and {request.max_tokens} of them are for the answer.",

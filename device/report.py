@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from common.runtime.answer import Answer
@@ -33,7 +34,7 @@ def build_report(
     """The report of an answer that ended at `ended`; `closed` is what the cloud says of it, if it could."""
     counters, outcome = answer.session.counters, answer.outcome
     times = record.token_times
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     last = times[-1] if times else ended
     return Report(
         tokens=len(times),

@@ -71,9 +71,7 @@ def encode(message: Message, payload_limit: int = LARGEST_PAYLOAD) -> list[bytes
     schema = schema_of(kind)
     values = pack(message)
     payload = values.pop() if schema.has_payload else None
-    header: bytes = msgpack.packb(
-        [TAGS[kind], PROTOCOL_VERSION, *values], use_single_float=_fits_single(values)
-    )
+    header: bytes = msgpack.packb([TAGS[kind], PROTOCOL_VERSION, *values], use_single_float=_fits_single(values))
     frames = [header] if payload is None else [header, payload]
     _check_sizes(frames, payload_limit)
     return frames

@@ -41,9 +41,7 @@ class Schema:
 def pack(message: object) -> list[Any]:
     """The field values of `message` in order, as MessagePack can carry them. Raises `ProtocolError`."""
     schema = schema_of(type(message))
-    return [
-        convert(getattr(message, name)) for name, convert in zip(schema.names, schema.to_wire, strict=True)
-    ]
+    return [convert(getattr(message, name)) for name, convert in zip(schema.names, schema.to_wire, strict=True)]
 
 
 def unpack(kind: type[M], values: list[Any]) -> M:

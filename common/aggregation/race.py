@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
@@ -20,9 +22,9 @@ class RaceAggregation:
         self._vocabulary = vocabulary
         self._exact = exact
 
-    def draft(self, position: int, probabilities: object) -> LocalRace:
+    def draft(self, position: int, probabilities: torch.Tensor) -> LocalRace:
         """This side's drafted view; see `RaceSampler.draft`."""
-        return self._sampler.draft(position, probabilities)  # type: ignore[arg-type]
+        return self._sampler.draft(position, probabilities)
 
     def pack(self, view: LocalRace) -> bytes:
         return encode_race(view.entries)
@@ -52,7 +54,7 @@ class RaceAggregation:
             views[role] = self._complete_locally(local, lacking[role], deeper)
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
-        """The `depth` fastest tokens and the named ones; the receiver tells them apart by their speeds."""
+        """The `depth` fastest tokens, or else the named ones: a longer list is the start of another certificate."""
         return encode_race(view.deeper(depth) if depth else view.values(ids))
 
     def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:

@@ -34,9 +34,7 @@ def slab_attention(
     for session_key, session_value in zip(key, value, strict=True):
         stop = start + session_key.shape[0]
         mask = None if attention_mask is None else attention_mask[start:stop, ..., : session_key.shape[2]]
-        output, _ = sdpa_attention_forward(
-            module, query[start:stop], session_key, session_value, mask, **kwargs
-        )
+        output, _ = sdpa_attention_forward(module, query[start:stop], session_key, session_value, mask, **kwargs)
         outputs.append(output)
         start = stop
     return torch.cat(outputs), None

@@ -174,9 +174,7 @@ class Decoder:
         return logits[:, -1]
 
     @torch.inference_mode()
-    def step_many(
-        self, batch: Sequence[tuple[Rows, int]], interrupt: Interrupt | None = None
-    ) -> list[Tensor]:
+    def step_many(self, batch: Sequence[tuple[Rows, int]], interrupt: Interrupt | None = None) -> list[Tensor]:
         """One forward pass, one token for the rows of every session; logits `[docs, vocabulary]` each.
 
         Raises as `step` does; then no session has moved.
@@ -201,9 +199,7 @@ class Decoder:
         logits: Tensor = output.logits
         return logits[0, -1, : self.vocabulary].float()
 
-    def _forward(
-        self, batch: Sequence[Rows], tokens: Tensor, keep: int, interrupt: Interrupt | None
-    ) -> Tensor:
+    def _forward(self, batch: Sequence[Rows], tokens: Tensor, keep: int, interrupt: Interrupt | None) -> Tensor:
         """Feed `tokens` `[rows, q]`; logits at the last `keep` of them, `[rows, keep, vocabulary]`."""
         slabs = [rows._slab for rows in batch]
         count = tokens.shape[1]

@@ -48,9 +48,7 @@ def load_model(
     """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
     local = is_folder(folder_or_hub_id)
     if local and not any(Path(folder_or_hub_id).expanduser().glob("*.safetensors")):
-        raise ModelError(
-            f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read"
-        )
+        raise ModelError(f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read")
     place = resolve_device(torch_device)
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     try:
@@ -163,9 +161,7 @@ def _check_architecture(name: str, config: PreTrainedConfig) -> None:
     heads = ("ForCausalLM", "LMHeadModel")
     known = config.architectures or []
     if config.is_encoder_decoder or (known and not any(known_head.endswith(heads) for known_head in known)):
-        raise ModelError(
-            f"{name}: not a decoder-only language model ({', '.join(known) or config.model_type})"
-        )
+        raise ModelError(f"{name}: not a decoder-only language model ({', '.join(known) or config.model_type})")
     try:
         layers = DynamicCache(config=config).layers
     except (AttributeError, KeyError, TypeError, ValueError) as error:

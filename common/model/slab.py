@@ -121,9 +121,7 @@ class SlabPass(Cache):
         steps = None
         if tokens > 1:
             steps = torch.arange(tokens, device=slabs[0].lengths.device)
-        self._columns = [
-            slab.lengths[:, None] if steps is None else slab.lengths[:, None] + steps for slab in slabs
-        ]
+        self._columns = [slab.lengths[:, None] if steps is None else slab.lengths[:, None] + steps for slab in slabs]
         self._ends = [slab.longest + tokens for slab in slabs]
         self.positions = self._columns[0] if len(slabs) == 1 else torch.cat(self._columns)
         self.mask = self._mask()

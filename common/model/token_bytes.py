@@ -33,9 +33,7 @@ class TokenBytes:
             self.strip = any(_drops_first_space(part) for part in parts)
         else:
             found = ", ".join(sorted(kinds)) or "none"
-            raise ModelError(
-                f"tokenizer decoder not supported (found: {found}); byte-level BPE and sentencepiece are"
-            )
+            raise ModelError(f"tokenizer decoder not supported (found: {found}); byte-level BPE and sentencepiece are")
         self._table = [b""] * size
         for token, token_id in vocabulary.items():
             if token_id in added:

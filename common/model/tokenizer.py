@@ -25,9 +25,7 @@ class Tokenizer:
         """Wrap an already loaded fast tokenizer; see `load`."""
         backend = getattr(pretrained, "backend_tokenizer", None)
         if backend is None:
-            raise ModelError(
-                f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first"
-            )
+            raise ModelError(f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first")
         self._backend = backend
         # A document or a question that spells a special token out is text, it must not end the answer.
         backend.encode_special_tokens = True

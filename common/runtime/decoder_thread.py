@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 
@@ -25,6 +26,14 @@ from common.speculation.values import Work
 log = logging.getLogger(__name__)
 
 DecodeFloor = Callable[[int], float]  # seconds that a step must at least take, by context length (emulation)
+
+
+class Prepare(Protocol):
+    """Prefills an answer's rows, on the decoder thread."""
+
+    def __call__(self, decoder: Decoder, *, interrupt: Callable[[], bool]) -> Decoding: ...
+
+
 Measured = Callable[[int, float], None]  # told of every finished step: context length, seconds
 
 
@@ -33,7 +42,7 @@ class Job:
     """An answer as the decoder thread sees it."""
 
     answer: Answer
-    prepare: Callable[[Decoder], Decoding]
+    prepare: Prepare
     decoding: Decoding | None = None
 
 
@@ -62,7 +71,7 @@ class DecoderThread:
         self._thread = threading.Thread(target=self._run, name="decoder", daemon=True)
         self._thread.start()
 
-    def submit(self, answer: Answer, prepare: Callable[[Decoder], Decoding]) -> None:
+    def submit(self, answer: Answer, prepare: Prepare) -> None:
         """Decode for `answer` until it is over; `prepare` prefills, on the decoder thread."""
         with self._jobs_lock:
             self._jobs.append(Job(answer, prepare))
@@ -102,7 +111,9 @@ class DecoderThread:
     def _next_step(self, job: Job) -> Step | None:
         if job.decoding is None:
             try:
-                job.decoding = job.prepare(self._decoder)
+                job.decoding = job.prepare(self._decoder, interrupt=lambda: job.answer.over)
+            except Preempted:
+                return None
             except ContextError as error:
                 job.answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
                 return None

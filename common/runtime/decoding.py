@@ -56,10 +56,11 @@ class Decoding:
         drafting: Drafting,
         temperature: float,
         reserve: int,
+        interrupt: Callable[[], bool] | None = None,
     ) -> None:
-        """Prefills. Raises `ContextError` when a row does not fit into the model's context."""
+        """Prefills. Raises `ContextError` when a row does not fit into the model's context, `Preempted` if told to."""
         self.rows: Rows
-        self.rows, self._first = decoder.open(prompt.documents, prompt.query, reserve)
+        self.rows, self._first = decoder.open(prompt.documents, prompt.query, reserve, interrupt)
         self._decoder = decoder
         self._drafting = drafting
         self._temperature = temperature

@@ -12,9 +12,7 @@ from proto.messages import Side
 _OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 
 
-def latency_per_token(
-    local_decode: float, remote_decode: float, rtt: float, remote_acceptance: float
-) -> float:
+def latency_per_token(local_decode: float, remote_decode: float, rtt: float, remote_acceptance: float) -> float:
     """Z^l, the expected seconds between two aggregations that `local` makes (Eq. 7).
 
     α^r max(c^l, c^r) + (1 - α^r) max(c^l, c^r + rtt)

@@ -43,9 +43,7 @@ class DecodeLine:
         if not (math.isfinite(self.numerator) and math.isfinite(self.intercept)):
             raise ValueError(f"a decode line needs finite coefficients, got {self}")
         if not 0.0 < self.denominator < math.inf:
-            raise ValueError(
-                f"the denominator of a decode line must be positive and finite, got {self.denominator}"
-            )
+            raise ValueError(f"the denominator of a decode line must be positive and finite, got {self.denominator}")
 
     @classmethod
     def of(cls, slope: float, intercept: float, context: float) -> DecodeLine:

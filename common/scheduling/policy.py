@@ -25,9 +25,7 @@ class Estimates:
     cloud_acceptance: float
 
     def __post_init__(self) -> None:
-        if not all(
-            0.0 <= seconds < math.inf for seconds in (self.device_decode, self.cloud_decode, self.rtt)
-        ):
+        if not all(0.0 <= seconds < math.inf for seconds in (self.device_decode, self.cloud_decode, self.rtt)):
             raise ValueError(f"times must be finite and not negative: {self}")
         if not all(0.0 <= share <= 1.0 for share in (self.device_acceptance, self.cloud_acceptance)):
             raise ValueError(f"acceptance rates must be in [0, 1]: {self}")

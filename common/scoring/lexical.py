@@ -48,9 +48,7 @@ class LexicalScorer:
         """
         path = Path(tokenizer_folder) / IDF_FILE
         if not path.is_file():
-            raise ValueError(
-                f"{path} is missing: lexical weights need a table `idf` of [vocab] float32 values there"
-            )
+            raise ValueError(f"{path} is missing: lexical weights need a table `idf` of [vocab] float32 values there")
         table = load_file(path).get("idf")
         if table is None or table.ndim != 1:
             raise ValueError(f"{path} holds no table `idf` of shape [vocab]")
@@ -93,9 +91,7 @@ class LexicalRun:
     """Scores during one answer. Each further token costs one look-up per document, and a rollback costs
     nothing."""
 
-    def __init__(
-        self, scorer: LexicalScorer, query: Sequence[int], documents: Sequence[Sequence[int]]
-    ) -> None:
+    def __init__(self, scorer: LexicalScorer, query: Sequence[int], documents: Sequence[Sequence[int]]) -> None:
         self._scorer = scorer
         self._documents = [_log_counts(document) for document in documents]
         self._question = dict.fromkeys(query, QUESTION_SHARE)
@@ -152,9 +148,7 @@ class LexicalRun:
 
     def _column(self, token: int) -> NDArray[np.float64]:
         weight = self._scorer.squared_idf(token)
-        return np.asarray(
-            [document.get(token, 0.0) * weight for document in self._documents], dtype=np.float64
-        )
+        return np.asarray([document.get(token, 0.0) * weight for document in self._documents], dtype=np.float64)
 
 
 def _log_counts(tokens: Sequence[int]) -> dict[int, float]:

@@ -148,18 +148,14 @@ class Session:
     # --- messages
 
     def _on_draft(self, message: Draft) -> list[Action]:
-        position = message.position
-        if position < self.position:
+        position, digest, here = message.position, message.digest, self.position
+        in_step = position <= here and digest == self._progress.prefix.digest(position)
+        if not here <= position < here + self.config.window:
             self.counters.stale += 1
-            if message.digest == self._progress.prefix.digest(position):
-                return self._heard()
-            return []
-        if position >= self.position + self.config.window:
-            self.counters.stale += 1
-            return []
+            return self._heard() if in_step else []
         view = self._aggregation.read(self._other, position, message.payload)
-        self._progress.put(position, message.digest, RemoteDraft(view, message.evidence))
-        return (self._heard() if self._valid(position, message.digest) else []) + self._advance()
+        self._progress.put(position, digest, RemoteDraft(view, message.evidence))
+        return (self._heard() if in_step else []) + self._advance()
 
     def _on_target(self, message: Target) -> list[Action]:
         if message.epoch != self.term or self.aggregator == self.role:
@@ -197,7 +193,8 @@ class Session:
             actions += self._followed(self._progress.adopt(message.tokens, exactly=take_over))
             if len(message.tokens) >= self.position:
                 self._hand_over(message.aggregator)
-        self.term = max(self.term, message.epoch) if take_over else self.term
+        if take_over:
+            self.term = message.epoch
         if message.epoch == self.term:
             actions += self._heard()
         if message.wants_reply:
@@ -272,9 +269,6 @@ class Session:
         return [self._sync(wants_reply=True)]
 
     # --- small pieces
-
-    def _valid(self, position: int, digest: int) -> bool:
-        return position == self.position and digest == self._progress.prefix.digest(position)
 
     def _announces(self) -> bool:
         """Whether this side's decisions are news to the other: the device always speaks for the answer."""

@@ -38,9 +38,7 @@ class DeviceLink(SocketLoop):
         require_safe(address, keys is not None, insecure)
         if split_address(address)[1] == 0:
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
-        self._curve = (
-            None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
-        )
+        self._curve = None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
         self._key = None if keys is None else keys.cloud
         super().__init__(handler, limits, "device-link", addressed=False)
         self.address = address
@@ -114,11 +112,7 @@ class DeviceLink(SocketLoop):
             self._lose(self._end, now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._attempt(now)
-        elif (
-            self._retry_at is None
-            and self._current is None
-            and now >= self._since + self.limits.connect_timeout
-        ):
+        elif self._retry_at is None and self._current is None and now >= self._since + self.limits.connect_timeout:
             self._lose(LinkStatus("away", f"The cloud at {self.address} doesn't answer."), now)
 
     def _deadline(self) -> float | None:
@@ -143,9 +137,7 @@ class DeviceLink(SocketLoop):
     def _lose(self, status: LinkStatus, now: float) -> None:
         lost = self._current
         if lost is not None and now - self._since > self.limits.backoff_last:
-            self._pause = (
-                self.limits.backoff_first
-            )  # it was a good connection, not a door that opens and shuts
+            self._pause = self.limits.backoff_first  # it was a good connection, not a door that opens and shuts
         self._status, self._end = status, None
         self._current, self._number = None, 0
         self._discard()

@@ -93,9 +93,7 @@ class FaultyProxy:
     arrive. Setting up a connection itself takes no time, whatever the delay.
     """
 
-    def __init__(
-        self, port: int, up: Line = PERFECT, down: Line = PERFECT, *, seed: int = 0, listen: int = 0
-    ) -> None:
+    def __init__(self, port: int, up: Line = PERFECT, down: Line = PERFECT, *, seed: int = 0, listen: int = 0) -> None:
         self._port = port
         self._lines: dict[Direction, Line] = {"up": up, "down": down}
         self._draw: dict[Direction, random.Random] = {
@@ -217,9 +215,7 @@ class FaultyProxy:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pairs.append((_Pipe("up", device, cloud), _Pipe("down", cloud, device)))
 
-    def _forward(
-        self, pair: tuple[_Pipe, _Pipe], readable: set[socket.socket], writable: set[socket.socket]
-    ) -> None:
+    def _forward(self, pair: tuple[_Pipe, _Pipe], readable: set[socket.socket], writable: set[socket.socket]) -> None:
         try:
             for pipe in pair:
                 if pipe.source in readable and self._wants(pipe):

@@ -51,9 +51,7 @@ class Gate:
         key = z85.encode(public).decode("ascii") if len(request) == 7 and len(public) == 32 else ""
         try:
             allowed = (
-                (version, domain, mechanism) == (b"1.0", _DOMAIN, b"CURVE")
-                and bool(key)
-                and self._allows(key) is True
+                (version, domain, mechanism) == (b"1.0", _DOMAIN, b"CURVE") and bool(key) and self._allows(key) is True
             )
         except Exception as error:  # whatever an allow-list does, the answer is no and the thread lives
             _LOG.error("The allow-list failed with %s; the peer is refused.", type(error).__name__)

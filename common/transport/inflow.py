@@ -67,9 +67,7 @@ class InflowGuard:
 
     def sweep(self, now: float) -> list[int]:
         """Shut down the connections above the limit, and name them."""
-        return [
-            descriptor for descriptor, flow in self._flows.items() if self._exceeds(descriptor, flow, now)
-        ]
+        return [descriptor for descriptor, flow in self._flows.items() if self._exceeds(descriptor, flow, now)]
 
     def sever(self, descriptor: int) -> None:
         """Shut one connection down; ZeroMQ then reports it as disconnected."""

@@ -94,19 +94,13 @@ class KeyFolder:
             pair = KeyPair(stored["public"], stored["secret"])
             agrees = zmq.curve_public(z85_key(pair.secret)).decode("ascii") == pair.public
         except FileNotFoundError:
-            raise TransportError(
-                f"There is no key in {self.path}; make one with `dragon keys new`."
-            ) from None
+            raise TransportError(f"There is no key in {self.path}; make one with `dragon keys new`.") from None
         except (OSError, ValueError, KeyError, TypeError, TransportError):
             agrees = False
         if not agrees:
-            raise TransportError(
-                f"The key in {self._own} can't be read; `dragon keys new --replace` makes another."
-            )
+            raise TransportError(f"The key in {self._own} can't be read; `dragon keys new --replace` makes another.")
         if mode & 0o077:
-            raise TransportError(
-                f"Others can read the secret key in {self._own}; run `chmod 600 {self._own}`."
-            )
+            raise TransportError(f"Others can read the secret key in {self._own}; run `chmod 600 {self._own}`.")
         return pair
 
     def trust(self, name: str, key: str) -> TrustedPeer:
@@ -116,9 +110,7 @@ class KeyFolder:
         z85_key(key)
         for peer in self.trusted():
             if peer.name == name and peer.key != key:
-                raise TransportError(
-                    f"Another key is trusted as {name}; run `dragon keys revoke {name}` first."
-                )
+                raise TransportError(f"Another key is trusted as {name}; run `dragon keys revoke {name}` first.")
         peer = TrustedPeer(name, key)
         _write(self._file(key), {"name": name, "key": key, "fingerprint": peer.fingerprint})
         return peer
@@ -155,9 +147,7 @@ class KeyFolder:
         for peer in self.trusted():
             if peer.name == cloud:
                 return DeviceKeys(self.own(), peer.key)
-        raise TransportError(
-            f"The cloud's key is not known; run `dragon keys trust {cloud} KEY` with its public key."
-        )
+        raise TransportError(f"The cloud's key is not known; run `dragon keys trust {cloud} KEY` with its public key.")
 
     @property
     def _own(self) -> Path:
@@ -181,9 +171,7 @@ def z85_key(key: str) -> bytes:
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         canonical = False
     if not canonical:
-        raise TransportError(
-            "That is not a public key; it must be the 40 characters that `dragon keys show` prints."
-        )
+        raise TransportError("That is not a public key; it must be the 40 characters that `dragon keys show` prints.")
     return key.encode("ascii")
 
 
@@ -203,9 +191,7 @@ def _write(path: Path, content: dict[str, str]) -> None:
     """Replace `path` at once, so that a reader or a power cut never meets half a file; mode 0600."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=".", suffix=".new"
-        )  # made with mode 0600
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")  # made with mode 0600
     except OSError as error:
         raise TransportError(f"Keys can't be written to {path.parent}: {error.strerror}.") from None
     try:

@@ -130,9 +130,7 @@ class SocketLoop(ABC):
 
     # Connections.
 
-    def _admit(
-        self, key: str | None, routing: bytes, descriptor: int, quota: TokenBucket, now: float
-    ) -> Connection:
+    def _admit(self, key: str | None, routing: bytes, descriptor: int, quota: TokenBucket, now: float) -> Connection:
         self._last_connection += 1
         peer = Peer(self._last_connection, key)
         rate = self.limits.errors_per_second
@@ -152,12 +150,11 @@ class SocketLoop(ABC):
             self._call(self._handler.on_gone, connection.peer)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """A handler's exception is its own trouble: it is counted and named, and the thread goes on."""
+        """A handler's exception is counted and named, but not quoted (it may quote a message)."""
         try:
             function(*arguments)
         except Exception as error:
             self._tally.faults += 1
-            # Not the exception's text: it may quote a message.
             _LOG.error("%s failed with %s.", getattr(function, "__name__", "handler"), type(error).__name__)
             _LOG.debug("The failure was:", exc_info=error)
 
@@ -219,9 +216,7 @@ class SocketLoop(ABC):
                 self._hand_over(connection, frames, now)
             else:
                 self._tally.over_quota += 1
-                self._complain(
-                    connection, "quota", "This link takes fewer messages per second; slow down.", now
-                )
+                self._complain(connection, "quota", "This link takes fewer messages per second; slow down.", now)
 
     def _drain(self, now: float) -> None:
         """Receive what a lost connection left behind; bounded, for others may go on sending."""

@@ -22,9 +22,7 @@ class Connection:
 
     __slots__ = ("backlog", "complaints", "descriptor", "peer", "quota", "routing")
 
-    def __init__(
-        self, peer: Peer, routing: bytes, descriptor: int, quota: TokenBucket, complaints: TokenBucket
-    ):
+    def __init__(self, peer: Peer, routing: bytes, descriptor: int, quota: TokenBucket, complaints: TokenBucket):
         self.peer = peer
         self.routing = routing  # frame in front of what is sent to it; empty for a DEALER
         self.descriptor = descriptor

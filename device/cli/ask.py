@@ -24,9 +24,7 @@ def ask(
     stop: options.Stop = None,
     documents: options.Documents = None,
     synchronous: options.Synchronous = None,
-    report: Annotated[
-        bool, typer.Option("--report", help="Print the whole report, with who said what")
-    ] = False,
+    report: Annotated[bool, typer.Option("--report", help="Print the whole report, with who said what")] = False,
     as_json: options.AsJson = False,
     url: options.Url = None,
     api_key: options.ApiKey = None,

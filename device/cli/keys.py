@@ -15,9 +15,7 @@ from proto.messages import Side
 if TYPE_CHECKING:
     from common.transport.keys import KeyFolder
 
-app = typer.Typer(
-    help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
-)
+app = typer.Typer(help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False)
 Name = Annotated[str, typer.Argument(help="A name for the peer, e.g. cloud")]
 
 
@@ -58,9 +56,7 @@ def trust(
 
 
 @app.command("revoke")
-def revoke(
-    name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")], role: Role = "device"
-) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")], role: Role = "device") -> None:
     """Stop trusting a peer."""
     with _folder(role) as folder:
         for peer in folder.revoke(name):

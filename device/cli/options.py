@@ -11,15 +11,11 @@ from proto.messages import Placement, Sampler
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", envvar="DRAGON_URL", help="Address of the device daemon [default: from its settings]"
-    ),
+    typer.Option("--url", envvar="DRAGON_URL", help="Address of the device daemon [default: from its settings]"),
 ]
 ApiKey = Annotated[
     str | None,
-    typer.Option(
-        "--api-key", envvar="DRAGON_API_KEY", help="The daemon's API key [default: from its settings]"
-    ),
+    typer.Option("--api-key", envvar="DRAGON_API_KEY", help="The daemon's API key [default: from its settings]"),
 ]
 SourcesOption = Annotated[Sources | None, typer.Option("--sources", help="Whose documents to use")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Makes the answer reproducible")]

@@ -135,11 +135,7 @@ def _work(side: Json) -> str:
 
 
 def _network(report: Json) -> str:
-    trip = (
-        "no round trip measured"
-        if report["rtt_ms"] is None
-        else f"round trip {_milliseconds(report['rtt_ms'], 1)}"
-    )
+    trip = "no round trip measured" if report["rtt_ms"] is None else f"round trip {_milliseconds(report['rtt_ms'], 1)}"
     return (
         f"{trip}, {report['sent_bytes']} bytes sent, {report['received_bytes']} received "
         f"({_bytes_per_token(report)} bytes/token)"

@@ -56,9 +56,7 @@ class Api:
             answer.cancel(stopping())
 
     async def _health(self, _: HttpRequest) -> Response:
-        return JSONResponse(
-            {"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200
-        )
+        return JSONResponse({"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200)
 
     async def _status(self, _: HttpRequest) -> Response:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))

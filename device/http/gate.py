@@ -54,9 +54,7 @@ class Gate:
         finally:
             path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
             seconds = time.monotonic() - started
-            logger.info(
-                "%s %s %s %s %.3f s", exchange.identity, scope["method"], path, exchange.status, seconds
-            )
+            logger.info("%s %s %s %s %.3f s", exchange.identity, scope["method"], path, exchange.status, seconds)
 
     def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)

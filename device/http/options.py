@@ -36,6 +36,5 @@ class HttpOptions:
             raise ValueError("query_format must contain {question}, where the question goes")
         if not is_loopback(self.host) and not self.api_key and not self.insecure:
             raise ValueError(
-                f"the HTTP interface would be open to the network on {self.host}: "
-                "set an api_key, or bind 127.0.0.1"
+                f"the HTTP interface would be open to the network on {self.host}: set an api_key, or bind 127.0.0.1"
             )

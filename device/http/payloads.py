@@ -87,9 +87,7 @@ def report_json(report: Report, pieces: Sequence[str]) -> dict[str, Any]:
     value: dict[str, Any] = _finite(asdict(report))
     value["device"]["acceptance"] = _acceptance(report.device)
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
-    value["attribution"] = [
-        [round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution
-    ]
+    value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
     value["pieces"] = list(pieces)
     return value
 

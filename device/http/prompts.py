@@ -52,12 +52,8 @@ def render_conversation(messages: Sequence[ChatMessage], query_format: str) -> t
     """
     turns = [message for message in messages if message.role in ("user", "assistant")]
     if not turns or turns[-1].role != "user":
-        raise ApiError(
-            400, "The last message must have the role 'user'.", param="messages", code="no_question"
-        )
-    instructions = [
-        message.content.strip() for message in messages if message.role in ("system", "developer")
-    ]
+        raise ApiError(400, "The last message must have the role 'user'.", param="messages", code="no_question")
+    instructions = [message.content.strip() for message in messages if message.role in ("system", "developer")]
     prompt = "".join(f"\n{text}" for text in instructions if text)
     pending: list[str] = []
     for turn in turns:
@@ -80,9 +76,7 @@ def _query(texts: Sequence[str], query_format: str) -> str:
 
 
 def _with_fields(body: GenerationBody, defaults: Request, question: str, prompt: str) -> Request:
-    given: dict[str, Any] = {
-        name: value for name in SHARED_FIELDS if (value := getattr(body, name)) is not None
-    }
+    given: dict[str, Any] = {name: value for name in SHARED_FIELDS if (value := getattr(body, name)) is not None}
     if body.stop is not None:
         given["stop"] = tuple(body.stop)
     if body.top_p is not None:

@@ -134,9 +134,7 @@ class ChatMessage(BaseModel):
             return value
         texts: list[str] = []
         for part in value:
-            if not (
-                isinstance(part, dict) and part.get("type") == "text" and part.keys() == {"type", "text"}
-            ):
+            if not (isinstance(part, dict) and part.get("type") == "text" and part.keys() == {"type", "text"}):
                 raise ValueError("only content parts of type 'text' are supported")
             if not isinstance(part["text"], str):
                 raise ValueError("the text of a content part must be a string")
@@ -206,9 +204,7 @@ def _refusal(error: ValidationError) -> ApiError:
             400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter"
         )
     if first["type"] == "missing":
-        return ApiError(
-            400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
-        )
+        return ApiError(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
     reason = first["msg"].removeprefix("Value error, ").rstrip(".")
     if not param:
         return ApiError(400, f"{reason}.", code="invalid_value")

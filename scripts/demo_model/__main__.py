@@ -79,9 +79,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("step", choices=steps)
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "demo-model", help="where to train")
     parser.add_argument("--minutes", type=float, default=60.0, help="longest training time of one model")
-    parser.add_argument(
-        "--steps", type=int, default=100_000, help="largest number of training steps of one model"
-    )
+    parser.add_argument("--steps", type=int, default=100_000, help="largest number of training steps of one model")
     parser.add_argument("--processes", type=int, default=2, help="training processes of one thread each")
     parser.add_argument("--batch-tokens", type=int, default=3072, help="tokens per step and process")
     parser.add_argument("--initial", type=Path, help="continue from this model folder")

@@ -47,9 +47,7 @@ def collate(rows: list[Row]) -> Batch:
     return Batch(*(torch.from_numpy(x) for x in (ids, codes, positions)), visible[:, None], tokens)
 
 
-def batches(
-    maker: RowMaker, random_: random.Random, budget: int, easy: bool, copies: float
-) -> Iterator[Batch]:
+def batches(maker: RowMaker, random_: random.Random, budget: int, easy: bool, copies: float) -> Iterator[Batch]:
     """Endless batches of at most ``budget`` padded tokens, ``copies`` of the rows random repeats."""
     while True:
         rows = [maker.random_copy() if random_.random() < copies else maker.draw(easy) for _ in range(POOL)]

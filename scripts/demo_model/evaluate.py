@@ -99,14 +99,11 @@ def measure(decoder: Decoder, cases: Sequence[Case], sides: Sequence[str] = SIDE
                 for c, a, ok in zip(cases, answers, right, strict=True)
                 if not ok
             ][:8]
-    table["retrieved"] = {
-        t: _share(cases, [case.found for case in cases], t) for t in (PRIVATE, PUBLIC, BOTH)
-    }
+    table["retrieved"] = {t: _share(cases, [case.found for case in cases], t) for t in (PRIVATE, PUBLIC, BOTH)}
     table["questions"] = len(cases)
     if agreement.positions:
         table["greedy agreement with the mixture"] = {
-            name: round(getattr(agreement, name) / agreement.positions, 3)
-            for name in ("device", "cloud", "either")
+            name: round(getattr(agreement, name) / agreement.positions, 3) for name in ("device", "cloud", "either")
         }
         table["mean total variation"] = round(float(np.mean(agreement.distance)), 3)
     return table

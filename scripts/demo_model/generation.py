@@ -69,9 +69,7 @@ class Decoder:
         documents = [[self.encode(" " + text) for text in group] for group in texts]
         queries = [self.encode(f"\nQuestion: {case.question}\nAnswer:") for case in cases]
         rows = [
-            [EOS_ID, *document, *query]
-            for group, query in zip(documents, queries, strict=True)
-            for document in group
+            [EOS_ID, *document, *query] for group, query in zip(documents, queries, strict=True) for document in group
         ]
         runs = [
             self._scorer.begin(query, group) if self._scorer else None
@@ -84,9 +82,7 @@ class Decoder:
         for _ in range(LONGEST_ANSWER):
             p = state.logits.view(len(cases), count, -1).softmax(-1)
             scores = torch.tensor(
-                np.stack(
-                    [run.scores(a) if run else np.zeros(count) for run, a in zip(runs, answers, strict=True)]
-                ),
+                np.stack([run.scores(a) if run else np.zeros(count) for run, a in zip(runs, answers, strict=True)]),
                 dtype=p.dtype,
             )
             weighted = scores.softmax(-1)[..., None] * p

@@ -15,16 +15,12 @@ ITERATIONS = 5
 class Muon:
     """For weight matrices. The matrices are shared out over the processes, and the updates are summed."""
 
-    def __init__(
-        self, parameters: list[torch.nn.Parameter], momentum: float = 0.95, decay: float = 0.02
-    ) -> None:
+    def __init__(self, parameters: list[torch.nn.Parameter], momentum: float = 0.95, decay: float = 0.02) -> None:
         self._parameters = parameters
         self._momentum = momentum
         self._decay = decay
         self._average = [torch.zeros_like(parameter) for parameter in parameters]
-        self._rank, self._processes = (
-            (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        )
+        self._rank, self._processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
     @torch.no_grad()
     def step(self, rate: float) -> None:

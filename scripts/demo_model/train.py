@@ -93,9 +93,7 @@ class _Trainer:
         matrices = [p for name, p in named if p.dim() > 1 and "embed" not in name]
         chosen = {id(p) for p in matrices}
         self._others = [p for p in self._parameters if id(p) not in chosen]
-        self._adam = torch.optim.AdamW(
-            self._others, lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
-        )
+        self._adam = torch.optim.AdamW(self._others, lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
         self._muon = Muon(matrices)
         self._started = time.monotonic()
         self._sums: dict[str, float] = {}

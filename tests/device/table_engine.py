@@ -56,9 +56,7 @@ class TableEngine:
             self.waiting.set()
             self.entry.wait(WAIT)
         words = request.question.split()
-        pieces = self.answers.get(
-            request.question, [word if n == 0 else f" {word}" for n, word in enumerate(words)]
-        )
+        pieces = self.answers.get(request.question, [word if n == 0 else f" {word}" for n, word in enumerate(words)])
         generation = TableGeneration(request, pieces, self.allowed)
         with self._started:
             self.generations.append(generation)
@@ -68,9 +66,7 @@ class TableEngine:
     def status(self) -> EngineStatus:
         active = sum(not generation.ended.is_set() for generation in self.generations)
         cloud = CloudStatus("connected", "tcp://cloud.example:8601", "", 12.5, MODEL)
-        return EngineStatus(
-            self.model, "tok-hash", "race-1", 3, 17, active, len(self.generations) - active, cloud
-        )
+        return EngineStatus(self.model, "tok-hash", "race-1", 3, 17, active, len(self.generations) - active, cloud)
 
     def generation(self, number: int = -1, count: int = 1) -> TableGeneration:
         """One of the generations, once there are `count`."""

@@ -99,9 +99,7 @@ def below(limit: int) -> str:
 
 
 def documented_fields(kind: type[Message]) -> list[tuple[str, str]]:
-    section = re.search(
-        rf"^### {TAGS[kind]} {kind.__name__}\n(.*?)(?=^##)", DOCUMENT, re.DOTALL | re.MULTILINE
-    )
+    section = re.search(rf"^### {TAGS[kind]} {kind.__name__}\n(.*?)(?=^##)", DOCUMENT, re.DOTALL | re.MULTILINE)
     assert section, f"{kind.__name__} has no section"
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.+?) \|$", section[1], re.MULTILINE)
     assert all(meaning.strip() for _, _, meaning in rows)
@@ -154,9 +152,7 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
 
 def check_payload(name: str, golden: Golden, options: list[str]) -> None:
     vocabulary = int(options[0].removeprefix("vocabulary="))
-    converted = {
-        key: np.array(value, DTYPES[key]) if key in DTYPES else value for key, value in golden.value.items()
-    }
+    converted = {key: np.array(value, DTYPES[key]) if key in DTYPES else value for key, value in golden.value.items()}
     entries, (data,) = ENTRIES[name](**converted), golden.frames
     decoded: Any
     match entries:

@@ -43,11 +43,7 @@ def test_ids_survive(ids: list[int]) -> None:
 def test_loop_and_vectorised_agree(ids: list[int]) -> None:
     data = varint._encode_few(ids)
     assert varint._encode_many(array(ids)) == data
-    assert (
-        varint._decode_many(np.frombuffer(data, np.uint8)).tolist()
-        == varint._decode_few(data).tolist()
-        == ids
-    )
+    assert varint._decode_many(np.frombuffer(data, np.uint8)).tolist() == varint._decode_few(data).tolist() == ids
 
 
 @given(st.binary(min_size=1, max_size=3 * FEW))

@@ -80,9 +80,7 @@ class World:
             holder = holder_of(relation)
         relation = holder.link if isinstance(holder, Domain) else holder.relation
         domain = holder if isinstance(holder, Domain) else None
-        return Fact(
-            relation, kind or self.random.choice(holder.kinds), self.names.value(relation.value), "", domain
-        )
+        return Fact(relation, kind or self.random.choice(holder.kinds), self.names.value(relation.value), "", domain)
 
     def entity(self, domain: Domain | None = None, kind: str | None = None) -> tuple[Domain, str, str]:
         """A domain, a kind and a link: what public facts are about."""

@@ -67,9 +67,7 @@ def make_library(world: World, plan: LibraryPlan) -> Library:
     every_kind = [(domain, kind) for domain in DOMAINS for kind in domain.kinds]
     kinds = world.random.sample(every_kind, plan.kinds)
     links = {(d.name, kind): _links(world, d, plan.entities_per_kind) for d, kind in kinds}
-    entries = [
-        world.public_facts(d, k, link, _fact_count(world)) for d, k in kinds for link in links[d.name, k]
-    ]
+    entries = [world.public_facts(d, k, link, _fact_count(world)) for d, k in kinds for link in links[d.name, k]]
     public = [
         world.public_document(facts, plan.unseen, heading_share=1.0)
         for facts in _grouped(entries, 3 if plan.crowded else 1)

@@ -107,9 +107,7 @@ class TestAgainstPlainTransformers:
         tokenizer = str(DEMO / "tokenizer")
         fine = Decoder.load(str(DEMO / "target"), tokenizer=tokenizer, dtype="float32")
         coarse = Decoder.load(str(DEMO / "target"), tokenizer=tokenizer, dtype="bfloat16")
-        documents = [
-            fine.tokenizer.encode(f" {text}") for text in ("Harbor Town is a game.", "Mona likes tea.")
-        ]
+        documents = [fine.tokenizer.encode(f" {text}") for text in ("Harbor Town is a game.", "Mona likes tea.")]
         query = fine.tokenizer.encode("\nQuestion: What does Mona like?\nAnswer:")
         expected, logits = (decoder.open(documents, query, 4)[1] for decoder in (fine, coarse))
         assert logits.dtype == torch.float32

@@ -82,9 +82,7 @@ class TestInterruption:
                 llama.decoder.open([document], QUERY, 4, AfterPolls(polls))
             llama.check(llama.decoder.open([document], QUERY, 4)[1], [document + QUERY])
 
-    def test_mutant_lengths_moved_by_an_unfinished_pass(
-        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_mutant_lengths_moved_by_an_unfinished_pass(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Decoder._forward
 
         def moves_early(

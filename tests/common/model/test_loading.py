@@ -116,9 +116,7 @@ class TestRefused:
         "config",
         [
             MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=16),
-            Qwen2Config(
-                **SMALL, num_key_value_heads=4, use_sliding_window=True, sliding_window=8, max_window_layers=1
-            ),
+            Qwen2Config(**SMALL, num_key_value_heads=4, use_sliding_window=True, sliding_window=8, max_window_layers=1),
             MambaConfig(vocab_size=340, hidden_size=32, num_hidden_layers=2, state_size=4),
         ],
         ids=["sliding window", "some layers with a sliding window", "state space"],
@@ -208,9 +206,7 @@ class TestLoaded:
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         assert Decoder.load(str(folder)).identity != first
 
-    def test_nothing_is_written_to_the_terminal(
-        self, folder: Path, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_nothing_is_written_to_the_terminal(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
         Decoder.load(str(folder))
         assert capfd.readouterr() == ("", "")
 

@@ -52,14 +52,10 @@ class TestRoundTrip:
         assert tokenizer.decode(tokenizer.encode(text)) == text
         assert TOKENIZERS["sentencepiece, space kept"].decode(tokenizer.encode(text)) == (text and " " + text)
 
-    @pytest.mark.parametrize(
-        ("name", "library"), [("byte level", BYTE_LEVEL), ("sentencepiece", SENTENCEPIECE)]
-    )
+    @pytest.mark.parametrize(("name", "library"), [("byte level", BYTE_LEVEL), ("sentencepiece", SENTENCEPIECE)])
     @settings(max_examples=40, deadline=None, derandomize=True)
     @given(words=st.lists(st.sampled_from(["the", " t", "你", "🙂", "é", " ", "h", "\n"]), max_size=12))
-    def test_agrees_with_the_library(
-        self, name: str, library: PreTrainedTokenizerFast, words: list[str]
-    ) -> None:
+    def test_agrees_with_the_library(self, name: str, library: PreTrainedTokenizerFast, words: list[str]) -> None:
         ids = TOKENIZERS[name].encode("".join(words))
         assert TOKENIZERS[name].decode(ids) == library.decode(ids, clean_up_tokenization_spaces=False)
 
@@ -101,9 +97,7 @@ class TestStream:
         text = "你好世界"
         ((letters, _),) = pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text)
         pieces = [letters[0:1], letters[1:4], letters[4:7], letters[7:10], letters[10:12]]
-        backend = tokenizers.Tokenizer(
-            tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [])
-        )
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
         backend.decoder = tokenizers.decoders.ByteLevel()
         stream = Tokenizer(fast_tokenizer(backend)).stream()
         assert [stream.push(token) for token in range(5)] == ["", "你", "好", "世", "界"]

@@ -26,9 +26,7 @@ class Case:
     remote_acceptance: float
 
     def delta(self) -> float:
-        return delta_z(
-            self.local_decode, self.remote_decode, self.rtt, self.local_acceptance, self.remote_acceptance
-        )
+        return delta_z(self.local_decode, self.remote_decode, self.rtt, self.local_acceptance, self.remote_acceptance)
 
     def stay(self) -> float:
         return latency_per_token(self.local_decode, self.remote_decode, self.rtt, self.remote_acceptance)
@@ -48,9 +46,7 @@ class Case:
         )
 
     def mirrored(self) -> Case:
-        return Case(
-            self.remote_decode, self.local_decode, self.rtt, self.remote_acceptance, self.local_acceptance
-        )
+        return Case(self.remote_decode, self.local_decode, self.rtt, self.remote_acceptance, self.local_acceptance)
 
 
 cases = st.builds(Case, seconds, seconds, st.floats(0.0, 2.0), shares, shares)

@@ -135,9 +135,7 @@ class TestOnlineUpdate:
         assert line.denominator == pytest.approx(0.75 * 100_000.0 + 0.25 * 40_000.0)
 
     @given(slopes, intercepts, st.lists(st.integers(1, 4096), max_size=20))
-    def test_observations_on_the_line_leave_it_alone(
-        self, slope: float, intercept: float, lengths: list[int]
-    ) -> None:
+    def test_observations_on_the_line_leave_it_alone(self, slope: float, intercept: float, lengths: list[int]) -> None:
         delay = DecodeDelay(DecodeLine.of(slope, intercept, 500.0))
         for length in lengths:
             delay.observe(length, slope * length + intercept)
@@ -168,9 +166,7 @@ class TestOnlineUpdate:
             delay.observe(100, 0.0)
         assert delay.predict(10_000) == 0.0
 
-    @pytest.mark.parametrize(
-        ("context", "seconds"), [(0, 0.1), (-5, 0.1), (10, -0.1), (10, math.nan), (math.inf, 0.1)]
-    )
+    @pytest.mark.parametrize(("context", "seconds"), [(0, 0.1), (-5, 0.1), (10, -0.1), (10, math.nan), (math.inf, 0.1)])
     def test_impossible_steps_are_refused(self, context: float, seconds: float) -> None:
         delay = DecodeDelay(DecodeLine.of(SLOPE, INTERCEPT, 500.0))
         before = delay.line
@@ -188,9 +184,7 @@ class TestMovingAverage:
     def test_starts_as_the_plain_average(self) -> None:
         average = MovingAverage(0.1)
         assert average.value is None
-        assert [average.update(value) for value in (1.0, 0.0, 0.0, 1.0)] == pytest.approx(
-            [1.0, 0.5, 1 / 3, 0.5]
-        )
+        assert [average.update(value) for value in (1.0, 0.0, 0.0, 1.0)] == pytest.approx([1.0, 0.5, 1 / 3, 0.5])
 
     def test_becomes_exponential(self) -> None:
         average = MovingAverage(0.25)

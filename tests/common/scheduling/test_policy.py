@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 from common.scheduling.policy import Estimates, Greedy, Random, placement_policy, run_ahead
 from proto.messages import Placement, Side
 
-CLOUD_BETTER = Estimates(
-    device_decode=0.3, cloud_decode=0.05, rtt=0.5, device_acceptance=1.0, cloud_acceptance=0.0
-)
-DEVICE_BETTER = Estimates(
-    device_decode=0.3, cloud_decode=0.05, rtt=0.1, device_acceptance=0.5, cloud_acceptance=0.5
-)
+CLOUD_BETTER = Estimates(device_decode=0.3, cloud_decode=0.05, rtt=0.5, device_acceptance=1.0, cloud_acceptance=0.0)
+DEVICE_BETTER = Estimates(device_decode=0.3, cloud_decode=0.05, rtt=0.1, device_acceptance=0.5, cloud_acceptance=0.5)
 
 
 def unasked() -> Estimates:
@@ -26,9 +22,7 @@ def unasked() -> Estimates:
 
 
 class TestPlacement:
-    @pytest.mark.parametrize(
-        ("placement", "side"), [("device", "device"), ("cloud", "cloud"), ("mirrored", "device")]
-    )
+    @pytest.mark.parametrize(("placement", "side"), [("device", "device"), ("cloud", "cloud"), ("mirrored", "device")])
     @pytest.mark.parametrize("role", ["device", "cloud"])
     def test_fixed(self, placement: Placement, side: Side, role: Side) -> None:
         policy = placement_policy(placement, 7, unasked, role)
@@ -73,9 +67,7 @@ class TestPlacement:
         assert abs(sum(devices) - 1000) < 100
         assert abs(repeats - 1000) < 100
 
-    @pytest.mark.parametrize(
-        ("number", "side"), [(0.0, "device"), (0.499, "device"), (0.5, "cloud"), (0.999, "cloud")]
-    )
+    @pytest.mark.parametrize(("number", "side"), [(0.0, "device"), (0.499, "device"), (0.5, "cloud"), (0.999, "cloud")])
     def test_random_splits_the_unit_interval(self, number: float, side: Side) -> None:
         assert Random(lambda _: number).next_aggregator(3) == side
 

@@ -89,9 +89,7 @@ def test_a_half_written_file_is_still_no_profile(tmp_path: Path) -> None:
     assert store.load(KEY) is None
 
 
-def test_a_failed_save_leaves_the_old_profile_and_no_rubbish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_profile_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that wrote in place would lose the old one here."""
     store = ProfileStore(tmp_path)
     store.save(KEY, LINE)

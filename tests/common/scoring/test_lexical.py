@@ -17,9 +17,7 @@ TABLE = np.linspace(0.0, 6.0, VOCABULARY, dtype=np.float32)
 tokens = st.lists(st.integers(0, VOCABULARY + 3), max_size=12)
 
 
-def plain_scores(
-    scale: float, query: list[int], documents: list[list[int]], answer: list[int]
-) -> list[float]:
+def plain_scores(scale: float, query: list[int], documents: list[list[int]], answer: list[int]) -> list[float]:
     """The formula, written down without any of the increments."""
     idf = {token: float(TABLE[token]) if token < VOCABULARY else 0.0 for token in range(VOCABULARY + 4)}
     context = dict.fromkeys(query, QUESTION_SHARE)

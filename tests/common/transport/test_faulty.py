@@ -168,6 +168,10 @@ def test_a_stall_holds_the_sender_back_in_one_direction_only(server: Server) -> 
             for _ in range(2000):
                 sent += cloud.send(bytes(2**16))
         device.sendall(b"up")
+        device.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            device.recv(1)
+        device.settimeout(SECONDS)
         cloud.settimeout(SECONDS)
         assert read(cloud, 2) == b"up"
         proxy.stall("down", False)

@@ -99,8 +99,9 @@ def test_a_device_survives_a_cloud_that_sends_junk() -> None:
 
 def test_a_frame_above_the_limit_ends_its_connection_only(raw_peers: RawPeers) -> None:
     echo, device = Echo(), Recorder()
+    limits = Limits(heartbeat_interval=60)  # or the attacker, who answers none, would be cut off for that
     with (
-        CloudLink(LOCAL, None, echo) as cloud,
+        CloudLink(LOCAL, None, echo, limits) as cloud,
         DeviceLink(cloud.address, None, device) as link,
     ):
         echo.link = cloud
@@ -134,6 +135,17 @@ def test_a_message_without_an_end_is_cut_off(raw_peers: RawPeers) -> None:
         assert not device.gone
 
 
+def test_a_whole_message_does_not_cover_for_one_without_an_end(raw_peers: RawPeers) -> None:
+    """Sent in one go, so that both arrive between two looks of the guard; then the attacker only waits."""
+    limits = Limits(heartbeat_interval=60)
+    with CloudLink(LOCAL, None, Recorder(), limits) as cloud:
+        attacker = raw_peers(cloud.address)
+        endless = attacker.frame(bytes(2**15), more=True) * 40
+        with suppress(ConnectionError):
+            attacker.connection.sendall(attacker.frame(encode(Cancel(1))[0]) + endless)
+        assert attacker.closed_by_peer()
+
+
 def test_much_traffic_of_whole_messages_is_not_cut_off() -> None:
     """The counter-example to the guard: many times its limit, in messages that end."""
     echo, device = Echo(), Recorder()
@@ -152,9 +164,7 @@ def test_much_traffic_of_whole_messages_is_not_cut_off() -> None:
 
 
 def test_a_slow_reader_costs_a_bounded_queue_and_gets_all_that_was_taken() -> None:
-    limits = Limits(
-        queue_messages=100, queue_bytes=50_000 * 100, high_water_mark=10, heartbeat_timeout=60, peers=8
-    )
+    limits = Limits(queue_messages=100, queue_bytes=50_000 * 100, high_water_mark=10, heartbeat_timeout=60, peers=8)
     cloud_side, slow, quick = Recorder(), Recorder(), Recorder()
     with (
         CloudLink(LOCAL, None, cloud_side, limits) as cloud,

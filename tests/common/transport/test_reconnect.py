@@ -118,6 +118,26 @@ def test_last_words_arrive_before_the_end_of_a_connection(raw_peers: RawPeers) -
         assert cloud.counters().strays == 0
 
 
+def test_a_device_hears_a_clouds_last_words_before_its_end() -> None:
+    device = Recorder()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    # A pause that outlasts the test: the next connection would be refused or accepted by chance.
+    with DeviceLink(f"tcp://127.0.0.1:{port}", None, device, Limits(backoff_first=30, backoff_last=30)) as link:
+        device.wait(lambda: device.connected)
+        link.send(Cancel(1))
+        assert router.poll(10_000)
+        identity = router.recv_multipart()[0]
+        for session in range(300):
+            router.send_multipart([identity, *encode(Cancel(session))])
+        router.close(linger=5000)
+        device.wait(lambda: device.gone)
+        assert device.received() == [Cancel(session) for session in range(300)]
+        assert device.order[-1] == "gone"
+    context.term()
+
+
 def test_a_routing_id_used_again_is_another_peer() -> None:
     """A routing id is whatever the other side says: it must not open a former owner's sessions."""
     cloud_side = Recorder()

@@ -31,9 +31,7 @@ class Done:
 class Dragon:
     """Runs the command with clean settings: in this process when called, in one of its own by `start`."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path) -> None:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
         for name in [name for name in os.environ if name.startswith("DRAGON")]:

@@ -67,9 +67,7 @@ class TestAsk:
         assert 'attribution  75 %  Diary (device): "one"\n' in done.stderr
         assert '75 %  Atlas (cloud): " two"\n' in done.stderr
 
-    def test_tokens_appear_as_they_come(
-        self, dragon: Dragon, server: HttpServer, engine: TableEngine
-    ) -> None:
+    def test_tokens_appear_as_they_come(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
         engine.allowed = 1
         with dragon.start("ask", "one two", "--url", server.url) as process:
             assert process.stdout is not None
@@ -143,9 +141,7 @@ class TestFailures:
         refused = dragon("ask", "q", "--url", url)
         assert (refused.returncode, "API key" in refused.stderr) == (2, True)
 
-    def test_proxies_of_the_environment_never_see_a_question(
-        self, dragon: Dragon, server: HttpServer
-    ) -> None:
+    def test_proxies_of_the_environment_never_see_a_question(self, dragon: Dragon, server: HttpServer) -> None:
         proxy = f"http://127.0.0.1:{closed_port()}"
         done = dragon("ask", "q", "--url", server.url, HTTP_PROXY=proxy, http_proxy=proxy, ALL_PROXY=proxy)
         assert done.returncode == 0
@@ -161,9 +157,7 @@ class TestFailures:
             assert process.stderr.read() == ""
         assert engine.generation().cancelled.wait(WAIT)
 
-    def test_a_daemon_that_dies_in_the_middle(
-        self, dragon: Dragon, serve: Serve, engine: TableEngine
-    ) -> None:
+    def test_a_daemon_that_dies_in_the_middle(self, dragon: Dragon, serve: Serve, engine: TableEngine) -> None:
         server = serve()
         engine.allowed = 1
         with dragon.start("ask", "one two", "--url", server.url) as process:
@@ -194,9 +188,7 @@ class TestChat:
         engine.answers = {"Who?": ["Ada."], "When?": ["1843."]}
         done = dragon("chat", "--url", server.url, given="Who?\n\nWhen?\n/sources\n/what\n/quit\nnever\n")
         assert (done.returncode, done.stdout) == (0, "Ada.\n1843.\n")
-        assert (
-            engine.generation().request.prompt == "\nQuestion: Who?\nAnswer: Ada.\nQuestion: When?\nAnswer:"
-        )
+        assert engine.generation().request.prompt == "\nQuestion: Who?\nAnswer: Ada.\nQuestion: When?\nAnswer:"
         assert 'attribution  75 %  Diary (device): "1843."' in done.stderr
         assert done.stderr.endswith("commands: /sources (of the last answer), /quit\n")
         assert len(engine.generations) == 2
@@ -251,7 +243,5 @@ class TestOthers:
             "heavy = {'torch', 'transformers', 'faiss', 'zmq', 'starlette', 'uvicorn'}\n"
             "print(sorted(heavy & set(sys.modules)))"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, cwd=ROOT
-        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, cwd=ROOT)
         assert done.stdout == "[]\n"

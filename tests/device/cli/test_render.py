@@ -45,8 +45,7 @@ class TestSummary:
             notes=["The cloud was\nnot reachable."],
         )  # fmt: skip
         assert summary_line(empty) == (
-            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token, sources none; "
-            "The cloud was not reachable."
+            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token, sources none; The cloud was not reachable."
         )
 
     def test_degraded_tokens_and_many_sources(self) -> None:

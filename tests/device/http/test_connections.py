@@ -83,9 +83,7 @@ class TestDisconnect:
             stays.sendall(post("/v1/completions", {"model": "dragon", "prompt": "a b c", "stream": True}))
             kept = engine.generation()
             with connect(server) as leaves:
-                leaves.sendall(
-                    post("/v1/completions", {"model": "dragon", "prompt": "d e f", "stream": True})
-                )
+                leaves.sendall(post("/v1/completions", {"model": "dragon", "prompt": "d e f", "stream": True}))
                 left = engine.generation(count=2)
             assert left.cancelled.wait(WAIT)
             kept.allow(2)

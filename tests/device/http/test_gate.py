@@ -112,9 +112,7 @@ class TestStatuses:
         assert response.status_code == 415
         assert not engine.generations
 
-    @pytest.mark.parametrize(
-        "data", [b"", b"{", b"[1]", b'"x"', b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000]
-    )
+    @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'"x"', b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000])
     def test_broken_json(self, http: httpx.Client, data: bytes) -> None:
         response = http.post(COMPLETIONS, content=data, headers={"content-type": "application/json"})
         assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")

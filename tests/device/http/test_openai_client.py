@@ -112,9 +112,7 @@ class TestChat:
         assert report_of(last)["tokens"] == 2
         assert all(chunk.usage is None and not report_of(chunk) for chunk in earlier)
 
-    def test_history_is_rendered_through_the_query_format(
-        self, client: openai.OpenAI, engine: TableEngine
-    ) -> None:
+    def test_history_is_rendered_through_the_query_format(self, client: openai.OpenAI, engine: TableEngine) -> None:
         messages: list[Any] = [
             {"role": "system", "content": "Be brief."},
             *user("Who?"),

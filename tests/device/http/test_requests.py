@@ -127,10 +127,7 @@ class TestFields:
 
     def test_stream_options_need_stream(self) -> None:
         assert "stream_options" in refusal(stream_options={"include_usage": True}).message
-        assert (
-            parse_completion(encode({"prompt": "x", "stream": True, "stream_options": {}})).include_usage
-            is False
-        )
+        assert parse_completion(encode({"prompt": "x", "stream": True, "stream_options": {}})).include_usage is False
 
     def test_top_p_is_for_the_paper_sampler(self) -> None:
         assert completion(top_p=1.0) == completion()
@@ -244,9 +241,7 @@ class TestConversation:
                 ChatMessage(role="assistant", content=answered),
             )
         ]
-        found, prompt = render_conversation(
-            [*messages, ChatMessage(role="user", content=question)], "[{question}]"
-        )
+        found, prompt = render_conversation([*messages, ChatMessage(role="user", content=question)], "[{question}]")
         assert found == question
         earlier = "".join(f"[{asked.strip()}] {answered.strip()}" for asked, answered in turns)
         assert prompt == f"{earlier}[{question}]"

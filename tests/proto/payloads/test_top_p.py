@@ -43,9 +43,7 @@ def any_entries(draw: st.DrawFn) -> TopPEntries:
     highest = draw(st.sampled_from([20, 300, VOCABULARY - 1]))
     ids = sorted(draw(st.sets(st.integers(0, highest), min_size=1, max_size=200)))
     weight = st.floats(2.0**-24, 1.0, width=16)
-    weights = draw(
-        st.one_of(st.just([0.25] * len(ids)), st.lists(weight, min_size=len(ids), max_size=len(ids)))
-    )
+    weights = draw(st.one_of(st.just([0.25] * len(ids)), st.lists(weight, min_size=len(ids), max_size=len(ids))))
     return entries(ids, weights, draw(st.integers(0, len(ids) - 1)))
 
 

@@ -1,0 +1,41 @@
+"""Logits of made-up models: both sides' documents agree on most of the mass, as those on one question do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from proto.messages import Side
+
+Shape = Literal["peaked", "flat"]
+
+# Logits fall with the logarithm of a token's rank, as words do (Zipf). Flat keeps thousands of tokens possible;
+# peaked is a model that copies from a document: one token has nearly everything.
+SLOPES: dict[Shape, float] = {"peaked": 3.0, "flat": 1.1}
+DOCUMENT_NOISE = 0.3  # standard deviation of what a document changes in each logit
+FRESH = 8  # distributions made; later positions use them again
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """`[docs, vocab]` logits of one side at every position."""
+
+    pool: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def draw(cls, side: Side, vocabulary: int, documents: int, shape: Shape, seed: int) -> Logits:
+        """Both sides share what is common to a position, drawn from `seed`."""
+        shared = torch.Generator().manual_seed(seed)
+        own = torch.Generator().manual_seed(2 * seed + (1 if side == "device" else 2))
+        falling = -SLOPES[shape] * torch.log(torch.arange(1, vocabulary + 1, dtype=torch.float32))
+        pool = []
+        for _ in range(FRESH):
+            common = falling[torch.randperm(vocabulary, generator=shared)]
+            noise = torch.randn(documents, vocabulary, generator=own) * DOCUMENT_NOISE
+            pool.append(common + noise)
+        return cls(tuple(pool))
+
+    def at(self, position: int) -> torch.Tensor:
+        return self.pool[position % len(self.pool)]

@@ -1,0 +1,254 @@
+"""Two real halves of one answer in one thread: what the decoder and link threads do per token, stage by stage."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+
+from common.aggregation.choice import make_aggregation
+from common.aggregation.paper import PaperAggregation
+from common.aggregation.race import RaceAggregation
+from common.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
+from common.runtime.answer import Answer
+from common.sampling.mixture import aggregate_documents
+from common.scheduling.policy import Fixed
+from common.scoring.interface import ScoringRun
+from common.speculation.session import Session
+from common.speculation.values import Action, Commit, Decided, LocalDraft, SessionConfig, Undecided
+from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
+from proto.messages import Draft, Message, Open, Side, Target
+from scripts.bench_engine.measuring import Stages
+
+SIDES: tuple[Side, Side] = ("device", "cloud")
+
+SCORER, MIXTURE, DRAFT = "document weights", "mixture", "own draft"
+READ, AGGREGATE, SESSION = "received draft", "certificate", "session"
+WIRE, ANSWER, TEXT = "packing and framing", "answer", "text"
+STAGES = (SCORER, MIXTURE, DRAFT, READ, AGGREGATE, SESSION, WIRE, ANSWER, TEXT)
+
+
+class Source(Protocol):
+    """Where a side's logits come from."""
+
+    def logits(self, path: Sequence[int]) -> torch.Tensor:
+        """`[docs, >= vocab]` after `path`."""
+        ...
+
+
+class TimedAggregation:
+    """An `Aggregation` whose parts are timed."""
+
+    def __init__(self, inner: RaceAggregation | PaperAggregation, stages: Stages) -> None:
+        self._inner: RaceAggregation | PaperAggregation = inner
+        self._stages = stages
+
+    def draft(self, position: int, probabilities: torch.Tensor) -> object:
+        with self._stages(DRAFT):
+            return self._inner.draft(position, probabilities)
+
+    def pack(self, view: object) -> bytes:
+        with self._stages(WIRE):
+            return self._inner.pack(view)  # type: ignore[arg-type]
+
+    def read(self, side: Side, position: int, payload: bytes) -> object:
+        with self._stages(READ):
+            return self._inner.read(side, position, payload)
+
+    def aggregate(
+        self, role: Side, position: int, device: object, cloud: object, evidence: tuple[float, float]
+    ) -> Decided | Undecided:
+        with self._stages(AGGREGATE):
+            return self._inner.aggregate(role, position, device, cloud, evidence)  # type: ignore[arg-type]
+
+    def supply(self, view: object, ids: Sequence[int], depth: int) -> bytes:
+        with self._stages(WIRE):
+            return self._inner.supply(view, ids, depth)  # type: ignore[arg-type]
+
+    def complete(self, view: object, position: int, depth: int, payload: bytes) -> object:
+        with self._stages(READ):
+            return self._inner.complete(view, position, depth, payload)  # type: ignore[arg-type]
+
+
+class TimedSession(Session):
+    """A session whose events are timed."""
+
+    stages: Stages
+
+    def drafted(self, draft: LocalDraft) -> list[Action]:
+        with self.stages(SESSION):
+            return super().drafted(draft)
+
+    def received(self, message: Message) -> list[Action]:
+        with self.stages(SESSION):
+            return super().received(message)
+
+
+class Reader:
+    """Turns committed tokens into text, as the device does for whoever asked."""
+
+    def __init__(self, stream: StreamDecoder, known: int, stages: Stages) -> None:
+        self._stream = stream
+        self._stops = StopFilter(())
+        self._known = known
+        self._stages = stages
+
+    def committed(self, commit: Commit) -> bool:
+        with self._stages(TEXT):
+            self._stops.push(self._stream.push(commit.token % self._known))
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: Exception | None) -> None:
+        pass
+
+
+class Silent:
+    """The cloud shows nothing."""
+
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: Exception | None) -> None:
+        pass
+
+
+class Half:
+    """One side of the pair."""
+
+    def __init__(
+        self,
+        role: Side,
+        request: Open,
+        vocabulary: int,
+        source: Source,
+        scoring: ScoringRun,
+        eos: frozenset[int],
+        reader: Tokenizer | None,
+        send: deque[tuple[str, list[bytes]]],
+    ) -> None:
+        self.role: Side = role
+        self.stages = Stages()
+        self.bytes: dict[str, int] = {}  # sent, by message
+        self._request = request
+        self._source = source
+        self._scoring = scoring
+        self._outgoing = send
+        self._aggregation = TimedAggregation(make_aggregation(role, request, vocabulary, "cpu"), self.stages)
+        config = SessionConfig(request.session, request.placement, eos, request.max_tokens)
+        aggregator: Side = "cloud" if request.placement == "cloud" else "device"
+        session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
+        session.stages = self.stages
+        observer = Silent() if reader is None else Reader(reader.stream(), reader.size, self.stages)
+        self.answer = Answer(session, self._send, observer, lambda commit: None, lambda: None)
+
+    def step(self) -> bool:
+        """One decode step's work but for the model; False when there is nothing to decode."""
+        found = self.answer.work()
+        if found is None:
+            return False
+        work, path = found
+        logits = self._source.logits(path)
+        stages = self.stages
+        with stages(SCORER):
+            scores = self._scoring.scores(path)
+        with stages(MIXTURE):
+            mixture = aggregate_documents(logits, scores, self._request.temperature)
+        view = self._aggregation.draft(work.position, mixture.probabilities)
+        draft = LocalDraft(work.position, work.digest, view, mixture.evidence, 0)  # type: ignore[arg-type]
+        with stages(ANSWER):
+            self.answer.drafted(replace(draft, decode_time=5000), mixture, 0.005)
+        return True
+
+    def receive(self, frames: list[bytes]) -> None:
+        with self.stages(WIRE):
+            message = decode(frames, LARGEST_PAYLOAD)
+        with self.stages(ANSWER):
+            self.answer.receive(message)
+
+    def _send(self, message: Message) -> None:
+        with self.stages(WIRE):
+            frames = encode(message, LARGEST_PAYLOAD)
+        name = type(message).__name__
+        self.bytes[name] = self.bytes.get(name, 0) + wire_size(frames)
+        self._outgoing.append((name, frames))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What one side decodes from."""
+
+    logits: Source
+    scoring: ScoringRun
+
+
+class Pair:
+    """Both halves, stepped in turn: every draft is verified before the next one is made."""
+
+    def __init__(
+        self,
+        request: Open,
+        vocabulary: int,
+        sources: dict[Side, Sources],
+        eos: frozenset[int] = frozenset(),
+        reader: Tokenizer | None = None,
+    ) -> None:
+        self._queues: dict[Side, deque[tuple[str, list[bytes]]]] = {"device": deque(), "cloud": deque()}
+        self.halves: dict[Side, Half] = {}
+        for side in SIDES:
+            text = reader if side == "device" else None
+            source = sources[side]
+            self.halves[side] = Half(
+                side, request, vocabulary, source.logits, source.scoring, eos, text, self._queues[side]
+            )
+
+    def run(self, tokens: int) -> tuple[int, ...]:
+        """The answer, at most `tokens` long; each half's stages have one lap per token."""
+        device = self.halves["device"].answer.session
+        while len(device.committed) < tokens and not device.finished:
+            for half in self.halves.values():
+                half.step()
+            self._deliver()
+            for half in self.halves.values():
+                half.stages.lap()
+        return device.committed
+
+    def _deliver(self) -> None:
+        while any(self._queues.values()):
+            for side, other in zip(SIDES, reversed(SIDES), strict=True):
+                if self._queues[side]:
+                    self.halves[other].receive(self._queues[side].popleft()[1])
+
+
+def make_request(**changes: object) -> Open:
+    """An `Open` with the defaults of the product, K = 32."""
+    request = Open(
+        session=random.Random(1).getrandbits(32),
+        question="",
+        prompt="",
+        documents=4,
+        seed=2**62 + 1,
+        temperature=0.0,
+        sampler="race",
+        codec="race",
+        entries=32,
+        exact=True,
+        top_p=0.8,
+        placement="device",
+        sources="both",
+        run_ahead=1,
+        max_tokens=4096,
+    )
+    return replace(request, **changes)  # type: ignore[arg-type]
+
+
+MESSAGES: tuple[type[Message], ...] = (Draft, Target)

@@ -1,0 +1,118 @@
+"""Time per token of everything but the model's forward pass, in microseconds, stage by stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.configuration import EMBEDDED_TOKENIZER
+from common.model.tokenizer import Tokenizer
+from common.scoring.interface import ScoringRun
+from common.scoring.lexical import LexicalScorer
+from proto.messages import Placement, Side
+from scripts.bench_engine.distributions import FRESH, Logits, Shape
+from scripts.bench_engine.measuring import Spread, table
+from scripts.bench_engine.pair import SIDES, STAGES, Pair, Sources, make_request
+
+DOCUMENTS = 4
+DOCUMENT_TOKENS = 120
+PLACEMENTS: tuple[Placement, ...] = ("device", "mirrored")
+AIMS = {4096: 1000.0, 151_936: 4000.0}  # microseconds per token on one side, by vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured; `rounds` times over, everything in turn, so that a disturbance hits all alike."""
+
+    vocabularies: tuple[int, ...] = (4096, 151_936)
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    tokens: int = 40
+    rounds: int = 3
+    seed: int = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One column of the table."""
+
+    vocabulary: int
+    temperature: float
+    placement: Placement
+    side: Side
+
+    @property
+    def name(self) -> str:
+        return f"V={self.vocabulary} T={self.temperature:g} {self.placement}/{self.side}"
+
+
+class Pooled:
+    """Made-up logits as a side's source."""
+
+    def __init__(self, pool: Logits) -> None:
+        self._pool = pool
+
+    def logits(self, path: list[int]) -> Any:
+        return self._pool.at(len(path))
+
+
+def measure(plan: Plan) -> dict[Case, list[dict[str, float]]]:
+    """Laps (microseconds by stage, one per token) of every case."""
+    laps: dict[Case, list[dict[str, float]]] = {}
+    reader = Tokenizer.load(str(EMBEDDED_TOKENIZER))
+    for vocabulary in plan.vocabularies:
+        pools = {side: logits_of(side, vocabulary, "flat", plan.seed) for side in SIDES}
+        scoring = {side: _scoring(side, vocabulary, plan.seed) for side in SIDES}
+        for round_ in range(plan.rounds):
+            for temperature in plan.temperatures:
+                for placement in PLACEMENTS:
+                    request = make_request(temperature=temperature, placement=placement, seed=plan.seed + round_)
+                    sources = {side: Sources(pools[side], scoring[side]) for side in SIDES}
+                    pair = Pair(request, vocabulary, sources, reader=reader)
+                    pair.run(plan.tokens + FRESH)
+                    for side in SIDES:
+                        case = Case(vocabulary, temperature, placement, side)
+                        # The first ones touch fresh memory and compile nothing twice.
+                        laps.setdefault(case, []).extend(pair.halves[side].stages.laps[FRESH:])
+    return laps
+
+
+def logits_of(side: Side, vocabulary: int, shape: Shape, seed: int) -> Pooled:
+    return Pooled(Logits.draw(side, vocabulary, DOCUMENTS, shape, seed))
+
+
+def _scoring(side: Side, vocabulary: int, seed: int) -> ScoringRun:
+    random = np.random.default_rng((seed, 1 if side == "device" else 2))
+    scorer = LexicalScorer.from_table(random.uniform(1, 6, vocabulary).astype(np.float32))
+    documents = [random.integers(vocabulary, size=DOCUMENT_TOKENS).tolist() for _ in range(DOCUMENTS)]
+    return scorer.begin(documents[0][:12], documents)
+
+
+def totals(laps: list[dict[str, float]]) -> list[float]:
+    return [sum(lap.values()) for lap in laps]
+
+
+def worst(laps: dict[Case, list[dict[str, float]]], vocabulary: int) -> tuple[Case, Spread]:
+    """The most expensive side, temperature and placement at `vocabulary`."""
+    found = {case: Spread.of(totals(of_case)) for case, of_case in laps.items() if case.vocabulary == vocabulary}
+    case = max(found, key=lambda each: found[each].median)
+    return case, found[case]
+
+
+def show(laps: dict[Case, list[dict[str, float]]]) -> str:
+    """One row per stage: medians, and the spread of the total."""
+    rows = []
+    for stage in STAGES:
+        medians = [Spread.of([lap.get(stage, 0.0) for lap in of_case]).median for of_case in laps.values()]
+        rows.append([stage, *(f"{median:.0f}" for median in medians)])
+    rows.append(["**total**", *(Spread.of(totals(of_case)).text() for of_case in laps.values())])
+    return table(["µs per token", *(case.name for case in laps)], rows)
+
+
+def record(laps: dict[Case, list[dict[str, float]]]) -> dict[str, Any]:
+    """Raw samples by case and stage."""
+    return {
+        case.name: {stage: [round(lap.get(stage, 0.0), 1) for lap in of_case] for stage in STAGES}
+        for case, of_case in laps.items()
+    }

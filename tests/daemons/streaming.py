@@ -1,0 +1,85 @@
+"""An answer that a test reads as it comes, to do harm in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+PATIENCE = 60.0  # seconds for what a test waits for; a machine may be busy
+POLL = 0.01
+
+
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = PATIENCE) -> float:
+    """Wait until `happened`; the seconds that it took."""
+    begun = time.monotonic()
+    while not happened():
+        assert time.monotonic() - begun < seconds, f"not within {seconds} s: {what}"
+        time.sleep(POLL)
+    return time.monotonic() - begun
+
+
+class Stream:
+    """A streamed chat completion at the device daemon at `url`. A context manager; leaving it disconnects."""
+
+    def __init__(self, url: str, question: str, **fields: Any) -> None:
+        self.text = ""
+        self._body = {
+            "model": "dragon",
+            "stream": True,
+            "messages": [{"role": "user", "content": question}],
+        } | fields
+        self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
+        self._chunks: Iterator[dict[str, Any]] = self._receive()
+        self._report: dict[str, Any] | None = None
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._client.close()
+
+    def read(self, pieces: int) -> None:
+        """Wait for the next `pieces` pieces of text."""
+        for _ in range(pieces):
+            while not self._take(next(self._chunks)):
+                pass
+
+    def read_for(self, seconds: float) -> None:
+        """Take what comes in the next `seconds` or a little longer."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.read(1)
+
+    def finish(self) -> dict[str, Any]:
+        """Read to the end; the report."""
+        for chunk in self._chunks:
+            self._take(chunk)
+        assert self._report is not None
+        return self._report
+
+    def _take(self, chunk: dict[str, Any]) -> bool:
+        assert "error" not in chunk, chunk
+        self._report = chunk.get("dragon", self._report)
+        piece = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+        self.text += piece
+        return bool(piece)
+
+    def _receive(self) -> Iterator[dict[str, Any]]:
+        with self._client.stream("POST", "/v1/chat/completions", json=self._body) as response:
+            if response.is_error:
+                raise RuntimeError(response.read().decode())
+            for line in response.iter_lines():
+                data = line.removeprefix("data: ")
+                if data.startswith("{"):
+                    yield json.loads(data)
