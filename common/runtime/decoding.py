@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.model.decoder import Decoder, Rows
+from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import Mixture, aggregate_documents
 from common.scoring.interface import DocumentScorer, ScoringRun
 from common.speculation.values import LocalDraft, View, Work
@@ -40,9 +41,6 @@ class Drafted:
 
     draft: LocalDraft
     mixture: Mixture
-
-
-NO_EVIDENCE = -1e30  # log h of a side without documents
 
 
 class Decoding:

@@ -88,7 +88,7 @@ def test_many_threads_can_send_at_once_and_no_wake_up_is_lost() -> None:
 
 
 def test_a_burst_beyond_zeromqs_own_room_leaves_without_waiting_for_other_traffic() -> None:
-    """1,000 messages through a room for 10: some 0.3 s with retries, 10 s if only the guard's looks moved them."""
+    """1,000 messages through a room for 10: 0.3 s with retries, 10 s if only other timers moved them."""
     limits = Limits(high_water_mark=10)
     cloud_side, device = Recorder(), Recorder()
     with (
@@ -97,7 +97,7 @@ def test_a_burst_beyond_zeromqs_own_room_leaves_without_waiting_for_other_traffi
     ):
         device.wait(lambda: device.connected)
         burst = [draft(position) for position in range(1000)]
-        assert all([link.send(each) for each in burst])
+        assert all(link.send(each) for each in burst)
         cloud_side.wait(lambda: len(cloud_side.messages) == len(burst), seconds=4.0)
         assert cloud_side.received() == burst
 

@@ -124,7 +124,9 @@ def test_a_device_hears_a_clouds_last_words_before_its_end() -> None:
     router = context.socket(zmq.ROUTER)
     port = router.bind_to_random_port("tcp://127.0.0.1")
     # A pause that outlasts the test: the next connection would be refused or accepted by chance.
-    with DeviceLink(f"tcp://127.0.0.1:{port}", None, device, Limits(backoff_first=30, backoff_last=30)) as link:
+    with DeviceLink(
+        f"tcp://127.0.0.1:{port}", None, device, Limits(backoff_first=30, backoff_last=30)
+    ) as link:
         device.wait(lambda: device.connected)
         link.send(Cancel(1))
         assert router.poll(10_000)
