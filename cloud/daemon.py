@@ -9,7 +9,7 @@ from cloud.settings import CloudSettings
 from common.runtime.daemon import cloud_keys, start_logging, stay_local, until_told_to_stop
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime, decode_floor
-from common.transport.cloud_link import CloudLink
+from common.transport.link import CloudLink
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +23,9 @@ def run(settings: CloudSettings) -> None:
     try:
         sessions = Sessions(settings, side)
         scheduler = Scheduler(sessions.tick)
-        with CloudLink(settings.bind, keys, sessions, insecure=settings.insecure) as link:
-            sessions.link = link
+        link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure)
+        sessions.link = link
+        with link:
             scheduler.start()
             until_told_to_stop(lambda: log.info("cloud ready on %s with %d chunks", link.address, side.library.count))
             scheduler.close()

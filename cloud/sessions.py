@@ -58,6 +58,7 @@ class Sessions:
         self._side = side
         self._peers: dict[Peer, Hello] = {}
         self._hosted: dict[Key, Hosted] = {}
+        self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables
 
     # --- link events
@@ -67,6 +68,7 @@ class Sessions:
 
     def on_gone(self, peer: Peer) -> None:
         """The connection broke. The device comes back as another peer and opens its sessions anew."""
+        self._complained.discard(peer)
         with self._lock:
             self._peers.pop(peer, None)
             keys = [key for key in self._hosted if key[0] == peer]
@@ -74,7 +76,10 @@ class Sessions:
             self._free(key)
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
-        log.info("refused a malformed message: %s", error)
+        """Told once for each connection: a flood of them must not become a flood of lines."""
+        if peer not in self._complained:
+            self._complained.add(peer)
+            log.warning("refused a malformed message: %s", error)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:

@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)  # of torch; none: torch decides
-    max_tokens: int = Field(default=512, ge=1, lt=2**20)  # longest answer that may be asked for
+    max_tokens: int = Field(default=512, ge=1, le=8192)  # longest answer that may be asked for; a Sync message holds it
     run_ahead: int = Field(default=64, ge=1, le=4096)  # drafts beyond the committed prefix, at most
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     document_format: Annotated[str, _template("{document}")] = " {document}"

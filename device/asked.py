@@ -141,8 +141,18 @@ class Asked:
         """Everything is known: the last event."""
         if self._done or self.answer is None or self._ended is None:
             return
+        self._note_absence(self.answer.session.counters.degraded)
         report = build_report(self.request, self.record, self.answer, closed, self._profiler.rtt, self._ended)
         self._finish(Finished(self._reason, "".join(self._text), report))
+
+    def _note_absence(self, degraded: list[int]) -> None:
+        """A cloud that went in the middle; what kept it away from the beginning is noted already."""
+        if degraded and not self.record.notes:
+            tokens = len(self.record.token_times)
+            self.note(
+                f"The cloud was away for {len(degraded)} of {tokens} tokens: only this device's documents took part "
+                "in them."
+            )
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True

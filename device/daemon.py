@@ -35,7 +35,7 @@ def _serve(settings: DeviceSettings) -> None:
         engine = DeviceEngine(settings, side)
         link = None
         if settings.cloud is not None and engine.cloud is not None:
-            link = DeviceLink(settings.cloud, keys, engine.cloud, insecure=settings.insecure)
+            link = DeviceLink(settings.cloud, keys, engine.cloud, side.link_limits, insecure=settings.insecure)
         with _listening(engine, options) as server:
             engine.start(link)
             if link is not None:

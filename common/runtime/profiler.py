@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from common.model.decoder import Decoder
 from common.model.profile import profile_decode
 from common.runtime.notes import Decoded, Judged, Measurement, RemoteDecoded, RoundTripped
@@ -144,7 +146,7 @@ class Profiler:
 def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
     """The decode line of `decoder` with `rows` documents: from `folder`, or measured now and kept there (§5.2)."""
     store = ProfileStore(folder)
-    key = ProfileKey(decoder.identity, f"{decoder.torch_device}/{decoder.dtype}", rows)
+    key = ProfileKey(decoder.identity, f"{decoder.torch_device}/{decoder.dtype}/{torch.get_num_threads()}", rows)
     line = store.load(key)
     if line is None:
         longest = min(decoder.max_context - 1, 512)

@@ -20,11 +20,16 @@ from common.runtime.decoding import Decoding, Drafting, Prompt
 from common.runtime.profiler import Profiler, profiled_line
 from common.runtime.request import AnswerFailed
 from common.scoring.choice import load_scorer
+from common.transport.limits import Limits
+from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
 from proto.messages import Hello, Open, Side
 
 log = logging.getLogger(__name__)
 
 CODECS = ("race", "top-p", "raw")
+LONGEST_TITLE = 120  # characters that are sent of a document's title
+RAW_BYTES_PER_TOKEN = 4
+RAW_HEADER = 64  # bytes, generously
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,12 @@ class SideRuntime:
             decode_slope=line.slope,
         )
 
+    @property
+    def link_limits(self) -> Limits:
+        """The link must carry a whole distribution (codec `raw`)."""
+        largest = min(RAW_BYTES_PER_TOKEN * self.decoder.vocabulary + RAW_HEADER, LARGEST_PAYLOAD)
+        return Limits(payload_bytes=max(PAYLOAD_LIMIT, largest))
+
     def begin(
         self,
         answer: Answer,
@@ -129,7 +140,7 @@ class SideRuntime:
         documents = tuple(tuple(self._format.document_tokens(self.tokenizer, hit.text, room)) for hit in hits)
         similarity = tuple(hit.similarity for hit in hits)
         tokens = len(query) + sum(map(len, documents))
-        titles = tuple(hit.title for hit in hits)
+        titles = tuple(hit.title[:LONGEST_TITLE] for hit in hits)
         if not documents:
             begin = self.tokenizer.begin
             documents, similarity = ((() if begin is None else (begin,)),), (0.0,)

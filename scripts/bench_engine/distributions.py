@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from proto.messages import Side
 
@@ -37,5 +40,16 @@ class Logits:
             pool.append(common + noise)
         return cls(tuple(pool))
 
-    def at(self, position: int) -> torch.Tensor:
-        return self.pool[position % len(self.pool)]
+    def logits(self, path: Sequence[int]) -> torch.Tensor:
+        """`[docs, vocab]` at the position after `path`."""
+        return self.pool[len(path) % len(self.pool)]
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """Document weights that are all alike, for what does not depend on them."""
+
+    documents: int
+
+    def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
+        return np.zeros(self.documents)

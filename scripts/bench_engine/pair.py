@@ -21,7 +21,7 @@ from common.scoring.interface import ScoringRun
 from common.speculation.session import Session
 from common.speculation.values import Action, Commit, Decided, LocalDraft, SessionConfig, Undecided
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
-from proto.messages import Draft, Message, Open, Side, Target
+from proto.messages import Message, Open, Side
 from scripts.bench_engine.measuring import Stages
 
 SIDES: tuple[Side, Side] = ("device", "cloud")
@@ -249,6 +249,3 @@ def make_request(**changes: object) -> Open:
         max_tokens=4096,
     )
     return replace(request, **changes)  # type: ignore[arg-type]
-
-
-MESSAGES: tuple[type[Message], ...] = (Draft, Target)

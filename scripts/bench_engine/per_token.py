@@ -12,7 +12,7 @@ from common.model.tokenizer import Tokenizer
 from common.scoring.interface import ScoringRun
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Placement, Side
-from scripts.bench_engine.distributions import FRESH, Logits, Shape
+from scripts.bench_engine.distributions import FRESH, Logits
 from scripts.bench_engine.measuring import Spread, table
 from scripts.bench_engine.pair import SIDES, STAGES, Pair, Sources, make_request
 
@@ -47,22 +47,12 @@ class Case:
         return f"V={self.vocabulary} T={self.temperature:g} {self.placement}/{self.side}"
 
 
-class Pooled:
-    """Made-up logits as a side's source."""
-
-    def __init__(self, pool: Logits) -> None:
-        self._pool = pool
-
-    def logits(self, path: list[int]) -> Any:
-        return self._pool.at(len(path))
-
-
 def measure(plan: Plan) -> dict[Case, list[dict[str, float]]]:
     """Laps (microseconds by stage, one per token) of every case."""
     laps: dict[Case, list[dict[str, float]]] = {}
     reader = Tokenizer.load(str(EMBEDDED_TOKENIZER))
     for vocabulary in plan.vocabularies:
-        pools = {side: logits_of(side, vocabulary, "flat", plan.seed) for side in SIDES}
+        pools = {side: Logits.draw(side, vocabulary, DOCUMENTS, "flat", plan.seed) for side in SIDES}
         scoring = {side: _scoring(side, vocabulary, plan.seed) for side in SIDES}
         for round_ in range(plan.rounds):
             for temperature in plan.temperatures:
@@ -76,10 +66,6 @@ def measure(plan: Plan) -> dict[Case, list[dict[str, float]]]:
                         # The first ones touch fresh memory and compile nothing twice.
                         laps.setdefault(case, []).extend(pair.halves[side].stages.laps[FRESH:])
     return laps
-
-
-def logits_of(side: Side, vocabulary: int, shape: Shape, seed: int) -> Pooled:
-    return Pooled(Logits.draw(side, vocabulary, DOCUMENTS, shape, seed))
 
 
 def _scoring(side: Side, vocabulary: int, seed: int) -> ScoringRun:
@@ -101,13 +87,12 @@ def worst(laps: dict[Case, list[dict[str, float]]], vocabulary: int) -> tuple[Ca
 
 
 def show(laps: dict[Case, list[dict[str, float]]]) -> str:
-    """One row per stage: medians, and the spread of the total."""
+    """One row per case: the stages' medians, and the total with its spread."""
     rows = []
-    for stage in STAGES:
-        medians = [Spread.of([lap.get(stage, 0.0) for lap in of_case]).median for of_case in laps.values()]
-        rows.append([stage, *(f"{median:.0f}" for median in medians)])
-    rows.append(["**total**", *(Spread.of(totals(of_case)).text() for of_case in laps.values())])
-    return table(["µs per token", *(case.name for case in laps)], rows)
+    for case, of_case in laps.items():
+        medians = [Spread.of([lap.get(stage, 0.0) for lap in of_case]).median for stage in STAGES]
+        rows.append([case.name, *(f"{median:.0f}" for median in medians), Spread.of(totals(of_case)).text()])
+    return table(["µs per token", *STAGES, "total (10-90 %)"], rows)
 
 
 def record(laps: dict[Case, list[dict[str, float]]]) -> dict[str, Any]:

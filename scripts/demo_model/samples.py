@@ -37,7 +37,7 @@ def write_samples(decoder: Decoder, retriever: Retriever, root: Path) -> list[di
 
 
 def choose(decoder: Decoder, cases: Sequence[Case]) -> list[dict[str, object]]:
-    """Questions that both sides together get right, and a side without the facts gets wrong; relations vary."""
+    """Questions that both sides get right together, and a side without the facts gets wrong; relations vary."""
     sides = {side: decoder.answers(cases, side) for side in ("both", "device", "cloud")}
     taken: Counter[str] = Counter()
     relations: set[str] = set()

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +24,225 @@ STEP_MS = 25.0  # of the device, so that there is time to do harm
 BEGUN = 5  # pieces of text after which an answer is in full swing
 LONG = 320  # tokens; at the device's pace 8 s
 SHORT = 60
-FIELDS: dict[str, Any] = {"temperature": 1.0, "seed": 7}
+SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
 JUNK = (b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x01", b"\xdd\xff\xff\xff\xff", b"x" * 2000)
 
 
 class Place:
-    """An impatient device, a patient one, a cloud for one answer at a time and a spare one, behind a proxy."""
+    """An impatient and a patient device, a cloud for one answer at a time and a spare one, behind one proxy."""
 
     def __init__(self, data: Path, proxy: FaultyProxy, port: int) -> None:
-        self.proxy = proxy
         model = {"model": make_wordy_model(data / "model"), "scorer": SCORER}
-        cloud = model | {"max_sessions": 1, "threads": 1}
+        cloud = model | {"max_sessions": 1}
         device = model | {"emulate_decode_ms": STEP_MS}
         between = int(proxy.address.rpartition(":")[2])
+        self.proxy = proxy
         self.pair = Pair(data, device | {"patience": 0.5}, cloud, between=between, cloud_port=port)
         self.patient = Pair(data, device | {"patience": 60.0}, between=between)
         self.patient.device.log = data / "patient.log"
         self.spare_port = free_port()
-        bind = {"bind": f"tcp://127.0.0.1:{self.spare_port}"}
+        bind = {"threads": 1, "bind": f"tcp://127.0.0.1:{self.spare_port}"}
         self.spare = Daemon("cloud", data, cloud | bind, data / "spare.log")
 
     def start(self) -> None:
         self.spare.start()
         self.patient.device.start()
         self.pair.__enter__()
-        self.patient.wait_for_cloud("connected") if self._patient_is_up() else None
-        self.spare.wait_for("cloud ready")
-
-    def _patient_is_up(self) -> bool:
         self.patient.device.wait_for("device ready")
-        return True
+        self.spare.wait_for("cloud ready")
 
     def stop(self) -> None:
         self.patient.device.stop()
         self.pair.__exit__(None, None, None)
         self.spare.stop()
+
+    def whole(self) -> None:
+        """Everything runs, and both devices are connected to the cloud."""
+        for daemon in (self.pair.cloud, self.patient.device):
+            if not daemon.running:
+                daemon.start()
+        for pair in (self.pair, self.patient):
+            pair.wait_for_cloud("connected")
+
+
+@pytest.fixture(scope="module")
+def damaged(fresh_data: Callable[[], Path]) -> Iterator[Place]:
+    port = free_port()
+    with FaultyProxy(port) as proxy:
+        place = Place(fresh_data(), proxy, port)
+        try:
+            place.start()
+            yield place
+        finally:
+            place.stop()
+
+
+@pytest.fixture
+def place(damaged: Place) -> Place:
+    """Repaired, whatever the test before did to it."""
+    damaged.whole()
+    return damaged
+
+
+@contextmanager
+def running(pair: Pair, tokens: int) -> Iterator[Stream]:
+    """An answer in which both sides already take part."""
+    with Stream(pair.url, QUESTION, max_tokens=tokens, **SAMPLED) as stream:
+        stream.read(BEGUN)
+        yield stream
+
+
+def together(pair: Pair) -> dict[str, Any]:
+    """An answer that goes as it should; its report."""
+    report: dict[str, Any] = pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]
+    assert report["degraded"] == []
+    assert report["notes"] == []
+    assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
+    return report
+
+
+class TestCloud:
+    def test_killed_in_the_middle(self, place: Place) -> None:
+        """The device finishes alone and says so; a cloud on the same port is taken back in."""
+        with running(place.pair, SHORT) as stream:
+            place.pair.cloud.kill()
+            report = stream.finish()
+        degraded = report["degraded"]
+        assert report["tokens"] == SHORT
+        assert BEGUN <= degraded[0] < SHORT
+        assert degraded == list(range(degraded[0], SHORT))
+        assert report["notes"] == [
+            f"The cloud was away for {len(degraded)} of {SHORT} tokens: only this device's documents took part in them."
+        ]
+        place.pair.wait_for_cloud("away")
+        alone = place.pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]
+        assert alone["degraded"] == list(range(SHORT))
+        assert len(alone["notes"]) == 1
+        assert "can't be reached" in alone["notes"][0]
+        place.whole()
+        together(place.pair)
+
+    def test_restarted_in_the_middle(self, place: Place) -> None:
+        """The new process knows nothing of the answer: it gets what there is of it, and takes part in the rest."""
+        with running(place.pair, LONG) as stream:
+            place.proxy.set_target(place.spare_port)
+            place.pair.cloud.kill()
+            report = stream.finish()
+        place.proxy.set_target(place.pair.cloud_port)
+        place.proxy.cut()
+        assert report["tokens"] == LONG
+        assert report["degraded"] == sorted(set(report["degraded"]) & set(range(BEGUN, LONG - SHORT)))
+        assert report["cloud"]["drafted"] > 0  # as the new process counts
+
+    def test_stopped_for_a_while(self, place: Place) -> None:
+        cloud = place.pair.cloud.process
+        assert cloud is not None
+        with running(place.pair, LONG) as stream:
+            cloud.send_signal(signal.SIGSTOP)
+            try:
+                stream.read_for(2.0)
+            finally:
+                cloud.send_signal(signal.SIGCONT)
+            report = stream.finish()
+        degraded = report["degraded"]
+        assert report["tokens"] == LONG
+        assert 0 < len(degraded) < LONG - SHORT
+        assert degraded[0] >= BEGUN
+        assert degraded[-1] < LONG - SHORT
+        assert report["disagreements"] == 0
+        together(place.pair)
+
+
+class TestNetwork:
+    def test_black_hole_of_three_seconds(self, place: Place) -> None:
+        with running(place.pair, LONG) as stream:
+            place.proxy.black_hole(True)
+            try:
+                stream.read_for(3.0)
+            finally:
+                place.proxy.black_hole(False)
+            report = stream.finish()
+        degraded = report["degraded"]
+        assert report["tokens"] == LONG
+        assert 0 < len(degraded)
+        assert degraded[0] >= BEGUN
+        assert degraded[-1] < LONG - 1
+        assert report["disagreements"] == 0
+        place.whole()
+        together(place.pair)
+
+    def test_connections_that_are_cut_again_and_again(self, place: Place) -> None:
+        """With patience, they cost time and change no token."""
+        expected = place.patient.complete(QUESTION, max_tokens=SHORT, **SAMPLED)
+        with running(place.patient, SHORT) as stream:
+            for _ in range(5):
+                place.proxy.cut()
+                stream.read(BEGUN)
+            report = stream.finish()
+        assert stream.text == expected["choices"][0]["message"]["content"]
+        assert report["pieces"] == expected["dragon"]["pieces"]
+        assert report["degraded"] == []
+        assert report["disagreements"] == 0
+
+    def test_flood_of_malformed_frames(self, place: Place) -> None:
+        """From a connection of its own; the cloud tells of it once, not a thousand times a second."""
+        expected = place.patient.complete(QUESTION, max_tokens=SHORT, **SAMPLED)
+        stop, sent = threading.Event(), []
+
+        def flood() -> None:
+            context = zmq.Context[zmq.Socket[bytes]]()
+            attacker = context.socket(zmq.DEALER)
+            attacker.linger = 0
+            attacker.connect(f"tcp://127.0.0.1:{place.pair.cloud_port}")
+            while not stop.is_set():
+                if attacker.poll(100, zmq.POLLOUT):
+                    attacker.send(JUNK[len(sent) % len(JUNK)], zmq.DONTWAIT)
+                    sent.append(1)
+            attacker.close()
+            context.term()
+
+        attack = threading.Thread(target=flood)
+        with running(place.patient, SHORT) as stream:
+            attack.start()
+            report = stream.finish()
+            stop.set()
+            attack.join()
+        assert len(sent) > 1000
+        assert stream.text == expected["choices"][0]["message"]["content"]
+        assert report["degraded"] == []
+        assert report["seconds"] < 3 * expected["dragon"]["seconds"] + 1.0
+        assert place.pair.cloud.log.read_text().count("malformed") < 5
+
+
+class TestReader:
+    def test_who_does_not_read_delays_nobody(self, place: Place) -> None:
+        """The answer is made at its own pace, and is all there when the client reads at last."""
+        body = {"model": "dragon", "stream": True, "max_tokens": SHORT, "sources": "device"} | SAMPLED
+        data = json.dumps(body | {"messages": [{"role": "user", "content": QUESTION}]}).encode()
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        served = place.pair.status()["served"]
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.settimeout(PATIENCE)
+            client.connect(("127.0.0.1", place.pair.http_port))
+            client.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            together(place.pair)
+            wait_until(lambda: place.pair.status()["served"] == served + 2, "the unread answer is served")
+            received = b""
+            while b"[DONE]" not in received:
+                part = client.recv(2**16)
+                assert part
+                received += part
+        assert b'"tokens": 60' in received
+
+
+class TestDevice:
+    def test_killed_in_the_middle(self, place: Place) -> None:
+        """Its place on the cloud, the only one, is free at once."""
+        with running(place.patient, LONG) as stream:
+            busy = place.pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]
+            assert busy["degraded"] == list(range(SHORT))
+            assert busy["notes"] == ["The cloud did not take part: it serves as many answers as it can."]
+            place.patient.device.kill()
+            stream.close()
+        together(place.pair)

@@ -1,0 +1,126 @@
+"""The decode step over slab caches against a plain Transformers forward pass over a `DynamicCache`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.model.decoder import Decoder
+from scripts.bench_engine.measuring import Spread, table
+
+AIM = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`steps` one-token steps of rows this long, both ways in turn, `rounds` times over."""
+
+    lengths: tuple[tuple[int, ...], ...] = ((300, 300, 300, 300), (300, 280, 250, 220))  # tokens in each row
+    steps: int = 24
+    rounds: int = 4
+    seed: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Milliseconds per step, pairwise: the same step was taken both ways, one right after the other."""
+
+    lengths: tuple[int, ...]
+    slab: list[float]
+    plain: list[float]
+    difference: float  # largest between any two logits
+
+    @property
+    def ratio(self) -> Spread:
+        return Spread.of([ours / theirs for ours, theirs in zip(self.slab, self.plain, strict=True)])
+
+
+class Plain:
+    """The way to step that Transformers' documentation shows: rows padded on the left."""
+
+    def __init__(self, dtype: torch.dtype, rows: Sequence[Sequence[int]]) -> None:
+        model = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=dtype).eval()
+        self._model: Any = model
+        longest = max(map(len, rows))
+        tokens = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
+        self._mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        self._cache = DynamicCache(config=model.config)
+        self._feed(tokens, (self._mask.cumsum(-1) - 1).clamp(min=0))
+
+    def step(self, token: int) -> torch.Tensor:
+        """Logits `[rows, vocab]`."""
+        count = len(self._mask)
+        self._mask = torch.cat([self._mask, torch.ones(count, 1, dtype=torch.int64)], dim=1)
+        return self._feed(torch.full((count, 1), token), self._mask.sum(-1, keepdim=True) - 1)
+
+    @torch.inference_mode()
+    def _feed(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        output = self._model(
+            input_ids=tokens,
+            attention_mask=self._mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: torch.Tensor = output.logits
+        return logits[:, -1].float()
+
+
+def measure(plan: Plan) -> list[Steps]:
+    decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_TOKENIZER), threads=1)
+    return [_steps(plan, decoder, lengths) for lengths in plan.lengths]
+
+
+def _steps(plan: Plan, decoder: Decoder, lengths: tuple[int, ...]) -> Steps:
+    generator = torch.Generator().manual_seed(plan.seed)
+    query = torch.randint(decoder.vocabulary, (12,), generator=generator).tolist()
+    documents = [
+        torch.randint(decoder.vocabulary, (length - len(query),), generator=generator).tolist() for length in lengths
+    ]
+    fed = torch.randint(decoder.vocabulary, (plan.steps,), generator=generator).tolist()
+    slab: list[float] = []
+    plain: list[float] = []
+    difference = 0.0
+    for _ in range(plan.rounds):
+        rows, _first = decoder.open(documents, query, plan.steps + 1)
+        other = Plain(decoder.dtype, [document + query for document in documents])
+        for number, token in enumerate(fed):
+            started = time.perf_counter()
+            ours = decoder.step(rows, [token])
+            middle = time.perf_counter()
+            theirs = other.step(token)
+            ended = time.perf_counter()
+            difference = max(difference, float((ours - theirs[:, : decoder.vocabulary]).abs().max()))
+            if number:  # the first step of either touches fresh memory
+                slab.append(1e3 * (middle - started))
+                plain.append(1e3 * (ended - middle))
+    return Steps(lengths, slab, plain, difference)
+
+
+def worst(found: Sequence[Steps]) -> Spread:
+    return max((steps.ratio for steps in found), key=lambda spread: spread.median)
+
+
+def show(found: Sequence[Steps]) -> str:
+    rows = [
+        [
+            "/".join(map(str, steps.lengths)),
+            Spread.of(steps.slab).text(2),
+            Spread.of(steps.plain).text(2),
+            steps.ratio.text(2),
+            f"{steps.difference:.1g}",
+        ]
+        for steps in found
+    ]
+    return table(["tokens per row", "slab, ms", "plain, ms", "ratio", "largest difference of logits"], rows)
+
+
+def record(found: Sequence[Steps]) -> list[dict[str, Any]]:
+    return [asdict(steps) for steps in found]

@@ -1,0 +1,98 @@
+"""Libraries and questions like the demonstration's, and the embedded model reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.model.decoder import Decoder
+from common.model.prompt import PromptFormat
+from common.scoring.lexical import LexicalScorer
+from proto.messages import Side
+from scripts.bench_engine.pair import SIDES, Sources
+from scripts.demo_model.world.facts import World
+from scripts.demo_model.world.library import LibraryPlan, draw_questions, make_library
+
+DOCUMENTS = 4
+SIZE = LibraryPlan(kinds=24, entities_per_kind=2, private_facts=24)
+WORLD_SEED = 8100
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Both libraries and questions about them, a third of which need both."""
+
+    documents: dict[Side, tuple[str, ...]]
+    questions: tuple[str, ...]
+
+    @classmethod
+    def draw(cls, questions: int) -> Texts:
+        """`questions` of them, drawn of all types in turn."""
+        world = World(WORLD_SEED, test=True)
+        library = make_library(world, SIZE)
+        each = -(-questions // 3)
+        drawn = draw_questions(world, library, each)
+        in_turn = [drawn[kind * each + index].question for index in range(each) for kind in range(3)]
+        documents: dict[Side, tuple[str, ...]] = {
+            "device": tuple(document.text.strip() for document in library.private),
+            "cloud": tuple(document.text.strip() for document in library.public),
+        }
+        return cls(documents, tuple(in_turn[:questions]))
+
+    def write(self, folder: Path) -> dict[Side, Path]:
+        """One file per document, for `dragon library add`; returns each side's folder."""
+        folders: dict[Side, Path] = {}
+        for side in SIDES:
+            folders[side] = folder / f"{side}-documents"
+            folders[side].mkdir(parents=True)
+            for number, text in enumerate(self.documents[side]):
+                (folders[side] / f"{number:03}.md").write_text(text + "\n")
+        return folders
+
+
+class Reading:
+    """The embedded model on one side's documents of one question."""
+
+    def __init__(self, decoder: Decoder, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> None:
+        self._decoder = decoder
+        self._rows, self._first = decoder.open(documents, query, reserve)
+        self._fed: list[int] = []
+
+    def logits(self, path: Sequence[int]) -> torch.Tensor:
+        """After `path`, `[docs, vocab]`."""
+        keep = next((i for i, (old, new) in enumerate(zip(self._fed, path, strict=False)) if old != new), len(self._fed))
+        keep = min(keep, max(len(path) - 1, 0))
+        self._rows.crop(keep)
+        self._fed = list(path)
+        return self._decoder.step(self._rows, path[keep:]) if path else self._first
+
+
+class Demonstration:
+    """The embedded model and its scorer, with the libraries' texts in memory."""
+
+    def __init__(self, questions: int) -> None:
+        self.decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_TOKENIZER), threads=1)
+        texts = Texts.draw(questions)
+        self.questions = texts.questions
+        self._format = PromptFormat()
+        self._scorer = LexicalScorer.load(EMBEDDED_TOKENIZER)
+        self._documents = {
+            side: [self._format.document_tokens(self.decoder.tokenizer, text) for text in texts.documents[side]]
+            for side in SIDES
+        }
+
+    def sources(self, question: str, reserve: int) -> dict[Side, Sources]:
+        """Both sides, each with those of its documents that share most words with the question."""
+        query = self._format.query_tokens(self.decoder.tokenizer, question)
+        return {side: self._source(side, query, reserve) for side in SIDES}
+
+    def _source(self, side: Side, query: Sequence[int], reserve: int) -> Sources:
+        every = self._documents[side]
+        order = np.argsort(-self._scorer.begin(query, every).scores([]), kind="stable")
+        found = [every[index] for index in order[:DOCUMENTS]]
+        return Sources(Reading(self.decoder, found, query, reserve + 1), self._scorer.begin(query, found))

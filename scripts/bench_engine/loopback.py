@@ -1,0 +1,208 @@
+"""Latency per token of two real daemons on this machine, against the slower side's own decode step."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+
+from proto.messages import Placement
+from scripts.bench_engine.bare_step import BareSteps
+from scripts.bench_engine.demonstration import Texts
+from scripts.bench_engine.measuring import Spread, load, table
+from scripts.bench_engine.pair import SIDES
+from scripts.daemons import Pair, dragon
+
+AIM = 1.15
+SHORTEST = 4  # tokens; the mean over fewer gaps says little
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every question in every mode in turn, `rounds` times over."""
+
+    questions: int = 24
+    rounds: int = 2
+    max_tokens: int = 32
+    seed: int = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a question is asked."""
+
+    placement: Placement
+    temperature: float
+    stream: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.placement}, T = {self.temperature:g}{', streamed' if self.stream else ''}"
+
+
+MODES = (
+    Mode("device", 0.0),
+    Mode("device", 0.3),
+    Mode("mirrored", 0.0),
+    Mode("mirrored", 0.3),
+    Mode("device", 0.0, stream=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer: latencies in milliseconds, and what both sides and their bare models need for a step."""
+
+    mode: Mode
+    question: int
+    tokens: int
+    per_token: float
+    inter_token: float  # median
+    device_step: float  # median, whole: model, mixture and race
+    cloud_step: float
+    device_bare: float  # median, the model alone, next to the other side's
+    cloud_bare: float
+    acceptance: tuple[float | None, float | None]
+    sent: float  # bytes per token
+    received: float
+    load: float
+
+    @property
+    def step(self) -> float:
+        return max(self.device_step, self.cloud_step)
+
+    @property
+    def bare(self) -> float:
+        return max(self.device_bare, self.cloud_bare)
+
+
+def measure(plan: Plan) -> list[Answered]:
+    """Start both daemons on libraries of their own, ask, and stop them."""
+    texts = Texts.draw(plan.questions)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
+        data = Path(folder)
+        for role, documents in texts.write(data).items():
+            done = dragon("library", "add", "--role", role, str(documents), data=data)
+            if done.returncode:
+                raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+        with BareSteps(plan.questions) as bare, Pair(data, device={"privacy": "balanced"}) as pair:
+            for mode in MODES:  # what the first answer of a daemon waits for is not its latency
+                ask(pair, texts.questions[0], mode, plan)
+            for round_ in range(plan.rounds):
+                for number, question in enumerate(texts.questions):
+                    steps = {side: median(times) for side, times in bare.round(number).items()}
+                    for mode in MODES[round_ % 2 :] + MODES[: round_ % 2]:
+                        report = ask(pair, question, mode, plan)
+                        if report["tokens"] >= SHORTEST:
+                            found.append(answered(mode, number, report, (steps["device"], steps["cloud"])))
+    return found
+
+
+def ask(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
+    """The report of one answer."""
+    fields: dict[str, Any] = {
+        "placement": mode.placement,
+        "temperature": mode.temperature,
+        "seed": plan.seed,
+        "max_tokens": plan.max_tokens,
+    }
+    if not mode.stream:
+        report: dict[str, Any] = pair.complete(question, **fields)["dragon"]
+        return report
+    body = {"model": "dragon", "messages": [{"role": "user", "content": question}], "stream": True} | fields
+    with httpx.stream("POST", f"{pair.url}/v1/chat/completions", json=body, timeout=120, trust_env=False) as response:
+        response.raise_for_status()
+        last: dict[str, Any] = {}
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                last = json.loads(line.removeprefix("data: "))
+    report = last["dragon"]
+    return report
+
+
+def answered(mode: Mode, question: int, report: dict[str, Any], bare: tuple[float, float]) -> Answered:
+    """What a report says. `bare` is milliseconds per step of (device, cloud)."""
+    device, cloud = (report[side] for side in SIDES)
+    return Answered(
+        mode,
+        question,
+        report["tokens"],
+        1e3 * report["per_token"],
+        1e3 * report["inter_token"],
+        device["decode_ms"],
+        cloud["decode_ms"],
+        *bare,
+        (device["acceptance"], cloud["acceptance"]),
+        report["sent_bytes"] / report["tokens"],
+        report["received_bytes"] / report["tokens"],
+        load()[0],
+    )
+
+
+def ratios(found: Sequence[Answered]) -> dict[str, Spread]:
+    """Per-token latency over the slower side's step, by mode."""
+    return {
+        mode.name: Spread.of([one.per_token / one.step for one in found if one.mode == mode])
+        for mode in MODES
+        if any(one.mode == mode for one in found)
+    }
+
+
+def worst(found: Sequence[Answered]) -> Spread:
+    return max(ratios(found).values(), key=lambda spread: spread.median)
+
+
+def show(found: Sequence[Answered]) -> str:
+    rows = []
+    for mode in MODES:
+        chosen = [one for one in found if one.mode == mode]
+        if not chosen:
+            continue
+        rows.append(
+            [
+                mode.name,
+                len(chosen),
+                Spread.of([one.per_token for one in chosen]).text(2),
+                Spread.of([one.step for one in chosen]).text(2),
+                Spread.of([one.bare for one in chosen]).text(2),
+                Spread.of([one.per_token / one.step for one in chosen]).text(2),
+                Spread.of([one.inter_token / one.step for one in chosen]).text(2),
+                Spread.of([one.per_token / one.bare for one in chosen]).text(2),
+                " / ".join(_acceptance(chosen)),
+                f"{_mean([one.received for one in chosen]):.0f} / {_mean([one.sent for one in chosen]):.0f}",
+            ]
+        )
+    heads = [
+        "mode",
+        "answers",
+        "per token, ms",
+        "slower step, ms",
+        "slower bare step, ms",
+        "per token / step",
+        "median gap / step",
+        "per token / bare step",
+        "acceptance device / cloud",
+        "bytes per token down / up",
+    ]
+    return table(heads, rows)
+
+
+def record(found: Sequence[Answered]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in found]
+
+
+def _acceptance(found: Sequence[Answered]) -> list[str]:
+    sides = ([one.acceptance[side] for one in found] for side in (0, 1))
+    known = ([value for value in values if value is not None] for values in sides)
+    return [f"{_mean(values):.2f}" if values else "-" for values in known]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,136 @@
+"""Bytes per token on the wire, by message and direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from proto.messages import Codec, Sampler, Side
+from scripts.bench_engine.demonstration import Demonstration
+from scripts.bench_engine.distributions import Even, Logits, Shape
+from scripts.bench_engine.measuring import table
+from scripts.bench_engine.pair import SIDES, Pair, Sources, make_request
+
+DOCUMENTS = 4
+DRAFT_AIM = 200.0  # bytes per token, cloud to device, codec race
+TARGET_AIM = 24.0  # bytes per token, device to cloud
+SHAPES: tuple[Shape, ...] = ("peaked", "flat")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured. Made-up distributions of `vocabularies`, and the embedded model on `questions` of its own."""
+
+    vocabularies: tuple[int, ...] = (50_257, 151_936)
+    tokens: int = 24
+    questions: int = 20
+    answer_tokens: int = 32
+    seed: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to send distributions."""
+
+    sampler: Sampler
+    codec: Codec
+    temperature: float
+
+
+# The paper's sampler has no use at temperature 0, where one token is all that a truncation keeps.
+MODES = (Mode("race", "race", 0.0), Mode("race", "race", 1.0), Mode("paper", "top-p", 1.0), Mode("paper", "raw", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes per token by message, placement `device`."""
+
+    vocabulary: int
+    distribution: Literal["peaked", "flat", "embedded model"]
+    mode: Mode
+    tokens: int
+    down: dict[str, float]  # cloud to device
+    up: dict[str, float]  # device to cloud
+
+
+def measure(plan: Plan, demonstration: Demonstration | None) -> list[Traffic]:
+    """Every combination; without a demonstration, the made-up distributions only."""
+    found = []
+    for mode in MODES:
+        if demonstration is not None:
+            found.append(_embedded(plan, mode, demonstration))
+        for vocabulary in plan.vocabularies:
+            for shape in SHAPES:
+                found.append(_made_up(plan, mode, vocabulary, shape))
+    return sorted(found, key=lambda traffic: traffic.vocabulary)
+
+
+def _made_up(plan: Plan, mode: Mode, vocabulary: int, shape: Shape) -> Traffic:
+    sources = {
+        side: Sources(Logits.draw(side, vocabulary, DOCUMENTS, shape, plan.seed), Even(DOCUMENTS)) for side in SIDES
+    }
+    pair = Pair(_request(mode, plan.seed, plan.tokens), vocabulary, sources)
+    tokens = len(pair.run(plan.tokens))
+    return _traffic(vocabulary, shape, mode, tokens, [pair])
+
+
+def _embedded(plan: Plan, mode: Mode, demonstration: Demonstration) -> Traffic:
+    pairs, tokens, vocabulary = [], 0, demonstration.decoder.vocabulary
+    for number, question in enumerate(demonstration.questions[: plan.questions]):
+        request = _request(mode, plan.seed + number, plan.answer_tokens)
+        pair = Pair(request, vocabulary, demonstration.sources(question, plan.answer_tokens), demonstration.decoder.eos)
+        tokens += len(pair.run(plan.answer_tokens))
+        pairs.append(pair)
+    return _traffic(vocabulary, "embedded model", mode, tokens, pairs)
+
+
+def _request(mode: Mode, seed: int, max_tokens: int) -> Any:
+    return make_request(
+        sampler=mode.sampler, codec=mode.codec, temperature=mode.temperature, seed=seed, max_tokens=max_tokens
+    )
+
+
+def _traffic(
+    vocabulary: int,
+    distribution: Literal["peaked", "flat", "embedded model"],
+    mode: Mode,
+    tokens: int,
+    pairs: Sequence[Pair],
+) -> Traffic:
+    def per_token(side: Side) -> dict[str, float]:
+        total: dict[str, int] = {}
+        for pair in pairs:
+            for name, size in pair.halves[side].bytes.items():
+                total[name] = total.get(name, 0) + size
+        return {name: size / tokens for name, size in total.items()}
+
+    return Traffic(vocabulary, distribution, mode, tokens, per_token("cloud"), per_token("device"))
+
+
+def worst(found: Sequence[Traffic], direction: Literal["up", "down"]) -> float:
+    """The most bytes per token that the race sends in one direction."""
+    return max(sum(getattr(traffic, direction).values()) for traffic in found if traffic.mode.codec == "race")
+
+
+def show(found: Sequence[Traffic]) -> str:
+    rows = [
+        [
+            traffic.vocabulary,
+            traffic.distribution,
+            f"{traffic.mode.codec}, T = {traffic.mode.temperature:g}",
+            _listed(traffic.down),
+            _listed(traffic.up),
+        ]
+        for traffic in found
+    ]
+    return table(["V", "distribution", "codec", "cloud to device, bytes per token", "device to cloud"], rows)
+
+
+def record(found: Sequence[Traffic]) -> list[dict[str, Any]]:
+    return [asdict(traffic) for traffic in found]
+
+
+def _listed(sizes: dict[str, float]) -> str:
+    parts = ", ".join(f"{name} {size:.1f}" for name, size in sizes.items())
+    return f"{sum(sizes.values()):.1f} ({parts})"
