@@ -36,7 +36,7 @@ class Asked:
         opening: Open,
         drafting: Drafting,
         side: SideRuntime,
-        send: Callable[[Message], None],
+        send: Callable[[Message], bool],
         released: Callable[[int], None],
     ) -> None:
         self.request = request
@@ -77,9 +77,8 @@ class Asked:
 
     def send(self, message: Message) -> None:
         """To the cloud, if it takes part; counts the bytes."""
-        if self.with_cloud:
+        if self.with_cloud and self._link_send(message):
             self.record.sent_bytes += wire_size(encode(message))
-            self._link_send(message)
 
     def note(self, sentence: str) -> None:
         """Tell the user, once."""

@@ -50,7 +50,7 @@ class DeviceEngine:
         self._served = 0
         self._scheduler = Scheduler(self._tick)
         self.cloud: CloudConnection | None = None
-        if settings.cloud is not None:
+        if settings.cloud is not None and settings.privacy != "offline":
             self.cloud = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)
 
     def start(self, link: Link | None) -> None:
@@ -146,7 +146,14 @@ class DeviceEngine:
         if not participants or (request.sources == "cloud" and not self.connected):
             raise AnswerFailed(self._without_cloud())
         try:
-            opened = open_session("device", opening, side.decoder, side.profiler.estimates, participants)
+            opened = open_session(
+                "device",
+                opening,
+                side.decoder,
+                side.profiler.estimates,
+                participants,
+                discreet=request.privacy == "strict",
+            )
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
         asked = Asked(request, opening, opened.drafting, side, self._send, self._release)
@@ -222,9 +229,9 @@ class DeviceEngine:
         else:
             asked.answer.go_alone()
 
-    def _send(self, message: Message) -> None:
-        if self.cloud is not None:
-            self.cloud.send(message)
+    def _send(self, message: Message) -> bool:
+        """Nothing of an answer goes to a cloud before the handshake, or to one that it failed with."""
+        return self.cloud is not None and self.cloud.welcome is not None and self.cloud.send(message)
 
     # --- the clock
 

@@ -43,13 +43,14 @@ def dragon(*arguments: str, data: Path | None = None, **options: Any) -> subproc
 
 @dataclass
 class Daemon:
-    """One daemon process. `flags` are settings; its output goes to `log`."""
+    """One daemon process. `flags` are settings; its output goes to `log`; `environment` is on top of the usual one."""
 
     role: str
     data: Path
     flags: Mapping[str, object]
     log: Path
     process: subprocess.Popen[bytes] | None = field(default=None)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
         """Start the process; it is not ready yet."""
@@ -57,9 +58,10 @@ class Daemon:
         command = [sys.executable, "-m", entry, *(["device"] if self.role == "device" else [])]
         for name, value in self.flags.items():
             command.append(f"--{name.replace('_', '-')}={value}")
+        environment = _environment(self.data) | dict(self.environment)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, env=_environment(self.data), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
 
     @property

@@ -9,8 +9,8 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-from common.runtime.request import Engine, Finished, Generation, Request, RequestError, TokenEvent
-from device.http.errors import ApiError, engine_failed, reader_too_slow, stopping
+from common.runtime.request import AnswerFailed, Engine, Finished, Generation, Request, RequestError, TokenEvent
+from device.http.errors import ApiError, answer_failed, engine_failed, reader_too_slow, stopping
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,8 @@ class Answer:
 def _as_refusal(error: Exception) -> ApiError:
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=error.field, code="invalid_value")
+    if isinstance(error, AnswerFailed):
+        return answer_failed(str(error))
     # Where it happened, never what it says: the text of an error can hold a prompt or a document.
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("the engine raised %s\n%s", type(error).__name__, where)

@@ -55,6 +55,11 @@ def stopping() -> ApiError:
     return ApiError(503, "The device daemon is stopping.", kind=SERVER_ERROR, code="stopping")
 
 
+def answer_failed(sentence: str) -> ApiError:
+    """The engine can't complete the answer, and says why."""
+    return ApiError(503, sentence, kind=SERVER_ERROR, code="answer_failed")
+
+
 def engine_failed() -> ApiError:
     """The engine raised something it shouldn't have; its text may hold private text and stays in here."""
     return ApiError(

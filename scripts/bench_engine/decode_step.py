@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.decoder import Decoder
@@ -44,8 +44,7 @@ class Steps:
 class Plain:
     """The way to step that Transformers' documentation shows: rows padded on the left."""
 
-    def __init__(self, dtype: torch.dtype, rows: Sequence[Sequence[int]]) -> None:
-        model = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=dtype).eval()
+    def __init__(self, model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
         self._model: Any = model
         longest = max(map(len, rows))
         tokens = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
@@ -75,10 +74,11 @@ class Plain:
 
 def measure(plan: Plan) -> list[Steps]:
     decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_TOKENIZER), threads=1)
-    return [_steps(plan, decoder, lengths) for lengths in plan.lengths]
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=decoder.dtype).eval()
+    return [_steps(plan, decoder, model, lengths) for lengths in plan.lengths]
 
 
-def _steps(plan: Plan, decoder: Decoder, lengths: tuple[int, ...]) -> Steps:
+def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[int, ...]) -> Steps:
     generator = torch.Generator().manual_seed(plan.seed)
     query = torch.randint(decoder.vocabulary, (12,), generator=generator).tolist()
     documents = [
@@ -90,7 +90,7 @@ def _steps(plan: Plan, decoder: Decoder, lengths: tuple[int, ...]) -> Steps:
     difference = 0.0
     for _ in range(plan.rounds):
         rows, _first = decoder.open(documents, query, plan.steps + 1)
-        other = Plain(decoder.dtype, [document + query for document in documents])
+        other = Plain(model, [document + query for document in documents])
         for number, token in enumerate(fed):
             started = time.perf_counter()
             ours = decoder.step(rows, [token])

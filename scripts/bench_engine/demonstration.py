@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.model.decoder import Decoder
+from common.model.decoder import Decoder, Rows
 from common.model.prompt import PromptFormat
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Side
@@ -58,15 +58,18 @@ class Texts:
 class Reading:
     """The embedded model on one side's documents of one question."""
 
-    def __init__(self, decoder: Decoder, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> None:
+    def __init__(self, decoder: Decoder, rows: Rows, first: torch.Tensor) -> None:
+        """`first` are the logits after the query, with which `decoder` opened `rows`."""
         self._decoder = decoder
-        self._rows, self._first = decoder.open(documents, query, reserve)
+        self._rows = rows
+        self._first = first
         self._fed: list[int] = []
 
     def logits(self, path: Sequence[int]) -> torch.Tensor:
         """After `path`, `[docs, vocab]`."""
-        keep = next((i for i, (old, new) in enumerate(zip(self._fed, path, strict=False)) if old != new), len(self._fed))
-        keep = min(keep, max(len(path) - 1, 0))
+        keep = min(len(self._fed), max(len(path) - 1, 0))
+        if self._fed[:keep] != list(path[:keep]):
+            keep = next(index for index in range(keep) if self._fed[index] != path[index])
         self._rows.crop(keep)
         self._fed = list(path)
         return self._decoder.step(self._rows, path[keep:]) if path else self._first
@@ -95,4 +98,5 @@ class Demonstration:
         every = self._documents[side]
         order = np.argsort(-self._scorer.begin(query, every).scores([]), kind="stable")
         found = [every[index] for index in order[:DOCUMENTS]]
-        return Sources(Reading(self.decoder, found, query, reserve + 1), self._scorer.begin(query, found))
+        rows, first = self.decoder.open(found, query, reserve + 1)
+        return Sources(Reading(self.decoder, rows, first), self._scorer.begin(query, found))

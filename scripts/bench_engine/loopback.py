@@ -114,16 +114,15 @@ def ask(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
         "max_tokens": plan.max_tokens,
     }
     if not mode.stream:
-        report: dict[str, Any] = pair.complete(question, **fields)["dragon"]
-        return report
+        whole: dict[str, Any] = pair.complete(question, **fields)
+        return dict(whole["dragon"])
+    report: dict[str, Any] = {}
     body = {"model": "dragon", "messages": [{"role": "user", "content": question}], "stream": True} | fields
     with httpx.stream("POST", f"{pair.url}/v1/chat/completions", json=body, timeout=120, trust_env=False) as response:
         response.raise_for_status()
-        last: dict[str, Any] = {}
         for line in response.iter_lines():
             if line.startswith("data: {"):
-                last = json.loads(line.removeprefix("data: "))
-    report = last["dragon"]
+                report = json.loads(line.removeprefix("data: ")).get("dragon", report)
     return report
 
 

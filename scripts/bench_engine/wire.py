@@ -108,9 +108,10 @@ def _traffic(
     return Traffic(vocabulary, distribution, mode, tokens, per_token("cloud"), per_token("device"))
 
 
-def worst(found: Sequence[Traffic], direction: Literal["up", "down"]) -> float:
-    """The most bytes per token that the race sends in one direction."""
-    return max(sum(getattr(traffic, direction).values()) for traffic in found if traffic.mode.codec == "race")
+def worst(found: Sequence[Traffic]) -> tuple[float, float]:
+    """The most bytes per token that the race sends (cloud to device, device to cloud)."""
+    race = [traffic for traffic in found if traffic.mode.codec == "race"]
+    return max(sum(traffic.down.values()) for traffic in race), max(sum(traffic.up.values()) for traffic in race)
 
 
 def show(found: Sequence[Traffic]) -> str:

@@ -68,14 +68,13 @@ class World:
     def __init__(self, seed: int, test: bool = False, long_share: float = 0.0) -> None:
         self.random = random.Random(seed)
         self.canonical_share = 0.0
-        self.canonical_share = 0.0
         self.names = Names(self.random, test, long_share)
 
     def private_fact(self, relation: Relation | None = None, kind: str | None = None) -> Fact:
         """A private fact, of any relation if none is given: links of domains two times out of three."""
+        holder: Domain | PrivateTopic
         if relation is None:
-            pool = DOMAINS if self.random.random() < 2 / 3 else TOPICS
-            holder = self.random.choice(pool)
+            holder = self.random.choice(DOMAINS) if self.random.random() < 2 / 3 else self.random.choice(TOPICS)
         else:
             holder = holder_of(relation)
         relation = holder.link if isinstance(holder, Domain) else holder.relation

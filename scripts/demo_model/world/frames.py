@@ -38,9 +38,9 @@ PRIVATE_FRAMES_HELD_OUT = (
 
 @cache
 def statements(relation: Relation, held_out: bool) -> tuple[str, ...]:
-    """The statement templates of a relation: those of training, or those kept for the test of unseen
-    templates."""
+    """The statement templates of a relation: those of training, or those kept for the test of unseen ones."""
     public = "{s}" in relation.verbs[0]
+    frames: tuple[str, ...]
     if held_out:
         frames = PUBLIC_FRAMES_HELD_OUT if public else PRIVATE_FRAMES_HELD_OUT
         verbs = relation.verbs[-HELD_OUT_VERBS:]

@@ -1,0 +1,295 @@
+"""What a user can get wrong: one line that says what, where and what to do, and the right exit code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import httpx
+import pytest
+
+from common.transport.faulty import FaultyProxy
+from scripts.daemons import Daemon, Pair, dragon, free_port
+from tests.daemons.streaming import wait_until
+from tests.daemons.wordy_model import SCORER, make_wordy_model
+
+QUESTION = "Where is my dance class?"
+TOKENS = 8
+CLOUD_LIMITS: dict[str, object] = {"max_query_bytes": 200, "max_tokens": 64}
+NOBODY = 9  # a port where nothing listens
+
+
+class Town:
+    """A device that starts without a cloud, and clouds it can be connected to, by their peculiarity."""
+
+    def __init__(self, data: Path, proxy: FaultyProxy) -> None:
+        self.data = data
+        self.proxy = proxy
+        model: dict[str, object] = {"model": make_wordy_model(data / "model"), "scorer": SCORER}
+        other: dict[str, object] = {"model": make_wordy_model(data / "other-model", words=300), "scorer": SCORER}
+        peculiarities = {
+            "tokenizer": other,
+            "scorer": model | {"scorer_scale": 3.0},
+            "none": model | CLOUD_LIMITS,
+        }
+        self.pair = Pair(data, model | {"patience": 0.5}, between=int(proxy.address.rpartition(":")[2]))
+        self.ports = {name: free_port() for name in peculiarities}
+        self.clouds = {
+            name: Daemon("cloud", data, {"threads": 1, "bind": self._address(name)} | flags, data / f"{name}.log")
+            for name, flags in peculiarities.items()
+        }
+
+    def __enter__(self) -> Town:
+        try:
+            for daemon in self._daemons():
+                daemon.start()
+            for daemon in self._daemons():
+                daemon.wait_for(f"{daemon.role} ready")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for daemon in self._daemons():
+            daemon.stop()
+
+    def connect(self, cloud: str) -> None:
+        """Let the device meet another cloud, or none when there is none of that name."""
+        self.proxy.set_target(self.ports.get(cloud, NOBODY))
+        self.proxy.cut()
+
+    def answer(self, question: str = QUESTION, tokens: int = TOKENS, **fields: Any) -> dict[str, Any]:
+        """The report of an answer, which must be whole."""
+        report: dict[str, Any] = self.pair.complete(question, max_tokens=tokens, **fields)["dragon"]
+        assert report["tokens"] == tokens
+        return report
+
+    def ask(self, *arguments: str) -> CompletedProcess[str]:
+        """`dragon ask` at the device."""
+        return dragon("ask", *arguments, "--url", self.pair.url, data=self.data)
+
+    def _address(self, cloud: str) -> str:
+        return f"tcp://127.0.0.1:{self.ports[cloud]}"
+
+    def _daemons(self) -> tuple[Daemon, ...]:
+        return self.pair.device, *self.clouds.values()
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    data = fresh_data()
+    shutil.rmtree(data / "cloud")
+    with FaultyProxy(NOBODY) as proxy, Town(data, proxy) as town:
+        yield town
+
+
+def sentence(done: CompletedProcess[str], exit_code: int) -> str:
+    """The one line that a command failed with."""
+    assert (done.returncode, done.stdout) == (exit_code, ""), done
+    assert done.stderr.endswith("\n")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+# --- starting a daemon; what can't be started at all is started all at once
+
+
+@pytest.fixture(scope="module")
+def failed_starts(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, CompletedProcess[str]]]:
+    folder = tmp_path_factory.mktemp("starts")
+    settings = folder / "device.toml"
+    settings.write_text('colour = "blue"\n')
+    (folder / "empty").mkdir()
+    fast = (f"--model={town.data / 'model'}", f"--scorer={SCORER}", "--threads=1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        commands = {
+            "device model": ("device", f"--model={folder / 'nothing'}"),
+            "cloud model": ("cloud", f"--model={folder / 'nothing'}"),
+            "folder": ("device", f"--model={folder / 'empty'}"),
+            "device port": ("device", *fast, f"--port={port}"),
+            "cloud port": ("cloud", *fast, f"--bind=tcp://127.0.0.1:{port}"),
+            "device flag": ("device", "--prot=1"),
+            "cloud flag": ("cloud", "--bnid=tcp://127.0.0.1:1"),
+            "key": ("device", f"--config={settings}"),
+            "privacy": ("device", "--placement=cloud"),
+            "open": ("cloud", "--bind=tcp://0.0.0.0:8601", "--curve=off"),
+        }
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = pool.map(lambda arguments: dragon(*arguments, data=folder, timeout=100), commands.values())
+            yield dict(zip(commands, done, strict=True)) | {"port": CompletedProcess(port, 0)}
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("device model", ("dragon device: ", "/nothing", "no such folder")),
+        ("cloud model", ("dragon cloud: ", "/nothing", "no such folder")),
+        ("folder", ("/empty", "no safetensors weights")),
+        ("device port", ("127.0.0.1:{port}", "in use", "--port")),
+        ("cloud port", ("tcp://127.0.0.1:{port}", "in use", "another port")),
+        ("device flag", ("--prot", "did you mean --port?")),
+        ("cloud flag", ("--bnid", "did you mean --bind?")),
+        ("key", ("device.toml", "'colour'", "no setting")),
+        ("privacy", ("placement = 'cloud'", "privacy = 'strict'", "set privacy = 'balanced'")),
+        ("open", ("bind = 'tcp://0.0.0.0:8601'", "set curve = 'auto'")),
+    ],
+)
+def test_a_daemon_that_cannot_start(
+    failed_starts: dict[str, CompletedProcess[str]], start: str, said: tuple[str, ...]
+) -> None:
+    line = sentence(failed_starts[start], 2)
+    for part in said:
+        assert part.replace("{port}", str(failed_starts["port"].args)) in line
+
+
+# --- asking
+
+
+LONG_WORDS = "kettle " * 2500  # more bytes than a question may have
+MANY_WORDS = "kettle " * 2000  # more tokens than the model's context
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((" \n",), "the question is empty"),
+        ((LONG_WORDS,), "The question is longer than 16383 bytes"),
+        ((MANY_WORDS,), "The question is too long: the model's context holds 2048 tokens"),
+        (("q", "--max-tokens", "100000"), "max_tokens is 100000; this device allows 1 to 512"),
+        (("q", "--documents", "99"), "documents is 99; from 1 to 64"),
+        (("q", "--placement", "cloud"), "'strict' allows placement 'device' only"),
+        (("q", "--privacy", "balanced"), "a request can't loosen it"),
+        (("q", "--sampler", "paper", "--placement", "mirrored"), "'mirrored' needs the race sampler"),
+        (("q", "--colour", "blue"), "--colour"),
+    ],
+)
+def test_a_question_that_cannot_be_asked(town: Town, arguments: tuple[str, ...], said: str) -> None:
+    assert said in sentence(town.ask(*arguments), 2)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"), [("", "empty"), (" \n", "empty"), (LONG_WORDS, "longer"), (MANY_WORDS, "too long")]
+)
+def test_the_same_over_http(town: Town, question: str, said: str) -> None:
+    body = {"model": "dragon", "messages": [{"role": "user", "content": question}]}
+    response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, trust_env=False)
+    assert response.status_code == 400
+    assert said in response.json()["error"]["message"]
+
+
+def test_nobody_to_ask(town: Town) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    line = sentence(dragon("ask", QUESTION, "--url", url, data=town.data), 3)
+    assert url in line
+    assert "`dragon device`" in line
+
+
+# --- the cloud; each of these tests connects the device to the one that it needs
+
+
+def refused(town: Town, cloud: str, why: str) -> None:
+    town.connect(cloud)
+    wait_until(lambda: why in town.pair.status()["cloud"]["detail"], why)
+    status = dragon("status", "--url", town.pair.url, data=town.data)
+    assert status.returncode == 0
+    assert "refused" in status.stdout
+    assert why in status.stdout
+    assert "Configure the same on both sides." in status.stdout
+    report = town.answer()
+    assert report["degraded"] == list(range(TOKENS))
+    (note,) = report["notes"]
+    assert note.startswith("The cloud did not take part: ")
+    assert why in note
+
+
+class TestCloud:
+    def test_not_there(self, town: Town) -> None:
+        """The device answers alone and says so; it connects when there is a cloud."""
+        town.connect("nobody")
+        wait_until(lambda: town.pair.status()["cloud"]["state"] in ("away", "connecting"), "the cloud is away")
+        report = town.answer()
+        assert report["degraded"] == list(range(TOKENS))
+        assert len(report["notes"]) == 1
+        assert report["notes"][0].startswith("The cloud did not take part: ")
+        line = sentence(town.ask(QUESTION, "--sources", "cloud"), 1)
+        assert "The cloud did not take part: " in line
+        body = {"model": "dragon", "sources": "cloud", "messages": [{"role": "user", "content": QUESTION}]}
+        response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, trust_env=False)
+        assert response.status_code == 503
+        assert response.json()["error"]["message"] in line
+        town.connect("none")
+        town.pair.wait_for_cloud("connected")
+        assert town.answer()["degraded"] == []
+
+    def test_with_another_tokenizer(self, town: Town) -> None:
+        refused(town, "tokenizer", "the tokenizers differ")
+
+    def test_with_another_scorer(self, town: Town) -> None:
+        refused(town, "scorer", "the scorers differ (device: static:20.0; cloud: static:3.0)")
+
+    @pytest.mark.parametrize(
+        ("question", "tokens", "said"),
+        [
+            ("kettle " * 40, TOKENS, "longer than the 200 bytes that this cloud allows"),
+            (QUESTION, 65, "max_tokens is 65; this cloud allows 1 to 64"),
+        ],
+    )
+    def test_that_allows_less(self, town: Town, question: str, tokens: int, said: str) -> None:
+        town.connect("none")
+        town.pair.wait_for_cloud("connected")
+        report = town.answer(question, tokens)
+        assert report["degraded"] == list(range(tokens))
+        assert [said in note for note in report["notes"]] == [True]
+
+
+# --- the libraries; the daemons notice every change
+
+
+def sides(town: Town) -> set[str]:
+    """Whose documents took part in an answer of both sides."""
+    report = town.answer()
+    assert (report["degraded"], report["notes"]) == ([], [])
+    return {source["side"] for source in report["sources"]}
+
+
+class TestLibraries:
+    def test_missing_and_empty_ones_and_bad_documents(self, town: Town, tmp_path: Path) -> None:
+        town.connect("none")
+        town.pair.wait_for_cloud("connected")
+        assert sides(town) == {"device"}  # the cloud's never existed
+        removed = dragon("library", "remove", "--all", data=town.data)
+        assert removed.returncode == 0, removed.stderr
+        assert sides(town) == set()
+
+        (tmp_path / "binary.md").write_bytes(bytes(range(256)))
+        (tmp_path / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1"))
+        os.mkfifo(tmp_path / "pipe.md")
+        (tmp_path / "forbidden.md").write_text("Nobody may read this.")
+        (tmp_path / "forbidden.md").chmod(0)
+        (tmp_path / "good.md").write_text("Delthcine House opens at 12 pm.")
+        added = dragon("library", "add", "--role", "cloud", str(tmp_path), data=town.data)
+        assert (added.returncode, added.stdout) == (1, "")
+        assert "skipped binary.md: it is not text: it contains NUL bytes\n" in added.stderr
+        assert "skipped latin.txt: it is not UTF-8 text: byte 4 can't be decoded\n" in added.stderr
+        assert "skipped pipe.md: it is not an ordinary file\n" in added.stderr
+        if os.geteuid() != 0:  # whom nothing is forbidden
+            assert "skipped forbidden.md: it can't be read: permission denied\n" in added.stderr
+        assert sides(town) == {"cloud"}
+
+    @pytest.mark.parametrize(
+        ("path", "said"), [("nothing", "is not a folder or a file"), ("binary.exe", "is not a text document")]
+    )
+    def test_what_cannot_be_added_at_all(self, town: Town, tmp_path: Path, path: str, said: str) -> None:
+        (tmp_path / "binary.exe").write_bytes(b"MZ")
+        line = sentence(dragon("library", "add", str(tmp_path / path), data=town.data), 2)
+        assert line.startswith("dragon: ")
+        assert str(tmp_path / path) in line
+        assert said in line

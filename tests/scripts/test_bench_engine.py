@@ -1,0 +1,163 @@
+"""The engine's benchmark measures what it says. How fast anything is, is not tested."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.bench_engine import loopback, measuring, wire
+from scripts.bench_engine.__main__ import main
+from scripts.bench_engine.decode_step import Plan as StepPlan
+from scripts.bench_engine.decode_step import measure as measure_steps
+from scripts.bench_engine.demonstration import Demonstration, Texts
+from scripts.bench_engine.distributions import Even, Logits
+from scripts.bench_engine.measuring import Spread, Stages
+from scripts.bench_engine.pair import SIDES, STAGES, Pair, Sources, make_request
+
+VOCABULARY = 400
+
+
+class Ticking:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def made_up(**changes: Any) -> Pair:
+    sources = {side: Sources(Logits.draw(side, VOCABULARY, 3, "flat", 4), Even(3)) for side in SIDES}
+    return Pair(make_request(**changes), VOCABULARY, sources)
+
+
+def test_an_inner_stage_is_not_counted_to_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Ticking()
+    monkeypatch.setattr(measuring, "time", clock)
+    stages = Stages()
+    with stages("outer"):
+        clock.now += 1
+        with stages("inner"):
+            clock.now += 10
+        clock.now += 100
+    stages.lap()
+    with stages("inner"):
+        clock.now += 1000
+    stages.lap()
+    assert stages.laps == [{"outer": 101e6, "inner": 10e6}, {"inner": 1000e6}]
+
+
+def test_a_spread_is_the_median_between_its_tails() -> None:
+    assert Spread.of([float(value) for value in range(11)]) == Spread(5.0, 1.0, 9.0)
+    with pytest.raises(ValueError):
+        Spread.of([])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_pair_gives_the_same_tokens_under_every_placement(temperature: float) -> None:
+    """The stages are timed on answers that are right."""
+    placements = ("device", "mirrored", "cloud")
+    answers = {made_up(placement=placement, temperature=temperature).run(12) for placement in placements}
+    assert len(answers) == 1
+    assert len(next(iter(answers))) == 12
+
+
+def test_both_halves_know_the_answer_and_every_token_has_a_lap() -> None:
+    pair = made_up(temperature=1.0)
+    answer = pair.run(9)
+    for half in pair.halves.values():
+        assert half.answer.session.committed == answer
+        assert len(half.stages.laps) == 9
+        assert set().union(*half.stages.laps) <= set(STAGES)
+
+
+def test_only_targets_leave_the_device_in_the_private_placement() -> None:
+    pair = made_up(temperature=1.0)
+    pair.run(9)
+    assert set(pair.halves["device"].bytes) <= {"Target", "Resolve"}
+    mirrored = made_up(temperature=1.0, placement="mirrored")
+    mirrored.run(9)
+    assert "Draft" in mirrored.halves["device"].bytes
+
+
+@pytest.fixture(scope="module")
+def demonstration() -> Demonstration:
+    return Demonstration(3)
+
+
+def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) -> None:
+    plan = wire.Plan((5000,), tokens=4, questions=1, answer_tokens=5)
+    found = wire.measure(plan, demonstration)
+    assert {traffic.vocabulary for traffic in found} == {demonstration.decoder.vocabulary, 5000}
+    raw = [traffic for traffic in found if traffic.mode.codec == "raw" and traffic.vocabulary == 5000]
+    race = [traffic for traffic in found if traffic.mode.codec == "race"]
+    assert all(4 * 5000 < traffic.down["Draft"] < 4 * 5000 + 100 for traffic in raw)
+    assert all(traffic.down["Draft"] < 200 for traffic in race)
+    down, up = wire.worst(found)
+    assert 0 < up < down < 200
+
+
+def test_a_reading_follows_any_path(demonstration: Demonstration) -> None:
+    """Roll-backs included, it gives what a fresh reading of the path gives."""
+    question = demonstration.questions[0]
+    reading = demonstration.sources(question, 8)["device"].logits
+    paths: list[list[int]] = [[], [40], [40, 50], [40, 60, 70], [40], [40, 60]]
+    for path in paths:
+        fresh = demonstration.sources(question, 8)["device"].logits
+        expected = fresh.logits([])
+        for length in range(1, len(path) + 1):
+            expected = fresh.logits(path[:length])
+        assert float((reading.logits(path) - expected).abs().max()) < 1e-3
+
+
+def test_questions_come_of_all_types_and_documents_become_files(tmp_path: Path) -> None:
+    texts = Texts.draw(7)
+    assert len(set(texts.questions)) == 7
+    folders = texts.write(tmp_path)
+    written = {side: len(list(folder.iterdir())) for side, folder in folders.items()}
+    assert written == {side: len(texts.documents[side]) for side in SIDES}
+
+
+def test_both_ways_to_step_compute_the_same() -> None:
+    """Otherwise their times could not be compared."""
+    (steps,) = measure_steps(StepPlan(((30, 22, 25),), steps=4, rounds=1))
+    assert steps.difference < 1e-2
+    assert len(steps.slab) == len(steps.plain) == 3
+
+
+def test_a_report_becomes_milliseconds_and_ratios() -> None:
+    def side(decode: float) -> dict[str, float]:
+        return {"decode_ms": decode, "acceptance": 0.5}
+
+    report: dict[str, Any] = {
+        "tokens": 10,
+        "per_token": 0.012,
+        "inter_token": 0.011,
+        "device": side(8.0),
+        "cloud": side(10.0),
+        "sent_bytes": 200,
+        "received_bytes": 1500,
+    }
+    answered = loopback.answered(loopback.MODES[0], 0, report, (6.0, 5.0))
+    assert (answered.per_token, answered.step, answered.bare) == pytest.approx((12.0, 10.0, 6.0))
+    assert (answered.sent, answered.received) == (20.0, 150.0)
+    (ratio,) = loopback.ratios([answered]).values()
+    assert ratio.median == pytest.approx(1.2)
+    assert loopback.MODES[0].name in loopback.show([answered])
+
+
+def test_a_short_run_prints_the_aims_and_writes_its_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "bench" / "engine.json"
+    main(["--short", "--only", "work", "--only", "wire", "--only", "step", "--output", str(output)])
+    printed = capsys.readouterr().out
+    assert "aim" in printed
+    result = json.loads(output.read_text())
+    assert set(result) == {"machine", "work", "wire", "step"}
+    assert result["machine"]["versions"]["torch"]
+    samples = next(iter(result["work"]["microseconds"].values()))
+    assert all(len(samples[stage]) == 8 for stage in STAGES)
+    assert result["step"]["plan"]["seed"] >= 0
