@@ -33,6 +33,14 @@ class Hosted:
         self.titles: tuple[str, ...] | None = None  # known after retrieval
         self.prompt_tokens = 0
         self.heard = time.monotonic()
+        self._position = 0
+
+    def silent(self, now: float) -> float:
+        """Seconds since the device was heard, or since the answer last went on (alone, the cloud needs no word)."""
+        position = self.answer.session.position
+        if position != self._position:
+            self._position, self.heard = position, now
+        return now - self.heard
 
     def closed(self) -> Closed:
         """The session's figures and each document's share of each token."""
@@ -50,5 +58,6 @@ class Hosted:
             session.counters.rollbacks["cloud"],
             self.answer.preempted,
             session.counters.stale,
+            session.counters.disagreements,
             bytes(rows),
         )

@@ -12,8 +12,10 @@ from cloud.hosted import Hosted, Watcher
 from cloud.settings import CloudSettings
 from common.runtime.answer import Answer
 from common.runtime.handshake import refusal
+from common.runtime.link_meter import LinkMeter
 from common.runtime.opening import open_session
 from common.runtime.side import Retrieved, SideRuntime
+from common.scheduling.policy import Estimates
 from common.speculation.watch import Limits
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
@@ -26,6 +28,7 @@ from proto.messages import (
     Hello,
     Message,
     Open,
+    ProbeReply,
     Ready,
     Resolve,
     Resolved,
@@ -56,7 +59,7 @@ class Sessions:
         self.link: Link | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
-        self._peers: dict[Peer, Hello] = {}
+        self._peers: dict[Peer, LinkMeter] = {}  # those that said hello
         self._hosted: dict[Key, Hosted] = {}
         self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables
@@ -70,8 +73,10 @@ class Sessions:
         """The connection broke. The device comes back as another peer and opens its sessions anew."""
         self._complained.discard(peer)
         with self._lock:
-            self._peers.pop(peer, None)
+            meter = self._peers.pop(peer, None)
             keys = [key for key in self._hosted if key[0] == peer]
+        if meter is not None:
+            self._side.profiler.forget(meter)
         for key in keys:
             self._free(key)
 
@@ -85,6 +90,9 @@ class Sessions:
         match message:
             case Draft() | Target() | Resolve() | Resolved() | Sync():
                 self._deliver(peer, message)
+            case ProbeReply():
+                if (meter := self._meter(peer)) is not None:
+                    meter.replied(message)
             case Hello():
                 self._greet(peer, message)
             case Open():
@@ -103,10 +111,11 @@ class Sessions:
         with self._lock:
             hosted = list(self._hosted.items())
         for key, session in hosted:
-            if now - session.heard > self._settings.session_idle_seconds:
+            if session.silent(now) > self._settings.session_idle_seconds:
                 self._free(key)
             else:
-                ahead = min(session.opened.run_ahead, self._side.profiler.run_ahead(self._settings.run_ahead))
+                most = min(session.opened.run_ahead, self._settings.run_ahead)
+                ahead = self._side.profiler.run_ahead(self._meter(key[0]), most)
                 session.answer.poll(now, Limits(NEVER, NEVER), ahead)
 
     @property
@@ -121,8 +130,11 @@ class Sessions:
         if reason is not None:
             self._send(peer, Error(0, "mismatch", reason))
             return
+        meter = LinkMeter(partial(self._send, peer))
         with self._lock:
-            self._peers[peer] = hello
+            known = self._peers.setdefault(peer, meter)
+        if known is meter:
+            self._side.profiler.watch(meter)
         self._side.profiler.remote_line(hello.decode_slope, hello.decode_intercept)
         settings = self._settings
         self._send(peer, Welcome(mine, settings.max_sessions, settings.max_tokens, settings.max_query_bytes))
@@ -163,7 +175,7 @@ class Sessions:
         if request.sources == "both":
             participants |= {"device"}
         try:
-            opened = open_session("cloud", request, side.decoder, side.profiler.estimates, participants)
+            opened = open_session("cloud", request, side.decoder, partial(self._estimates, peer), participants)
         except ValueError as error:
             self._send(peer, Error(request.session, "unservable", str(error)))
             return
@@ -198,6 +210,13 @@ class Sessions:
         if hosted is not None:
             self._send(peer, hosted.closed())
             self._free((peer, message.session))
+
+    def _estimates(self, peer: Peer) -> Estimates:
+        return self._side.profiler.estimates(self._meter(peer))
+
+    def _meter(self, peer: Peer) -> LinkMeter | None:
+        with self._lock:
+            return self._peers.get(peer)
 
     def _find(self, peer: Peer, session: int) -> Hosted | None:
         with self._lock:

@@ -51,7 +51,7 @@ def _template(place: str) -> AfterValidator:
 
 def _address(address: str) -> str:
     match = _ADDRESS.fullmatch(address)
-    if not address.startswith("ipc://") and (match is None or not 0 < int(match["port"]) < 2**16):
+    if match is None or not 0 < int(match["port"]) < 2**16:
         raise ValueError("an address looks like tcp://127.0.0.1:8601")
     return address
 
@@ -84,12 +84,12 @@ class Settings(BaseSettings):
     scorer: Literal["lexical", "static"] = "lexical"
     scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # none: the scorer's own
     chunk_tokens: int = Field(default=128, ge=16, le=4096)
-    documents: int = Field(default=4, ge=1, le=255)  # retrieved per side
+    documents: int = Field(default=4, ge=1, le=64)  # retrieved per side
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)  # of torch; none: torch decides
     max_tokens: int = Field(default=512, ge=1, le=8192)  # longest answer that may be asked for; a Sync message holds it
-    run_ahead: int = Field(default=64, ge=1, le=4096)  # drafts beyond the committed prefix, at most
+    run_ahead: int = Field(default=64, ge=1, le=128)  # drafts beyond the committed prefix, at most
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     document_format: Annotated[str, _template("{document}")] = " {document}"
     query_format: Annotated[str, _template("{question}")] = "\nQuestion: {question}\nAnswer:"
@@ -171,8 +171,6 @@ def describe(settings: Settings) -> str:
 
 def is_loopback(address: str) -> bool:
     """Whether a host name, an IP address or a ZeroMQ address stays on this machine."""
-    if address.startswith("ipc://"):
-        return True
     match = _ADDRESS.fullmatch(address)
     host = (match["host"] if match else address).strip("[]")
     try:

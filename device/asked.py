@@ -37,6 +37,7 @@ class Asked:
         drafting: Drafting,
         side: SideRuntime,
         send: Callable[[Message], bool],
+        rtt: Callable[[], float | None],
         released: Callable[[int], None],
     ) -> None:
         self.request = request
@@ -50,7 +51,7 @@ class Asked:
         self._stream = side.tokenizer.stream()
         self._stops = StopFilter(request.stop)
         self._eos = side.decoder.eos
-        self._profiler = side.profiler
+        self._rtt = rtt
         self._link_send = send
         self._released = released
         self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
@@ -141,7 +142,7 @@ class Asked:
         if self._done or self.answer is None or self._ended is None:
             return
         self._note_absence(self.answer.session.counters.degraded)
-        report = build_report(self.request, self.record, self.answer, closed, self._profiler.rtt, self._ended)
+        report = build_report(self.request, self.record, self.answer, closed, self._rtt(), self._ended)
         self._finish(Finished(self._reason, "".join(self._text), report))
 
     def _note_absence(self, degraded: list[int]) -> None:

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from common.runtime.request import CloudStatus
+from common.runtime.link_meter import LinkMeter
+from common.runtime.request import CloudStatus, Privacy
 from common.runtime.side import SideRuntime
 from common.transport.interface import LinkStatus, Peer
 from proto.errors import ProtocolError
@@ -39,12 +40,12 @@ class CloudConnection:
         self._deliver = deliver
         self._welcomed = welcomed
         self._link: Link | None = None
+        self.meter = LinkMeter(self.send)
         self._refusal: str | None = None
 
     def attach(self, link: Link) -> None:
         """Use `link` from now on; before it starts to deliver."""
         self._link = link
-        self._side.profiler.probe = self.send
 
     def send(self, message: Message) -> bool:
         """Hand over to the link; False when there is no connection."""
@@ -52,14 +53,14 @@ class CloudConnection:
 
     def on_connected(self, peer: Peer) -> None:
         self._refusal = None
-        self._side.profiler.reconnected()
         self.send(self._side.hello)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
             case ProbeReply():
-                self._side.profiler.replied(message)
+                self.meter.replied(message)
             case Welcome():
+                self._measure_anew()
                 self.welcome = message
                 log.info("connected to the cloud at %s", self.address)
                 self._side.profiler.remote_line(message.hello.decode_slope, message.hello.decode_intercept)
@@ -78,9 +79,15 @@ class CloudConnection:
             log.warning("lost the cloud at %s", self.address)
         self.welcome = None
 
+    def _measure_anew(self) -> None:
+        """Another connection, perhaps to another machine: another clock and another round trip."""
+        self._side.profiler.forget(self.meter)
+        self.meter = LinkMeter(self.send)
+        self._side.profiler.watch(self.meter)
+
     def status(self) -> CloudStatus:
         """For the user."""
-        rtt = self._side.profiler.rtt
+        rtt = self.meter.rtt
         rtt_ms = None if rtt is None else 1000 * rtt
         if self.welcome is not None:
             return CloudStatus("connected", self.address, "", rtt_ms, self.welcome.hello.model)
@@ -92,6 +99,7 @@ class CloudConnection:
         return CloudStatus("connecting", self.address, f"Connecting to {self.address}.", None, None)
 
 
-def alone() -> CloudStatus:
-    """The status of a device that is configured without a cloud."""
-    return CloudStatus("off", "", "No cloud is configured.", None, None)
+def alone(privacy: Privacy) -> CloudStatus:
+    """The status of a device that has no cloud, or keeps everything to itself."""
+    reason = "privacy = 'offline' keeps everything here." if privacy == "offline" else "No cloud is configured."
+    return CloudStatus("off", "", reason, None, None)

@@ -28,7 +28,8 @@ def run(settings: DeviceSettings) -> None:
 
 
 def _serve(settings: DeviceSettings) -> None:
-    keys = device_keys(settings, settings.cloud) if settings.cloud is not None else None
+    with_cloud = settings.cloud is not None and settings.privacy != "offline"
+    keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)
     side = SideRuntime("device", settings, decode_floor(settings.emulate_decode_ms))
     try:

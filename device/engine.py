@@ -8,10 +8,12 @@ import threading
 from functools import partial
 
 from common.runtime.answer import Answer
+from common.runtime.link_meter import LinkMeter
 from common.runtime.opening import open_session
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import Retrieved, SideRuntime
+from common.scheduling.policy import Estimates
 from common.speculation.watch import Limits
 from device.asked import Asked
 from device.checks import CODECS, check
@@ -96,8 +98,18 @@ class DeviceEngine:
             chunks=self._side.library.count,
             active=len(self._active),
             served=self._served,
-            cloud=self.cloud.status() if self.cloud is not None else alone(),
+            cloud=self.cloud.status() if self.cloud is not None else alone(self._settings.privacy),
         )
+
+    @property
+    def _meter(self) -> LinkMeter | None:
+        return None if self.cloud is None else self.cloud.meter
+
+    def _rtt(self) -> float | None:
+        return None if self._meter is None else self._meter.rtt
+
+    def _estimates(self) -> Estimates:
+        return self._side.profiler.estimates(self._meter)
 
     @property
     def connected(self) -> bool:
@@ -150,16 +162,16 @@ class DeviceEngine:
                 "device",
                 opening,
                 side.decoder,
-                side.profiler.estimates,
+                self._estimates,
                 participants,
                 discreet=request.privacy == "strict",
             )
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
-        asked = Asked(request, opening, opened.drafting, side, self._send, self._release)
+        asked = Asked(request, opening, opened.drafting, side, self._send, self._rtt, self._release)
         asked.with_cloud = "cloud" in participants
         if request.sources == "both" and not asked.with_cloud and self.cloud is None:
-            asked.note("No cloud is configured: only this device's documents took part.")
+            asked.note(self._without_cloud())
         asked.answer = Answer(opened.session, asked.send, asked, side.profiler.judged, side.decoding.wake)
         opened.session.run_ahead = self._run_ahead(asked)
         return asked
@@ -169,7 +181,7 @@ class DeviceEngine:
         asked.record.prompt_tokens += retrieved.tokens
 
     def _without_cloud(self) -> str:
-        status = self.cloud.status() if self.cloud is not None else alone()
+        status = self.cloud.status() if self.cloud is not None else alone(self._settings.privacy)
         return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
 
     # --- the link's events
@@ -245,14 +257,14 @@ class DeviceEngine:
             asked.answer.poll(now, self._limits(asked), self._run_ahead(asked))
 
     def _limits(self, asked: Asked) -> Limits:
-        estimates = self._side.profiler.estimates()
+        estimates = self._estimates()
         resync = max(SHORTEST_RESYNC, 4 * estimates.rtt + 4 * estimates.cloud_decode)
         patience = self._settings.patience
         waits_for_prefill = self.connected and not asked.ready
         return Limits(resync, max(patience, PREFILL_PATIENCE) if waits_for_prefill else patience)
 
     def _run_ahead(self, asked: Asked) -> int:
-        return 1 if asked.request.synchronous else self._side.profiler.run_ahead(asked.opening.run_ahead)
+        return 1 if asked.request.synchronous else self._side.profiler.run_ahead(self._meter, asked.opening.run_ahead)
 
     def _all(self) -> list[Asked]:
         with self._lock:

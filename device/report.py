@@ -64,7 +64,7 @@ def build_report(
         rtt_ms=None if rtt is None else 1000 * rtt,
         switches=counters.switches,
         certificate_failures=counters.certificate_failures,
-        disagreements=counters.disagreements,
+        disagreements=counters.disagreements if closed is None else closed.disagreements,
         degraded=tuple(counters.degraded),
         seed=record.seed,
         sampler=request.sampler,

@@ -20,7 +20,7 @@ class DeviceSettings(Settings):
     role: ClassVar[Literal["device", "cloud"]] = "device"
 
     data: Folder = Field(default_factory=lambda: default_data("device"))
-    host: str = Field(default="127.0.0.1", min_length=1)  # of the HTTP interface and the web page
+    host: str = Field(default="127.0.0.1", min_length=1)  # of the HTTP interface
     port: int = Field(default=8600, ge=0, lt=2**16)  # 0: any free one
     api_key: SecretStr | None = Field(default=None, min_length=1)
     cloud: Address | None = "tcp://127.0.0.1:8601"  # none: this device alone

@@ -160,6 +160,7 @@ class Closed:
     rollbacks: Annotated[int, Count(2**32)]
     preempted: Annotated[int, Count(2**32)]
     stale: Annotated[int, Count(2**32)]
+    disagreements: Annotated[int, Count(2**32)]
     contributions: Annotated[bytes, Bytes(2**21)]
 
 

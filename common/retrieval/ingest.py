@@ -52,7 +52,7 @@ def check_embedder(store: Store, embedder: Embedder) -> None:
     if stored is not None and stored != embedder.identity and store.count() > 0:
         raise EmbedderChanged(
             f"the library was embedded with {stored} and {embedder.identity} is configured: run"
-            " `library add --rebuild` to embed it again, or configure the former model"
+            " `dragon library add --rebuild FOLDER` to embed it again, or configure the former model"
         )
 
 

@@ -30,11 +30,4 @@ class Judged:
     accepted: dict[Side, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTripped:
-    """A probe came back after `seconds`."""
-
-    seconds: float
-
-
-Measurement = Decoded | RemoteDecoded | Judged | RoundTripped
+Measurement = Decoded | RemoteDecoded | Judged

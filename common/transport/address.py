@@ -46,7 +46,7 @@ def require_safe(address: str, curve: bool, insecure: bool) -> None:
     if not curve and not insecure and not is_loopback(address):
         raise TransportError(
             f"Without keys, {address} would be readable and usable by anyone on the network; "
-            "make keys with `dragon keys new`, or pass --insecure if this network is trusted."
+            "make keys with `dragon keys new`, or pass --curve off --insecure if this network is trusted."
         )
 
 

@@ -94,7 +94,9 @@ class KeyFolder:
             pair = KeyPair(stored["public"], stored["secret"])
             agrees = zmq.curve_public(z85_key(pair.secret)).decode("ascii") == pair.public
         except FileNotFoundError:
-            raise TransportError(f"There is no key in {self.path}; make one with `dragon keys new`.") from None
+            raise TransportError(
+                f"There is no key in {self.path}; make one with `dragon keys new --role ROLE`."
+            ) from None
         except (OSError, ValueError, KeyError, TypeError, TransportError):
             agrees = False
         if not agrees:

@@ -202,7 +202,6 @@ class TestOpenDoors:
         load_settings(DeviceSettings, overrides={"host": host})
         address = f"tcp://[{host}]:1" if ":" in host else f"tcp://{host}:1"
         load_settings(CloudSettings, overrides={"bind": address, "curve": "off"})
-        assert is_loopback("ipc:///run/dragon")
 
     @pytest.mark.parametrize("placement", ["cloud", "greedy", "random", "mirrored"])
     def test_strict_privacy_keeps_aggregation_on_the_device(self, placement: str) -> None:

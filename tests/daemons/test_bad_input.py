@@ -32,12 +32,8 @@ class Town:
         self.data = data
         self.proxy = proxy
         model: dict[str, object] = {"model": make_wordy_model(data / "model"), "scorer": SCORER}
-        other: dict[str, object] = {"model": make_wordy_model(data / "other-model", words=300), "scorer": SCORER}
-        peculiarities = {
-            "tokenizer": other,
-            "scorer": model | {"scorer_scale": 3.0},
-            "none": model | CLOUD_LIMITS,
-        }
+        other = {"model": make_wordy_model(data / "other-model", words=300), "scorer_scale": 3.0}
+        peculiarities = {"strange": model | other, "fitting": model | CLOUD_LIMITS}
         self.pair = Pair(data, model | {"patience": 0.5}, between=int(proxy.address.rpartition(":")[2]))
         self.ports = {name: free_port() for name in peculiarities}
         self.clouds = {
@@ -195,21 +191,6 @@ def test_nobody_to_ask(town: Town) -> None:
 # --- the cloud; each of these tests connects the device to the one that it needs
 
 
-def refused(town: Town, cloud: str, why: str) -> None:
-    town.connect(cloud)
-    wait_until(lambda: why in town.pair.status()["cloud"]["detail"], why)
-    status = dragon("status", "--url", town.pair.url, data=town.data)
-    assert status.returncode == 0
-    assert "refused" in status.stdout
-    assert why in status.stdout
-    assert "Configure the same on both sides." in status.stdout
-    report = town.answer()
-    assert report["degraded"] == list(range(TOKENS))
-    (note,) = report["notes"]
-    assert note.startswith("The cloud did not take part: ")
-    assert why in note
-
-
 class TestCloud:
     def test_not_there(self, town: Town) -> None:
         """The device answers alone and says so; it connects when there is a cloud."""
@@ -225,15 +206,26 @@ class TestCloud:
         response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, trust_env=False)
         assert response.status_code == 503
         assert response.json()["error"]["message"] in line
-        town.connect("none")
+        town.connect("fitting")
         town.pair.wait_for_cloud("connected")
         assert town.answer()["degraded"] == []
 
-    def test_with_another_tokenizer(self, town: Town) -> None:
-        refused(town, "tokenizer", "the tokenizers differ")
-
-    def test_with_another_scorer(self, town: Town) -> None:
-        refused(town, "scorer", "the scorers differ (device: static:20.0; cloud: static:3.0)")
+    def test_that_does_not_fit(self, town: Town) -> None:
+        """It is refused with what differs and what to do, and gets to hear of no question."""
+        reasons = ("the tokenizers differ (", "the scorers differ (device: static:20.0; cloud: static:3.0)")
+        town.connect("strange")
+        wait_until(lambda: town.pair.status()["cloud"]["state"] == "refused", "the cloud is refused")
+        status = dragon("status", "--url", town.pair.url, data=town.data)
+        assert status.returncode == 0
+        assert "refused (tcp://" in status.stdout
+        report = town.answer(tokens=40)
+        assert report["degraded"] == list(range(40))
+        assert report["sent_bytes"] == 0
+        (note,) = report["notes"]
+        assert note.startswith("The cloud did not take part: ")
+        for said in (*reasons, "Configure the same on both sides."):
+            assert said in status.stdout
+            assert said in note
 
     @pytest.mark.parametrize(
         ("question", "tokens", "said"),
@@ -243,7 +235,7 @@ class TestCloud:
         ],
     )
     def test_that_allows_less(self, town: Town, question: str, tokens: int, said: str) -> None:
-        town.connect("none")
+        town.connect("fitting")
         town.pair.wait_for_cloud("connected")
         report = town.answer(question, tokens)
         assert report["degraded"] == list(range(tokens))
@@ -262,7 +254,7 @@ def sides(town: Town) -> set[str]:
 
 class TestLibraries:
     def test_missing_and_empty_ones_and_bad_documents(self, town: Town, tmp_path: Path) -> None:
-        town.connect("none")
+        town.connect("fitting")
         town.pair.wait_for_cloud("connected")
         assert sides(town) == {"device"}  # the cloud's never existed
         removed = dragon("library", "remove", "--all", data=town.data)

@@ -22,7 +22,7 @@ from tests.daemons.wordy_model import SCORER, make_wordy_model
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
 STEP_MS = 25.0  # of the device, so that there is time to do harm
 BEGUN = 5  # pieces of text after which an answer is in full swing
-LONG = 200  # tokens; at the device's pace 5 s
+LONG = 160  # tokens; at the device's pace 4 s
 LONGEST = 320
 SHORT = 60
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
@@ -155,7 +155,7 @@ class TestCloud:
         with running(place.pair, LONG) as stream:
             cloud.send_signal(signal.SIGSTOP)
             try:
-                stream.read_for(1.5)
+                stream.read_for(1.2)
             finally:
                 cloud.send_signal(signal.SIGCONT)
             report = stream.finish()

@@ -67,6 +67,7 @@ def kinds_of_answers() -> Iterator[dict[str, Any]]:
     """With every private document in the prompt; few entries make many certificates fail."""
     common = {"documents": len(NOTES), "max_tokens": TOKENS, "seed": 5}
     yield common | {"temperature": 0.0}
+    yield common | {"temperature": 2.0}
     yield common | {"temperature": 2.0, "entries": 1}
     yield common | {"temperature": 1.0, "sampler": "paper"}
     yield common | {"temperature": 2.0, "entries": 1, "synchronous": True}
@@ -107,6 +108,12 @@ class TestWire:
         resolves = [message for message in tapped.tap.messages if isinstance(message, Resolve)]
         assert resolves  # or this test says nothing
         assert [message.ids for message in resolves if message.ids] == []
+
+    def test_and_gets_the_same_answer(self, tapped: Tapped) -> None:
+        kinds = list(kinds_of_answers())
+        for start in range(0, len(tapped.answers), len(kinds)):
+            answers = zip(kinds, tapped.answers[start:], strict=False)
+            assert len({answer for kind, answer in answers if kind["temperature"] == 2.0}) == 1
 
     def test_texts_are_the_questions(self, tapped: Tapped) -> None:
         for message in tapped.tap.messages:

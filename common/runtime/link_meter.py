@@ -1,0 +1,56 @@
+"""The round trip of one connection, measured in-band."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from common.scheduling.estimators import RoundTripTime
+from common.transport.probe import RoundTrips
+from proto.messages import Probe, ProbeReply
+
+PROBE_PERIOD = 0.5  # seconds between two probes
+
+
+class LinkMeter:
+    """Probes one connection and estimates its round trip. Any thread may call it."""
+
+    def __init__(self, send: Callable[[Probe], object]) -> None:
+        self._send = send
+        self._trips = RoundTrips()
+        self._round_trip = RoundTripTime()
+        self._probed = -PROBE_PERIOD
+        self._lock = threading.Lock()
+
+    @property
+    def rtt(self) -> float | None:
+        """Seconds the next round trip is expected to take; None before the first sample."""
+        with self._lock:
+            return self._round_trip.estimate
+
+    @property
+    def longest(self) -> float | None:
+        """Seconds that a round trip seldom exceeds; None before the first sample."""
+        with self._lock:
+            return self._round_trip.upper()
+
+    def probe(self, now: float) -> None:
+        """Send the next probe if it is time; `now` is monotonic, in seconds."""
+        with self._lock:
+            if now - self._probed < PROBE_PERIOD:
+                return
+            self._probed = now
+            probe = self._trips.probe(_microseconds())
+        self._send(probe)
+
+    def replied(self, reply: ProbeReply) -> None:
+        """A probe came back."""
+        with self._lock:
+            trip = self._trips.reply(reply, _microseconds())
+            if trip is not None:
+                self._round_trip.observe(trip.rtt)
+
+
+def _microseconds() -> int:
+    return time.monotonic_ns() // 1000
