@@ -49,7 +49,7 @@ Key = tuple[Peer, int]  # peer, session
 class Link(Protocol):
     """What the sessions need of the transport."""
 
-    def send(self, peer: Peer, message: Message) -> bool: ...
+    def send(self, peer: Peer, message: Message) -> int: ...
 
 
 class Sessions:

@@ -18,8 +18,7 @@ from common.runtime.request import (
 from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
 from device.report import Record, build_report
-from proto.framing import encode, wire_size
-from proto.messages import Cancel, Close, Closed, Message, Open
+from proto.messages import Cancel, Close, Closed, Draft, Message, Open, Resolve, Resolved, Sync, Target
 
 CLOSING_PATIENCE = 1.0  # seconds that the cloud has for its part of the report
 
@@ -36,7 +35,7 @@ class Asked:
         opening: Open,
         drafting: Drafting,
         side: SideRuntime,
-        send: Callable[[Message], bool],
+        send: Callable[[Message], int],
         rtt: Callable[[], float | None],
         released: Callable[[int], None],
     ) -> None:
@@ -77,9 +76,10 @@ class Asked:
     # --- messages
 
     def send(self, message: Message) -> None:
-        """To the cloud, if it takes part; counts the bytes."""
-        if self.with_cloud and self._link_send(message):
-            self.record.sent_bytes += wire_size(encode(message))
+        """To the cloud, if it takes part; counts the bytes of what belongs to the tokens."""
+        size = self._link_send(message) if self.with_cloud else 0
+        if isinstance(message, Draft | Target | Resolve | Resolved | Sync):
+            self.record.sent_bytes += size
 
     def note(self, sentence: str) -> None:
         """Tell the user, once."""

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Link(Protocol):
     """What the connection needs of the transport."""
 
-    def send(self, message: Message) -> bool: ...
+    def send(self, message: Message) -> int: ...
 
     def status(self) -> LinkStatus: ...
 
@@ -47,9 +47,9 @@ class CloudConnection:
         """Use `link` from now on; before it starts to deliver."""
         self._link = link
 
-    def send(self, message: Message) -> bool:
-        """Hand over to the link; False when there is no connection."""
-        return self._link is not None and self._link.send(message)
+    def send(self, message: Message) -> int:
+        """Hand over to the link: the message's bytes on the wire, 0 when there is no connection."""
+        return 0 if self._link is None else self._link.send(message)
 
     def on_connected(self, peer: Peer) -> None:
         self._refusal = None

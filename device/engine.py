@@ -164,7 +164,6 @@ class DeviceEngine:
                 side.decoder,
                 self._estimates,
                 participants,
-                discreet=request.privacy == "strict",
             )
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
@@ -241,9 +240,9 @@ class DeviceEngine:
         else:
             asked.answer.go_alone()
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: Message) -> int:
         """Nothing of an answer goes to a cloud before the handshake, or to one that it failed with."""
-        return self.cloud is not None and self.cloud.welcome is not None and self.cloud.send(message)
+        return self.cloud.send(message) if self.cloud is not None and self.connected else 0
 
     # --- the clock
 

@@ -17,7 +17,8 @@ def make_aggregation(
         if request.codec != "race":
             raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
         sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary, torch_device)
-        return RaceAggregation(sampler, vocabulary, request.exact)
+        # Where the device keeps its distributions to itself, its questions must not tell of them either.
+        return RaceAggregation(sampler, vocabulary, request.exact, discreet=request.placement == role == "device")
     if request.placement == "mirrored":
         raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
     if request.codec == "race":

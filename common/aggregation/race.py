@@ -15,12 +15,17 @@ from proto.payloads.race import decode_race, encode_race
 
 
 class RaceAggregation:
-    """`exact`: ask for what a certificate lacks; otherwise take the token with the highest lower bound."""
+    """`exact`: ask for what a certificate lacks; otherwise take the token with the highest lower bound.
 
-    def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool) -> None:
+    `discreet`: ask for longer lists only. The tokens that a certificate lacks are those that this side's own documents
+    speak of; a list of twice the length names none of them and ends in a certificate as well.
+    """
+
+    def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool, discreet: bool = False) -> None:
         self._sampler = sampler
         self._vocabulary = vocabulary
         self._exact = exact
+        self._discreet = discreet
 
     def draft(self, position: int, probabilities: torch.Tensor) -> LocalRace:
         """This side's drafted view; see `RaceSampler.draft`."""
@@ -49,9 +54,14 @@ class RaceAggregation:
             lacking = {"device": outcome.device_ids, "cloud": outcome.cloud_ids}
             local, deeper = views[role], outcome.deeper and views[role].threshold > 0
             if not lacking[role] and not deeper:
-                further = outcome.deeper and views[remote].threshold > 0
-                return Undecided(lacking[remote], 2 * len(views[remote].entries.ids) if further else 0)
+                return self._undecided(views[remote], lacking[remote], outcome.deeper)
             views[role] = self._complete_locally(local, lacking[role], deeper)
+
+    def _undecided(self, remote: RaceView, lacking: tuple[int, ...], deeper: bool) -> Undecided:
+        longer = 2 * len(remote.entries.ids)
+        if self._discreet:
+            return Undecided((), longer)
+        return Undecided(lacking, longer if deeper and remote.threshold > 0 else 0)
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
         """The `depth` fastest tokens, or else the named ones: a longer list is the start of another certificate."""

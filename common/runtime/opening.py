@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.aggregation.choice import make_aggregation
-from common.aggregation.race import RaceAggregation
 from common.model.decoder import Decoder
 from common.runtime.decoding import Drafting
-from common.runtime.discretion import DiscreetRace
 from common.scheduling.policy import Estimates, placement_policy
 from common.speculation.session import Session
 from common.speculation.values import SessionConfig
@@ -30,14 +28,9 @@ def open_session(
     decoder: Decoder,
     estimates: Callable[[], Estimates],
     participants: frozenset[Side],
-    discreet: bool = False,
 ) -> Opened:
-    """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served.
-
-    `discreet`: what this side asks the other one for names no token.
-    """
-    drafting = make_aggregation(role, request, decoder.vocabulary, str(decoder.torch_device))
-    aggregation = DiscreetRace(drafting) if discreet and isinstance(drafting, RaceAggregation) else drafting
+    """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
+    aggregation = make_aggregation(role, request, decoder.vocabulary, str(decoder.torch_device))
     policy = placement_policy(request.placement, request.seed, estimates, role)
     config = SessionConfig(request.session, request.placement, decoder.eos, request.max_tokens, participants)
-    return Opened(Session(role, config, aggregation, policy, request.run_ahead), drafting)
+    return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

@@ -83,7 +83,7 @@ class Report:
     per_token: float  # (seconds - ttft) / (tokens - 1)
     device: SideReport
     cloud: SideReport
-    sent_bytes: int  # draft/target/resolve frames device -> cloud
+    sent_bytes: int  # device -> cloud, of Draft, Target, Resolve, Resolved and Sync
     received_bytes: int
     rtt_ms: float | None
     switches: int

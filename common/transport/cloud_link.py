@@ -55,11 +55,12 @@ class CloudLink(SocketLoop):
             raise TransportError(_why(bind, error)) from None
         self.address = made.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def send(self, peer: Peer, message: Message) -> bool:
+    def send(self, peer: Peer, message: Message) -> int:
         """Hand `message` over for `peer`, from any thread.
 
-        False if it was dropped: the peer is gone, or too much is queued for it. True promises nothing: what
-        is on its way when the connection breaks is lost. Raises `ProtocolError` for a message out of bounds.
+        Its bytes on the wire, or 0 if it was dropped: the peer is gone, or too much is queued for it. More than 0
+        promises nothing: what is on its way when the connection breaks is lost. Raises `ProtocolError` for a message
+        out of bounds.
         """
         return self._post(peer.connection, message)
 

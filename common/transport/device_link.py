@@ -52,11 +52,12 @@ class DeviceLink(SocketLoop):
         self._status = LinkStatus("connecting", f"Connecting to {address}.")
         self._random = random.Random()
 
-    def send(self, message: Message) -> bool:
+    def send(self, message: Message) -> int:
         """Hand `message` over for the current connection, from any thread.
 
-        False if it was dropped: there is none, or too much is queued. True promises nothing: what is on its
-        way when the connection breaks is lost. Raises `ProtocolError` for a message out of bounds.
+        Its bytes on the wire, or 0 if it was dropped: there is none, or too much is queued. More than 0 promises
+        nothing: what is on its way when the connection breaks is lost. Raises `ProtocolError` for a message out of
+        bounds.
         """
         return self._post(self._number, message)
 

@@ -84,9 +84,10 @@ class SocketLoop(ABC):
         """What went through so far, from any thread."""
         return self._tally.snapshot(self._outbox.refused)
 
-    def _post(self, connection: int, message: Message) -> bool:
+    def _post(self, connection: int, message: Message) -> int:
         frames = encode(message, self.limits.payload_bytes)
-        return self._outbox.put(Parcel(connection, type(message).__name__, frames, wire_size(frames)))
+        parcel = Parcel(connection, type(message).__name__, frames, wire_size(frames))
+        return parcel.size if self._outbox.put(parcel) else 0
 
     # What a role decides.
 

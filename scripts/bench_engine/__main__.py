@@ -21,6 +21,7 @@ from scripts.bench_engine.measuring import load, machine, table
 from scripts.daemons import ROOT
 
 RESULT = ROOT / "build" / "bench" / "engine.json"
+SLOWED = loopback.Plan(questions=8, rounds=1, emulate=40.0)
 PARTS = ("work", "wire", "step", "daemons")
 
 
@@ -74,6 +75,10 @@ def run(parts: Sequence[str], short: bool) -> tuple[dict[str, Any], list[list[st
         result["daemons"] = {"plan": asdict(asking), "answers": loopback.record(answers)}
         for name, spread in loopback.ratios(answers).items():
             aims.append([f"latency per token / slower side's step ({name})", f"{loopback.AIM:g}", spread.text(2)])
+        if not short:
+            slowed = loopback.measure(SLOWED)
+            _print(f"The same with steps of {SLOWED.emulate:g} ms on both sides; load {load()}", loopback.show(slowed))
+            result["daemons, slowed"] = {"plan": asdict(SLOWED), "answers": loopback.record(slowed)}
     return result, aims
 
 

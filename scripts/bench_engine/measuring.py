@@ -38,9 +38,10 @@ class Spread:
 
 
 class Stages:
-    """Exclusive time per stage: what an inner stage takes is not counted to the outer one.
+    """Exclusive processor time per stage: what an inner stage takes is not counted to the outer one.
 
-    Used as `with stages("session"): ...`; `lap` ends a token. One thread.
+    Processor time of this thread, because other programs' work is not the engine's; on an idle machine it is the
+    time that passes. Used as `with stages("session"): ...`; `lap` ends a token. One thread.
     """
 
     def __init__(self) -> None:
@@ -53,16 +54,16 @@ class Stages:
         return _Stage(self, name)
 
     def enter(self, name: str) -> None:
-        now = time.perf_counter()
+        now = time.thread_time()
         if self._open:
             self._add(self._open[-1], now)
         self._open.append(name)
-        self._since = time.perf_counter()
+        self._since = time.thread_time()
 
     def leave(self) -> None:
-        now = time.perf_counter()
+        now = time.thread_time()
         self._add(self._open.pop(), now)
-        self._since = time.perf_counter()
+        self._since = time.thread_time()
 
     def lap(self) -> None:
         self.laps.append(self._lap)

@@ -1,4 +1,4 @@
-"""Time per token of everything but the model's forward pass, in microseconds, stage by stage."""
+"""Processor time per token of everything but the model's forward pass, in microseconds, stage by stage."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from common.configuration import (
     ConfigurationError,
     Settings,
     describe,
-    is_loopback,
     load_settings,
 )
 from device.settings import DeviceSettings

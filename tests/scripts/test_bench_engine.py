@@ -26,7 +26,7 @@ class Ticking:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def perf_counter(self) -> float:
+    def thread_time(self) -> float:
         return self.now
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from common.aggregation.race import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.race import RaceSampler
+from common.sampling.race import LocalRace, RaceSampler
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
 from common.speculation.session import Session
@@ -71,6 +71,7 @@ def one_process(model: TableModel, seed: int, temperature: float, entries: int, 
         complete = RaceSampler(seed, temperature, VOCABULARY, VOCABULARY)
         eta = eta_fixed(*evidence)
         for view, weight in zip(views, (eta, WHOLE - eta), strict=True):
+            assert isinstance(view, LocalRace)
             everything = complete.receive(len(answer), view.deeper(VOCABULARY))
             for token, speed in everything.speed_of.items():
                 scores[token] += weight * speed
@@ -194,7 +195,7 @@ class TestMutants:
         class KeepsDrafting(Session):
             """Never pre-empts a step, and counts its result for whatever position comes next."""
 
-            epoch = property(lambda self: 0)  # type: ignore[assignment]
+            epoch = property(lambda self: 0)
 
             @property
             def work(self) -> Work | None:

@@ -1,8 +1,8 @@
 """Whole sessions follow the law of the mixture, whatever is drafted, rejected and rolled back on the way.
 
 A vocabulary of four, two tokens, so that the law of every answer is known exactly. G-tests over 200,000 runs with
-seeds 0, 1, 2, ... and random interleavings. A right implementation fails one with probability 1e-4 (the seeds are fixed:
-it either does or not); each mutant must fail with a p-value below 1e-9 in a fiftieth of the runs.
+seeds 0, 1, 2, ... and random interleavings. A right implementation fails one with probability 1e-4 (the seeds are
+fixed: it either does or not); each mutant must fail with a p-value below 1e-9 in a fiftieth of the runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,16 @@ from common.sampling.race import RaceSampler
 from common.sampling.truncation import renormalised, truncate
 from common.sampling.view import RaceView
 from common.speculation.session import Session
-from common.speculation.values import Action, Aggregation, Decided, LocalDraft, SessionConfig, Undecided, View
+from common.speculation.values import (
+    Action,
+    Aggregation,
+    Decided,
+    LocalDraft,
+    PlacementPolicy,
+    SessionConfig,
+    Undecided,
+    View,
+)
 from proto.logcode import decode, encode
 from proto.messages import Draft, Placement, Side
 from proto.payloads.race import RaceEntries
@@ -63,7 +72,7 @@ def eta() -> float:
 
 def law(rounded: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> dict[tuple[int, ...], float]:
     """Probability of every answer, from the distributions as they are sent."""
-    result = {}
+    result: dict[tuple[int, ...], float] = {}
     for first in range(VOCABULARY):
         for second in range(VOCABULARY):
             probability = 1.0
@@ -145,7 +154,8 @@ class Game:
 def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
     """How often each answer is given."""
     placement, session = game.placement, game.session
-    policy = {"greedy": Alternating(), "cloud": Always("cloud")}.get(placement, Always("device"))
+    policies: dict[Placement, PlacementPolicy] = {"greedy": Alternating(), "cloud": Always("cloud")}
+    policy = policies.get(placement, Always("device"))
     config = SessionConfig(1, placement, frozenset({VOCABULARY}), LENGTH)
     order = random.Random(seeds.start)
     counts: Counter[tuple[int, ...]] = Counter()
@@ -162,7 +172,8 @@ def as_float16(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def as_code(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    return decode(encode(p))
+    values: NDArray[np.float64] = decode(encode(p))
+    return values
 
 
 def on_both_cores(game: Game, runs: int) -> Counter[tuple[int, ...]]:

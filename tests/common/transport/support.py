@@ -98,9 +98,7 @@ class Echo(Recorder):
 
 
 def draft(position: int, payload: bytes = b"x" * 100) -> Draft:
-    return Draft(
-        session=1, epoch=1, position=position, digest=7, evidence=0.5, decode_time=9, payload=payload
-    )
+    return Draft(session=1, epoch=1, position=position, digest=7, evidence=0.5, decode_time=9, payload=payload)
 
 
 def port_of(address: str) -> int:

@@ -164,9 +164,7 @@ def test_much_traffic_of_whole_messages_is_not_cut_off() -> None:
 
 
 def test_a_slow_reader_costs_a_bounded_queue_and_gets_all_that_was_taken() -> None:
-    limits = Limits(
-        queue_messages=100, queue_bytes=50_000 * 100, high_water_mark=10, heartbeat_timeout=60, peers=8
-    )
+    limits = Limits(queue_messages=100, queue_bytes=50_000 * 100, high_water_mark=10, heartbeat_timeout=60, peers=8)
     cloud_side, slow, quick = Recorder(), Recorder(), Recorder()
     with (
         CloudLink(LOCAL, None, cloud_side, limits) as cloud,

@@ -131,9 +131,7 @@ def test_doubtful_files_of_the_trust_folder_mean_no(tmp_path: Path) -> None:
         assert folder.trusted() == ()
     file.write_text(json.dumps(good))
     assert folder.allows(key)
-    file.rename(
-        file.with_name("laptop.json")
-    )  # a handshake would not find it there, so it is not shown either
+    file.rename(file.with_name("laptop.json"))  # a handshake would not find it there, so it is not shown either
     assert not folder.allows(key) and folder.trusted() == ()
 
 

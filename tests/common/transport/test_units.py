@@ -136,9 +136,7 @@ def test_other_addresses_are_one_sentence_with_an_example(address: str) -> None:
         split_address(address)
 
 
-@pytest.mark.parametrize(
-    "address", ["tcp://127.0.0.1:1", "tcp://127.8.9.1:1", "tcp://[::1]:1", "tcp://localhost:1"]
-)
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://127.8.9.1:1", "tcp://[::1]:1", "tcp://localhost:1"])
 def test_loopback_needs_no_keys(address: str) -> None:
     assert is_loopback(address)
     require_safe(address, curve=False, insecure=False)
