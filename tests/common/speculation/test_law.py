@@ -168,7 +168,8 @@ def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
 
 def as_float16(p: NDArray[np.float64]) -> NDArray[np.float64]:
     weights = p.astype(np.float32).astype(np.float16).astype(np.float64)
-    return weights / weights.sum()
+    result: NDArray[np.float64] = weights / weights.sum()
+    return result
 
 
 def as_code(p: NDArray[np.float64]) -> NDArray[np.float64]:
