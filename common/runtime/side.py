@@ -17,8 +17,9 @@ from common.retrieval.library import Library
 from common.runtime.answer import Answer
 from common.runtime.decoder_thread import DecodeFloor, DecoderThread
 from common.runtime.decoding import Decoding, Drafting, Prompt
-from common.runtime.profiler import Profiler, profiled_line
+from common.runtime.profiler import TYPICAL_CONTEXT, Profiler, profiled_line
 from common.runtime.request import AnswerFailed
+from common.scheduling.estimators import DecodeLine
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
@@ -64,6 +65,8 @@ class SideRuntime:
         self._format = PromptFormat(settings.document_format, settings.query_format)
         self._retrieval = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
         line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
+        if floor is not None:
+            line = DecodeLine.of(0.0, max(floor(0), line.intercept), TYPICAL_CONTEXT)
         self.profiler = Profiler(role, line)
         self.decoding = DecoderThread(self.decoder, self.profiler.decoded, floor)
 

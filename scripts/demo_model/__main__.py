@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from common.scoring.lexical import LexicalScorer
 from scripts.demo_model import evaluate, samples, tokenizer
@@ -68,7 +68,7 @@ def _decoder() -> Decoder:
     target = Qwen2ForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32)
     return Decoder(
         target,
-        AutoTokenizer.from_pretrained(MODELS / "tokenizer"),
+        PreTrainedTokenizerFast.from_pretrained(MODELS / "tokenizer"),
         LexicalScorer.load(MODELS / "tokenizer"),
     )
 

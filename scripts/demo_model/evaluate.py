@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from common.scoring.lexical import LexicalScorer
+from scripts.demo_model.drafting import draft_agreement
 from scripts.demo_model.generation import Agreement, Case, Decoder
 from scripts.demo_model.retrieval import Retriever, nearest
 from scripts.demo_model.world.facts import World
@@ -29,6 +30,8 @@ from scripts.demo_model.world.library import (
 
 DOCUMENTS_PER_SIDE = 4
 SIDES = ("both", "device", "cloud")
+DRAFT_STRIDE = 4
+"""Every fourth question is enough to compare the models token by token."""
 SETS = {
     "standard": LibraryPlan(),
     "unseen templates": LibraryPlan(unseen=True),
@@ -115,17 +118,21 @@ def _share(cases: Sequence[Case], right: Sequence[bool], type_: str) -> float:
 
 
 def evaluate(models: Path, plan: EvaluationPlan) -> dict[str, Any]:
-    """The whole table for the model folder ``models`` (``tokenizer``, ``target``)."""
+    """The whole table for the model folder ``models`` (``tokenizer``, ``target``, ``draft``)."""
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(models / "tokenizer")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(models / "tokenizer")
     model = Qwen2ForCausalLM.from_pretrained(models / "target", dtype=torch.float32)
+    draft = Qwen2ForCausalLM.from_pretrained(models / "draft", dtype=torch.float32).eval()
     scorer = LexicalScorer.load(models / "tokenizer")
     decoder = Decoder(model, tokenizer, scorer)
     retriever = Retriever()
     table: dict[str, Any] = {"scorer": scorer.identity, "documents per side": DOCUMENTS_PER_SIDE, "sets": {}}
     for name, library_plan in SETS.items():
         print(f"evaluating: {name}", flush=True)
-        table["sets"][name] = measure(decoder, prepare(retriever, plan, library_plan))
+        cases = prepare(retriever, plan, library_plan)
+        table["sets"][name] = measure(decoder, cases)
+        if name == "standard":
+            table["draft"] = draft_agreement(model, draft, tokenizer, cases[::DRAFT_STRIDE])
     return table
 
 

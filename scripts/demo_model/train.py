@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
-from transformers import AutoTokenizer, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from scripts.demo_model import rows as codes
 from scripts.demo_model.architecture import SIZES, build
@@ -47,11 +47,11 @@ class Plan:
     steps: int = 100_000
     minutes: float = 60.0
     processes: int = 2
-    batch_tokens: int = 4096
+    batch_tokens: int = 3072
     easy_steps: int = 150
     rate: float = 2e-3
-    matrix_rate: float = 0.02
-    decay_share: float = 0.5
+    matrix_rate: float = 0.01
+    decay_share: float = 0.85
     seed: int = 1
     initial: Path | None = None
 
@@ -83,7 +83,7 @@ def _work(rank: int, plan: Plan) -> None:
 class _Trainer:
     def __init__(self, plan: Plan, rank: int) -> None:
         self._plan, self._rank = plan, rank
-        self._tokenizer = AutoTokenizer.from_pretrained(plan.tokenizer)
+        self._tokenizer = PreTrainedTokenizerFast.from_pretrained(plan.tokenizer)
         self._priors = torch.from_numpy(priors(self._tokenizer))
         source = plan.initial
         self._model = Qwen2ForCausalLM.from_pretrained(source) if source else build(SIZES[plan.name])
@@ -107,7 +107,7 @@ class _Trainer:
             scale = self._scale(step, progress)
             for group in self._adam.param_groups:
                 group["lr"] = self._plan.rate * scale
-            self._loss(batch).backward()  # type: ignore[no-untyped-call]
+            self._loss(batch).backward()
             step += 1
             elapsed = (time.monotonic() - self._started) / 60
             progress = self._average_gradients(max(step / self._plan.steps, elapsed / self._plan.minutes))
