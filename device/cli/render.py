@@ -27,6 +27,12 @@ class Part:
 
 def summary_line(report: Json) -> str:
     """The report in one line, for stderr after an answer."""
+    figures = f"{figures_line(report)}, sources {_named_sources(report)}"
+    return "; ".join([figures, *(printable(note) for note in report["notes"])])
+
+
+def figures_line(report: Json) -> str:
+    """Tokens, times, acceptance and bytes in one line."""
     parts = [f"{report['tokens']} tokens", f"TTFT {_seconds(report['ttft'])}"]
     if report["tokens"] > 1:
         parts.append(f"{_milliseconds(report['per_token'], 1000)}/token")
@@ -34,8 +40,7 @@ def summary_line(report: Json) -> str:
     parts.append(f"{_bytes_per_token(report)} bytes/token")
     if report["degraded"]:
         parts.append(f"{len(report['degraded'])} tokens without the cloud")
-    parts.append(f"sources {_named_sources(report)}")
-    return "; ".join([", ".join(parts), *(printable(note) for note in report["notes"])])
+    return ", ".join(parts)
 
 
 def full_report(report: Json) -> str:

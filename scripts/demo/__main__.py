@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from device.cli.render import attribution_parts, summary_line
+from device.cli.render import attribution_parts, figures_line
 from scripts.daemons import ROOT, Pair, dragon
 
 QUESTIONS = ROOT / "scripts" / "demo" / "questions.json"
@@ -65,7 +65,7 @@ def fill_libraries(data: Path) -> None:
         if done.returncode:
             raise SystemExit(f"The {role}'s sample library can't be added: {done.stderr.strip()}")
         kind = "private notes" if role == "device" else "public entries"
-        console.print(f"[{COLOURS[role]}]{role}[/] library ({kind}): {done.stdout.strip().splitlines()[-1]}")
+        console.print(f"[{COLOURS[role]}]{role}[/] library ({kind}): {done.stderr.strip().splitlines()[-1]}")
 
 
 def ask(pair: Pair, number: int, question: Question) -> int:
@@ -86,7 +86,7 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
     console.print(f"[{COLOURS[sources]}]{NAMES[sources]:>12}[/]  {escape(answer)}  {mark}")
     if sources == "both":
         console.print(f"{'from':>12}  {marked_parts(report)}")
-    console.print(f"[dim]{'':>12}  {escape(summary_line(report))}[/]")
+    console.print(f"[dim]{'':>12}  {escape(figures_line(report))}[/]")
     expected = sources == "both" or question.needs == {"device": "private", "cloud": "public"}[sources]
     # Only what a library can't know is bound to be wrong; what it holds, it may still get wrong.
     return int(right is False and sources == "both") + int(right and not expected)
@@ -97,13 +97,14 @@ def marked_parts(report: dict[str, Any]) -> str:
     sources: Sequence[dict[str, str]] = report["sources"]
     parts = []
     for part in attribution_parts(report):
+        text = escape(part.text if parts else part.text.lstrip())
         if part.source is None:
-            parts.append(escape(part.text))
+            parts.append(text)
             continue
         source = sources[part.source]
-        origin = f"\\[{source['side']}: {escape(source['title'])}]"
-        parts.append(f"[{COLOURS[source['side']]}]{escape(part.text.strip())}[/] [dim]{origin}[/]")
-    return " ".join(parts)
+        origin = f"\\[{source['side']} {escape(source['title'])}]"
+        parts.append(f"[{COLOURS[source['side']]}]{text}[/][dim]{origin}[/]")
+    return "".join(parts)
 
 
 if __name__ == "__main__":

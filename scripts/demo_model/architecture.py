@@ -45,7 +45,7 @@ def build(size: Size) -> Qwen2ForCausalLM:
         bos_token_id=EOS_ID,
         eos_token_id=EOS_ID,
         pad_token_id=PAD_ID,
-        rope_theta=ROPE_THETA,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
     )
     model = Qwen2ForCausalLM(config)
     for layer, head, offset in PREVIOUS_TOKEN_HEADS:

@@ -44,7 +44,7 @@ def collate(rows: list[Row]) -> Batch:
     visible = (part_of[:, None, :] == 0) | (part_of[:, None, :] == part_of[:, :, None])
     visible &= torch.ones(width, width, dtype=torch.bool).tril()
     tokens = sum(len(row.ids) for row in rows)
-    return Batch(*(torch.from_numpy(x) for x in (ids, codes, positions)), visible[:, None], tokens)
+    return Batch(torch.from_numpy(ids), torch.from_numpy(codes), torch.from_numpy(positions), visible[:, None], tokens)
 
 
 def batches(maker: RowMaker, random_: random.Random, budget: int, easy: bool, copies: float) -> Iterator[Batch]:

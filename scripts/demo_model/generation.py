@@ -96,7 +96,7 @@ class Decoder:
             if all(done):
                 break
             state.step(tokens.repeat_interleave(count))
-        return [self._tokenizer.decode(answer).strip() for answer in answers]
+        return [str(self._tokenizer.decode(answer)).strip() for answer in answers]
 
 
 def _documents(case: Case, side: str) -> tuple[str, ...]:

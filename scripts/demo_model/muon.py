@@ -60,4 +60,5 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.mT if tall else x).float()
+    result: torch.Tensor = (x.mT if tall else x).float()
+    return result

@@ -19,7 +19,7 @@ class Retriever:
         spec = find_spec(PACKAGE)
         if spec is None or spec.origin is None:
             raise ValueError(f"the package {PACKAGE} with the embedding model is not installed")
-        (config,) = list(Path(spec.origin).parent.rglob("modules.json"))[:1] or [None]
+        config = next(Path(spec.origin).parent.rglob("modules.json"), None)
         if config is None:
             raise ValueError(f"{PACKAGE} holds no sentence-transformers model")
         self._model = SentenceTransformer(str(config.parent), device="cpu")

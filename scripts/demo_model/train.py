@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
+from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from scripts.demo_model import rows as codes
@@ -64,7 +65,7 @@ def train(plan: Plan) -> None:
         return
     rendezvous = plan.output / "rendezvous"
     rendezvous.unlink(missing_ok=True)
-    torch.multiprocessing.spawn(_work, args=(plan,), nprocs=plan.processes)
+    spawn(_work, args=(plan,), nprocs=plan.processes)
 
 
 def _work(rank: int, plan: Plan) -> None:
