@@ -95,7 +95,7 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
 def marked_parts(report: dict[str, Any]) -> str:
     """The answer with the source of each part, in its side's colour."""
     sources: Sequence[dict[str, str]] = report["sources"]
-    parts = []
+    parts: list[str] = []
     for part in attribution_parts(report):
         text = escape(part.text if parts else part.text.lstrip())
         if part.source is None:
