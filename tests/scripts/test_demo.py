@@ -1,0 +1,41 @@
+"""`make demo` as a user sees it: both daemons, both sample libraries, every question through the client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from scripts.daemons import ROOT
+
+QUESTIONS = json.loads((ROOT / "scripts" / "demo" / "questions.json").read_text())
+
+
+@pytest.mark.timeout(300)
+def test_the_demonstration_answers_right_and_leaves_nothing_running() -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo"], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = " ".join(done.stdout.split())
+    for question in QUESTIONS:
+        assert question["question"] in shown
+        assert f"together {question['answer']} right" in shown
+        if question["needs"] == "both":
+            assert f"device alone {question['answer']} right" not in shown
+            assert f"cloud alone {question['answer']} right" not in shown
+    ours = [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["cmdline"])
+        if process.pid not in before and {"cloud", "device.cli.main"} & set(process.info["cmdline"] or ())
+    ]
+    assert ours == []
+
+
+def test_enough_questions_need_both_libraries() -> None:
+    assert len(QUESTIONS) >= 4
+    assert sum(question["needs"] == "both" for question in QUESTIONS) >= 2
