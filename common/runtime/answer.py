@@ -118,6 +118,7 @@ class Answer:
     # --- actions
 
     def _apply(self, actions: list[Action]) -> None:
+        goes_on = True
         for action in actions:
             match action:
                 case Send():
@@ -126,15 +127,16 @@ class Answer:
                     self.outcome.commit(action, self.session.role)
                     if len(action.accepted) == 2:
                         self._judged(action)
-                    if not self.over and not self._observer.committed(action):
-                        self._end(None)
+                    goes_on = goes_on and self._observer.committed(action)
                 case Withdraw():
                     self.outcome.withdraw(action.position)
                     self._observer.withdrawn(action.position)
                 case Finish():
-                    if self.session.role == "device":
-                        self._end(None)
-        self._wake()
+                    goes_on = goes_on and self.session.role == "cloud"  # which stays until the device is done
+        if goes_on:
+            self._wake()
+        else:
+            self._end(None)  # after the last target was sent: what ends the session follows it
 
     def _end(self, failure: Exception | None) -> None:
         if self.over:

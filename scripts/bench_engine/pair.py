@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from cloud.hosted import Watcher
 from common.aggregation.choice import make_aggregation
 from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
@@ -111,19 +112,6 @@ class Reader:
         pass
 
 
-class Silent:
-    """The cloud shows nothing."""
-
-    def committed(self, commit: Commit) -> bool:
-        return True
-
-    def withdrawn(self, position: int) -> None:
-        pass
-
-    def ended(self, failure: Exception | None) -> None:
-        pass
-
-
 class Half:
     """One side of the pair."""
 
@@ -150,7 +138,7 @@ class Half:
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
         session.stages = self.stages
-        observer = Silent() if reader is None else Reader(reader.stream(), reader.size, self.stages)
+        observer = Watcher() if reader is None else Reader(reader.stream(), reader.size, self.stages)
         self.answer = Answer(session, self._send, observer, lambda commit: None, lambda: None)
 
     def step(self) -> bool:

@@ -1,0 +1,100 @@
+"""What people use: the official OpenAI client and `dragon ask`, against real daemons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from scripts.daemons import Pair, dragon
+
+QUESTION = "Where is my dance class?"
+
+
+@pytest.fixture(scope="module")
+def pair(fresh_data: Callable[[], Path]) -> Iterator[Pair]:
+    with Pair(fresh_data(), device={"patience": 60.0}) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def client(pair: Pair) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{pair.url}/v1", api_key="unused", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def answer(client: OpenAI) -> str:
+    """The whole answer, which every other way of asking must give, too."""
+    response = client.chat.completions.create(model="dragon", messages=[{"role": "user", "content": QUESTION}])
+    content = response.choices[0].message.content
+    assert content
+    assert response.choices[0].finish_reason == "stop"
+    assert response.usage is not None
+    assert response.usage.completion_tokens > 3
+    return content
+
+
+def test_streaming_gives_the_same_answer_in_pieces(client: OpenAI, answer: str) -> None:
+    stream = client.chat.completions.create(
+        model="dragon", messages=[{"role": "user", "content": QUESTION}], stream=True
+    )
+    pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+    assert "".join(pieces) == answer
+    assert sum(map(bool, pieces)) > 3
+
+
+def test_completions_take_the_prompt_as_it_is(client: OpenAI, answer: str) -> None:
+    prompt = f"\nQuestion: {QUESTION}\nAnswer:"
+    response = client.completions.create(model="dragon", prompt=prompt, extra_body={"documents": 4})
+    assert response.choices[0].text.strip()
+
+
+def test_a_stop_string_ends_the_answer_on_both_sides(client: OpenAI, pair: Pair, answer: str) -> None:
+    stop = answer.split()[2]
+    response = client.chat.completions.create(
+        model="dragon", messages=[{"role": "user", "content": QUESTION}], stop=[stop]
+    )
+    assert response.choices[0].message.content == answer[: answer.index(stop)]
+    assert response.choices[0].finish_reason == "stop"
+    assert pair.status()["active"] == 0
+
+
+def test_max_tokens_cuts_it(client: OpenAI, answer: str) -> None:
+    response = client.chat.completions.create(
+        model="dragon", messages=[{"role": "user", "content": QUESTION}], max_tokens=3
+    )
+    assert response.choices[0].finish_reason == "length"
+    content = response.choices[0].message.content
+    assert content is not None
+    assert answer.startswith(content)
+    assert response.usage is not None
+    assert response.usage.completion_tokens == 3
+
+
+@pytest.mark.parametrize("sampler", ["race", "paper"])
+def test_either_sampler_finds_the_likeliest_token_at_temperature_0(client: OpenAI, answer: str, sampler: str) -> None:
+    response = client.chat.completions.create(
+        model="dragon",
+        messages=[{"role": "user", "content": QUESTION}],
+        temperature=0.0,
+        extra_body={"sampler": sampler},
+    )
+    assert response.choices[0].message.content == answer
+
+
+def test_the_command_line_gives_it_too(pair: Pair, answer: str) -> None:
+    asked = dragon("ask", QUESTION, "--json", "--url", pair.url)
+    assert asked.returncode == 0, asked.stderr
+    result = json.loads(asked.stdout)
+    assert result["answer"] == answer
+    report = result["dragon"]
+    assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
+    assert all(abs(sum(row) - 1.0) < 0.01 for row in report["attribution"]), "a token's shares are all there"
+    assert report["cloud"]["acceptance"] is not None
+    streamed = dragon("ask", QUESTION, "--report", "--url", pair.url)
+    assert streamed.stdout.strip() == answer.strip()
+    assert "attribution" in streamed.stderr
