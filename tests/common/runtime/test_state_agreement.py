@@ -1,8 +1,8 @@
 """After every commit, both sides' caches continue as a fresh reading of the committed prefix would.
 
-Two sessions with the real model under a virtual clock that delays, drops and reorders. Tolerance: the logits of
-float32 passes that split the same tokens differently agree to 2e-3 absolute (logits here are around 10; differences
-that are seen are below 1e-4). A side that kept the keys of a rejected token differs by 1 and more.
+Two sessions with the real model under a virtual clock that delays, drops and reorders. Tolerance: 2e-4 absolute, for
+passes in float32 that split the same tokens differently. The largest difference seen is 1.2e-5, at logits up to 20; a
+side that kept the keys of a rejected token differs by 5 and more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from common.speculation.watch import Limits
 from proto.messages import Placement, Side
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
-TOLERANCE = 2e-3
+TOLERANCE = 2e-4
 DOCUMENTS = {
     "device": ("Horror games are what I enjoy most.", "My dance class is at Delthcine House.", "My job is lawyer."),
     "cloud": ("The best-selling horror game is Falling Circus.", "Among puzzle games, Iron Road sells best."),
