@@ -6,9 +6,7 @@ import time
 
 from common.runtime.answer import Answer
 from common.speculation.values import Commit
-from proto.messages import Closed, Open
-
-FULL = 255  # a whole share, as `Closed.contributions` counts
+from proto.messages import WHOLE_SHARE, Closed, Open
 
 
 class Watcher:
@@ -31,7 +29,6 @@ class Hosted:
         self.opened = opened
         self.answer = answer
         self.titles: tuple[str, ...] | None = None  # known after retrieval
-        self.prompt_tokens = 0
         self.heard = time.monotonic()
         self._position = 0
 
@@ -48,7 +45,7 @@ class Hosted:
         documents = max(1, len(self.titles or ()))
         rows = bytearray()
         for shares, cloud_share in zip(outcome.shares, outcome.cloud_shares, strict=True):
-            scale = FULL if cloud_share is None else FULL * cloud_share
+            scale = WHOLE_SHARE if cloud_share is None else WHOLE_SHARE * cloud_share
             row = [round(scale * share) for share in shares[:documents]]
             rows += bytes(row + [0] * (documents - len(row)))
         return Closed(

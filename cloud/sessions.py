@@ -118,10 +118,6 @@ class Sessions:
                 ahead = self._side.profiler.run_ahead(self._meter(key[0]), most)
                 session.answer.poll(now, Limits(NEVER, NEVER), ahead)
 
-    @property
-    def active(self) -> int:
-        return len(self._hosted)
-
     # --- handshake and admission
 
     def _greet(self, peer: Peer, hello: Hello) -> None:

@@ -8,9 +8,7 @@ from statistics import median
 
 from common.runtime.answer import Answer
 from common.runtime.request import Report, Request, SideReport, Source
-from proto.messages import Closed
-
-FULL = 255  # a whole share in `Closed.contributions`
+from proto.messages import WHOLE_SHARE, Closed
 
 
 @dataclass(slots=True)
@@ -106,7 +104,8 @@ def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]
         return []
     data = closed.contributions
     return [
-        tuple(value / FULL for value in data[start : start + documents]) for start in range(0, len(data), documents)
+        tuple(value / WHOLE_SHARE for value in data[start : start + documents])
+        for start in range(0, len(data), documents)
     ]
 
 

@@ -16,6 +16,8 @@ Sampler = Literal["race", "paper"]
 Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
 
+WHOLE_SHARE = 255  # in `Closed.contributions`
+
 SessionId = Annotated[int, Count(2**32)]
 Epoch = Annotated[int, Count(2**32)]
 Position = Annotated[int, Count(2**20)]

@@ -27,8 +27,6 @@ class Outcome:
         self.cloud_shares: list[float | None] = []
         self.local_times: list[float] = []  # seconds per decode step
         self.remote_times: list[float] = []
-        self.expected: list[tuple[float, float]] = []  # Eq. 5, where the sampler has it
-        self.judged: list[tuple[bool | None, bool | None]] = []  # accepted drafts of (device, cloud)
         self._mixtures: dict[int, Mixing] = {}
 
     def drafted(self, position: int, mixture: Mixing, seconds: float) -> None:
@@ -53,11 +51,7 @@ class Outcome:
         shares: Iterable[float] = () if mixture is None else mixture.contributions(commit.token)
         self.shares.append(tuple(float(share) for share in shares))
         self.cloud_shares.append(commit.cloud_share)
-        self.judged.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
-        if commit.expected is not None:
-            self.expected.append(commit.expected)
 
     def withdraw(self, position: int) -> None:
         del self.shares[position:]
         del self.cloud_shares[position:]
-        del self.judged[position:]
