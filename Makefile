@@ -11,7 +11,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench-engine demo-model lock clean
+.PHONY: help setup demo test bench demo-model lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,8 +54,8 @@ test: $(STAMP) ## lint, format, types and tests
 	@echo "[4/4] pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-bench-engine: $(STAMP) ## what the engine costs per token
-	@$(BIN)/python -m scripts.bench_engine
+bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one
+	@$(BIN)/python -m scripts.bench $(SUITE)
 
 demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
 	@$(BIN)/python -m scripts.demo_model all

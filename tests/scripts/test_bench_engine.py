@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from scripts.bench_engine import loopback, measuring, wire
-from scripts.bench_engine.__main__ import main
-from scripts.bench_engine.decode_step import Plan as StepPlan
-from scripts.bench_engine.decode_step import measure as measure_steps
-from scripts.bench_engine.demonstration import Demonstration, Texts
-from scripts.bench_engine.distributions import Even, Logits
-from scripts.bench_engine.measuring import Spread, Stages
-from scripts.bench_engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine import loopback, wire
+from scripts.bench.engine import stages as stop_watch
+from scripts.bench.engine.decode_step import Plan as StepPlan
+from scripts.bench.engine.decode_step import measure as measure_steps
+from scripts.bench.engine.distributions import Even, Logits
+from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.stages import Stages
+from scripts.bench.engine.suite import run
+from scripts.bench.measuring import Spread
+from scripts.bench.results import Results
+from scripts.bench.workload import Demonstration, Texts
 
 VOCABULARY = 400
 
@@ -37,7 +40,7 @@ def made_up(**changes: Any) -> Pair:
 
 def test_an_inner_stage_is_not_counted_to_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Ticking()
-    monkeypatch.setattr(measuring, "time", clock)
+    monkeypatch.setattr(stop_watch, "time", clock)
     stages = Stages()
     with stages("outer"):
         clock.now += 1
@@ -147,17 +150,15 @@ def test_a_report_becomes_milliseconds_and_ratios() -> None:
     assert (answered.sent, answered.received) == (20.0, 150.0)
     (ratio,) = loopback.ratios([answered]).values()
     assert ratio.median == pytest.approx(1.2)
-    assert loopback.MODES[0].name in loopback.show([answered])
+    assert loopback.MODES[0].name in str(loopback.show([answered]))
 
 
-def test_a_short_run_prints_the_aims_and_writes_its_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "bench" / "engine.json"
-    main(["--short", "--only", "work", "--only", "wire", "--only", "step", "--output", str(output)])
-    printed = capsys.readouterr().out
-    assert "aim" in printed
-    result = json.loads(output.read_text())
-    assert set(result) == {"machine", "work", "wire", "step"}
-    assert result["machine"]["versions"]["torch"]
-    samples = next(iter(result["work"]["microseconds"].values()))
+def test_a_short_run_prints_the_aims_and_keeps_its_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results("engine", tmp_path / "bench", short=True)
+    run(results, parts=("work", "wire", "step"))
+    assert "| aim |" in capsys.readouterr().out
+    kept = json.loads(results.write().read_text())
+    assert set(kept["samples"]) == {"work", "wire", "step"}
+    assert kept["machine"]["versions"]["torch"]
+    samples = next(iter(kept["samples"]["work"]["microseconds"].values()))
     assert all(len(samples[stage]) == 8 for stage in STAGES)
-    assert result["step"]["plan"]["seed"] >= 0

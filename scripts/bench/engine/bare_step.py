@@ -13,8 +13,8 @@ import time
 from types import TracebackType
 
 from proto.messages import Side
-from scripts.bench_engine.demonstration import Demonstration
-from scripts.bench_engine.pair import SIDES
+from scripts.bench.engine.pair import SIDES
+from scripts.bench.workload import Demonstration
 from scripts.daemons import ROOT
 
 STEPS = 16  # of each question
@@ -26,7 +26,7 @@ class BareSteps:
     def __init__(self, questions: int) -> None:
         self._processes: dict[Side, subprocess.Popen[str]] = {}
         for side in SIDES:
-            command = [sys.executable, "-m", "scripts.bench_engine.bare_step", side, str(questions)]
+            command = [sys.executable, "-m", "scripts.bench.engine.bare_step", side, str(questions)]
             self._processes[side] = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )

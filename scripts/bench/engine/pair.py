@@ -23,7 +23,7 @@ from common.speculation.session import Session
 from common.speculation.values import Action, Commit, Decided, LocalDraft, SessionConfig, Undecided, View
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
-from scripts.bench_engine.measuring import Stages
+from scripts.bench.engine.stages import Stages
 
 SIDES: tuple[Side, Side] = ("device", "cloud")
 

@@ -12,9 +12,9 @@ from common.model.tokenizer import Tokenizer
 from common.scoring.interface import ScoringRun
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Placement, Side
-from scripts.bench_engine.distributions import FRESH, Logits
-from scripts.bench_engine.measuring import Spread, table
-from scripts.bench_engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.distributions import FRESH, Logits
+from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.measuring import Spread, Table
 
 DOCUMENTS = 4
 DOCUMENT_TOKENS = 120
@@ -86,13 +86,13 @@ def worst(laps: dict[Case, list[dict[str, float]]], vocabulary: int) -> tuple[Ca
     return case, found[case]
 
 
-def show(laps: dict[Case, list[dict[str, float]]]) -> str:
+def show(laps: dict[Case, list[dict[str, float]]]) -> Table:
     """One row per case: the stages' medians, and the total with its spread."""
     rows = []
     for case, of_case in laps.items():
         medians = [Spread.of([lap.get(stage, 0.0) for lap in of_case]).median for stage in STAGES]
         rows.append([case.name, *(f"{median:.0f}" for median in medians), Spread.of(totals(of_case)).text()])
-    return table(["µs per token", *STAGES, "total (10-90 %)"], rows)
+    return Table(["µs per token", *STAGES, "total (10-90 %)"], rows)
 
 
 def record(laps: dict[Case, list[dict[str, float]]]) -> dict[str, Any]:

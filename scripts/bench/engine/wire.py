@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from proto.messages import Codec, Sampler, Side
-from scripts.bench_engine.demonstration import Demonstration
-from scripts.bench_engine.distributions import Even, Logits, Shape
-from scripts.bench_engine.measuring import table
-from scripts.bench_engine.pair import SIDES, Pair, Sources, make_request
+from scripts.bench.engine.distributions import Even, Logits, Shape
+from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
+from scripts.bench.measuring import Table
+from scripts.bench.workload import Demonstration
 
 DOCUMENTS = 4
 DRAFT_AIM = 200.0  # bytes per token, cloud to device, codec race
@@ -114,7 +114,7 @@ def worst(found: Sequence[Traffic]) -> tuple[float, float]:
     return max(sum(traffic.down.values()) for traffic in race), max(sum(traffic.up.values()) for traffic in race)
 
 
-def show(found: Sequence[Traffic]) -> str:
+def show(found: Sequence[Traffic]) -> Table:
     rows = [
         [
             traffic.vocabulary,
@@ -125,7 +125,7 @@ def show(found: Sequence[Traffic]) -> str:
         ]
         for traffic in found
     ]
-    return table(["V", "distribution", "codec", "cloud to device, bytes per token", "device to cloud"], rows)
+    return Table(["V", "distribution", "codec", "cloud to device, bytes per token", "device to cloud"], rows)
 
 
 def record(found: Sequence[Traffic]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from common.model.decoder import Decoder, Rows
 from common.model.prompt import PromptFormat
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Side
-from scripts.bench_engine.pair import SIDES, Sources
+from scripts.bench.engine.pair import SIDES, Sources
 from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import LibraryPlan, draw_questions, make_library
 

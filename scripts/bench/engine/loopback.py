@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 
 from proto.messages import Placement
-from scripts.bench_engine.bare_step import BareSteps
-from scripts.bench_engine.demonstration import Texts
-from scripts.bench_engine.measuring import Spread, load, table
-from scripts.bench_engine.pair import SIDES
+from scripts.bench.engine.bare_step import BareSteps
+from scripts.bench.engine.pair import SIDES
+from scripts.bench.measuring import Spread, Table, load
+from scripts.bench.workload import Texts
 from scripts.daemons import Pair, dragon
 
 AIM = 1.15
@@ -160,7 +160,7 @@ def ratios(found: Sequence[Answered]) -> dict[str, Spread]:
     }
 
 
-def show(found: Sequence[Answered]) -> str:
+def show(found: Sequence[Answered]) -> Table:
     rows = []
     for mode in MODES:
         chosen = [one for one in found if one.mode == mode]
@@ -194,7 +194,7 @@ def show(found: Sequence[Answered]) -> str:
         "acceptance device / cloud",
         "bytes per token down / up",
     ]
-    return table(heads, rows)
+    return Table(heads, rows)
 
 
 def record(found: Sequence[Answered]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.decoder import Decoder
-from scripts.bench_engine.measuring import Spread, table
+from scripts.bench.measuring import Spread, Table
 
 AIM = 1.3
 
@@ -108,7 +108,7 @@ def worst(found: Sequence[Steps]) -> Spread:
     return max((steps.ratio for steps in found), key=lambda spread: spread.median)
 
 
-def show(found: Sequence[Steps]) -> str:
+def show(found: Sequence[Steps]) -> Table:
     rows = [
         [
             "/".join(map(str, steps.lengths)),
@@ -119,7 +119,7 @@ def show(found: Sequence[Steps]) -> str:
         ]
         for steps in found
     ]
-    return table(["tokens per row", "slab, ms", "plain, ms", "ratio", "largest difference of logits"], rows)
+    return Table(["tokens per row", "slab, ms", "plain, ms", "ratio", "largest difference of logits"], rows)
 
 
 def record(found: Sequence[Steps]) -> list[dict[str, Any]]:

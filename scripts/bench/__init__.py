@@ -1,0 +1,1 @@
+"""Benchmarks: each suite prints tables, keeps raw samples as JSON and draws its figures."""

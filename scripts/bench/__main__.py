@@ -1,0 +1,51 @@
+"""`make bench`: measures, prints tables, keeps raw samples and draws the figures, on this machine.
+
+Each suite leaves `build/bench/<suite>.json` with machine, versions, seeds and raw samples, and its pictures beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers.utils import logging
+
+from scripts.bench.results import Results
+from scripts.daemons import ROOT
+
+FOLDER = ROOT / "build" / "bench"
+
+# What each suite measures, and the module whose `run(results)` does it.
+SUITES = {
+    "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    lines = [f"  {name:14}{what}" for name, (what, _) in SUITES.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench",
+        description=__doc__,
+        epilog="suites:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="what to measure (default: everything)")
+    parser.add_argument("--short", action="store_true", help="small sizes: shows that it works, measures little")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where results go (default: build/bench)")
+    options = parser.parse_args(arguments)
+    unknown = set(options.suites) - set(SUITES)
+    if unknown:
+        parser.error(f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    torch.set_num_threads(1)
+    logging.disable_progress_bar()
+    for name in options.suites or SUITES:
+        results = Results(name, options.folder, options.short)
+        importlib.import_module(SUITES[name][1]).run(results)
+        print(f"\n{name}: raw samples in {results.write()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

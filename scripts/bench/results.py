@@ -1,0 +1,65 @@
+"""What a suite leaves behind: tables on the screen, raw samples in JSON, pictures beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scripts.bench.measuring import Table, load, machine
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FIGURE_INCHES = (7.0, 4.2)
+DOTS_PER_INCH = 130
+
+
+@dataclass
+class Results:
+    """Collects one suite's run. `write` leaves `<folder>/<suite>.json`; figures go to `<folder>/<suite>-<name>.png`."""
+
+    suite: str
+    folder: Path
+    short: bool = False
+    record: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.record |= {"suite": self.suite, "short": self.short, "machine": machine(), "tables": {}, "samples": {}}
+
+    def say(self, sentence: str) -> None:
+        """Progress of a long run, on stderr."""
+        print(f"[{time.strftime('%H:%M:%S')}] {self.suite}: {sentence}", file=sys.stderr, flush=True)
+
+    def table(self, title: str, table: Table, note: str = "") -> None:
+        """Print a table, and keep it."""
+        self.record["tables"][title] = {"heads": list(table.heads), "rows": [list(map(str, row)) for row in table.rows]}
+        print(f"\n{title}\n\n{table}" + (f"\n\n{note}" if note else ""), flush=True)
+
+    def samples(self, name: str, values: Any) -> None:
+        """Raw samples, as JSON can hold them: seeds and settings belong to them."""
+        self.record["samples"][name] = values
+
+    @contextmanager
+    def figure(self, name: str, columns: int = 1, rows: int = 1) -> Iterator[list[Axes]]:
+        """Axes of a new figure, row by row; it is saved at the end of the block."""
+        from matplotlib.figure import Figure
+
+        width, height = FIGURE_INCHES
+        figure = Figure(figsize=(max(width, 3.6 * columns), height * (0.75 * rows + 0.25)), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+        yield [axis for row in axes for axis in row]
+        figure.savefig(self.folder / f"{self.suite}-{name}.png", dpi=DOTS_PER_INCH)
+
+    def write(self) -> Path:
+        """Write the JSON; returns its path."""
+        self.record["load at the end"] = load()
+        path = self.folder / f"{self.suite}.json"
+        path.write_text(json.dumps(self.record, indent=1) + "\n")
+        return path
