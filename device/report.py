@@ -70,6 +70,7 @@ def build_report(
         sources=tuple(Source("device", title) for title in record.device_titles)
         + tuple(Source("cloud", title) for title in record.cloud_titles),
         attribution=_attribution(record, answer, closed),
+        accepted=tuple(outcome.accepted[: len(times)]),
         notes=tuple(record.notes),
     )
 

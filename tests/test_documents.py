@@ -105,6 +105,7 @@ class TestReport:
             "degraded": (),
             "sources": (),
             "attribution": (),
+            "accepted": (),
             "notes": (),
             "sampler": "race",
             "placement": "device",

@@ -25,6 +25,7 @@ class Outcome:
     def __init__(self) -> None:
         self.shares: list[tuple[float, ...]] = []  # [positions][docs], empty where this side made no draft
         self.cloud_shares: list[float | None] = []
+        self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
         self.local_times: list[float] = []  # seconds per decode step
         self.remote_times: list[float] = []
         self._mixtures: dict[int, Mixing] = {}
@@ -51,7 +52,9 @@ class Outcome:
         shares: Iterable[float] = () if mixture is None else mixture.contributions(commit.token)
         self.shares.append(tuple(float(share) for share in shares))
         self.cloud_shares.append(commit.cloud_share)
+        self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
 
     def withdraw(self, position: int) -> None:
         del self.shares[position:]
         del self.cloud_shares[position:]
+        del self.accepted[position:]

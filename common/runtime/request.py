@@ -96,6 +96,8 @@ class Report:
     sources: tuple[Source, ...]
     # one row per token: share of each of `sources` in the token's probability, [tokens][sources]
     attribution: tuple[tuple[float, ...], ...] = ()
+    # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
+    accepted: tuple[tuple[bool | None, bool | None], ...] = ()
     notes: tuple[str, ...] = field(default=())  # sentences for the user, e.g. that the cloud was not reachable
 
 

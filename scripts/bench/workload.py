@@ -25,14 +25,14 @@ WORLD_SEED = 8100
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Both libraries and questions about them, a third of which need both."""
+    """Both libraries and questions about them."""
 
     documents: dict[Side, tuple[str, ...]]
     questions: tuple[str, ...]
 
     @classmethod
     def draw(cls, questions: int) -> Texts:
-        """`questions` of them, drawn of all types in turn."""
+        """`questions` of them, drawn of all types in turn: one private fact, one public fact, both."""
         world = World(WORLD_SEED, test=True)
         library = make_library(world, SIZE)
         each = -(-questions // 3)
@@ -43,6 +43,12 @@ class Texts:
             "cloud": tuple(document.text.strip() for document in library.public),
         }
         return cls(documents, tuple(in_turn[:questions]))
+
+    @classmethod
+    def draw_joint(cls, questions: int) -> Texts:
+        """`questions` of them, each of which needs a private and a public fact: the longest answers."""
+        drawn = cls.draw(3 * questions)
+        return cls(drawn.documents, drawn.questions[2::3])
 
     def write(self, folder: Path) -> dict[Side, Path]:
         """One file per document, for `dragon library add`; returns each side's folder."""

@@ -98,3 +98,12 @@ def test_the_command_line_gives_it_too(pair: Pair, answer: str) -> None:
     streamed = dragon("ask", QUESTION, "--report", "--url", pair.url)
     assert streamed.stdout.strip() == answer.strip()
     assert "attribution" in streamed.stderr
+
+
+def test_the_report_tells_which_drafts_were_right(client: OpenAI, pair: Pair) -> None:
+    report = pair.complete(QUESTION, temperature=0.0, seed=1)["dragon"]
+    for column, side in enumerate(("device", "cloud")):
+        drafts = [row[column] for row in report["accepted"]]
+        assert drafts.count(True) == report[side]["accepted"]
+        assert drafts.count(False) == report[side]["rollbacks"]
+    assert len(report["accepted"]) == report["tokens"]
