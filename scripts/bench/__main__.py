@@ -20,6 +20,8 @@ FOLDER = ROOT / "build" / "bench"
 
 # What each suite measures, and the module whose `run(results)` does it.
 SUITES = {
+    "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
+    "growth": ("cost by documents, context, answer length, library and vocabulary", "scripts.bench.growth.suite"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
 }
 

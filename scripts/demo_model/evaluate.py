@@ -58,15 +58,20 @@ def prepare(retriever: Retriever, plan: EvaluationPlan, library_plan: LibraryPla
     return cases
 
 
-def retrieve(retriever: Retriever, library: Library, questions: Sequence[LibraryQuestion]) -> list[Case]:
-    """What each side finds for each question, by the question alone."""
+def retrieve(
+    retriever: Retriever,
+    library: Library,
+    questions: Sequence[LibraryQuestion],
+    documents: int = DOCUMENTS_PER_SIDE,
+) -> list[Case]:
+    """The `documents` that each side finds for each question, by the question alone."""
     private = retriever.embed([document.text for document in library.private])
     public = retriever.embed([document.text for document in library.public])
     vectors = retriever.embed([question.question for question in questions])
     cases = []
     for question, vector in zip(questions, vectors, strict=True):
-        notes = [library.private[i] for i in nearest(vector, private, DOCUMENTS_PER_SIDE)]
-        entries = [library.public[i] for i in nearest(vector, public, DOCUMENTS_PER_SIDE)]
+        notes = [library.private[i] for i in nearest(vector, private, documents)]
+        entries = [library.public[i] for i in nearest(vector, public, documents)]
         held = {fact.value for document in notes for fact in document.facts}
         offered = {fact.value for document in entries for fact in document.facts}
         found = question.type == PUBLIC or question.values[0] in held

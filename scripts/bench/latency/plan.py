@@ -1,0 +1,99 @@
+"""What is asked of whom: methods, decode-time floors and added latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a question is asked. `exact`: the tokens are the race's, whatever the network does, and this is checked."""
+
+    name: str
+    fields: Fields
+    exact: bool = False
+
+
+def _mode(name: str, exact: bool = False, **fields: object) -> Mode:
+    return Mode(name, MappingProxyType(fields), exact)
+
+
+DEVICE_ONLY = _mode("device only", sources="device")
+TOKEN_WISE = _mode("DRDG/TW", exact=True, method="token-wise")
+PAPER_GREEDY = _mode("paper/greedy", sampler="paper", placement="greedy")
+RACE_DEVICE = _mode("race/device", exact=True, placement="device")
+RACE_MIRRORED = _mode("race/mirrored", exact=True, placement="mirrored")
+
+MODES = (
+    DEVICE_ONLY,
+    _mode("cloud only", sources="cloud"),
+    _mode("DRCG/text", method="fetch-text"),
+    _mode("DRCG/KV", method="fetch-kv"),
+    TOKEN_WISE,
+    _mode("DRDG/SW", method="sequence-wise"),
+    _mode("paper/device", sampler="paper", placement="device"),
+    _mode("paper/cloud", sampler="paper", placement="cloud"),
+    PAPER_GREEDY,
+    _mode("paper/random", sampler="paper", placement="random"),
+    RACE_DEVICE,
+    RACE_MIRRORED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Emulated hardware: every decode step takes at least so many milliseconds."""
+
+    device: float
+    cloud: float
+
+    @property
+    def limit(self) -> float:
+        """Milliseconds per token that a network without latency would give."""
+        return max(self.device, self.cloud)
+
+    @property
+    def name(self) -> str:
+        return f"{self.device:g}/{self.cloud:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One added latency: how many of the questions are asked there, at which temperatures."""
+
+    rtt: float  # milliseconds, added by the link
+    questions: int
+    temperatures: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run. The link's latency swings by `jitter` of itself, as in §7.2."""
+
+    floors: tuple[Floors, ...] = (Floors(150, 50), Floors(50, 50), Floors(20, 10))
+    legs: tuple[Leg, ...] = (
+        Leg(300, 20, (0.3, 1.0)),
+        Leg(200, 8, (0.3,)),
+        Leg(100, 8, (0.3,)),
+        Leg(0, 8, (0.3,)),
+    )
+    modes: tuple[Mode, ...] = field(default=MODES)
+    jitter: float = 0.2
+    max_tokens: int = 48
+    seed: int = 9
+
+    @property
+    def questions(self) -> int:
+        return max(leg.questions for leg in self.legs)
+
+
+SHORT = Plan(
+    floors=(Floors(15, 10),),
+    legs=(Leg(60, 1, (0.3,)), Leg(0, 1, (0.3,))),
+    max_tokens=8,
+)

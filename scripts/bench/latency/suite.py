@@ -1,0 +1,64 @@
+"""The suite `latency`: per-token latency and TTFT of every method against the link's latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+
+from scripts.bench.latency import analysis
+from scripts.bench.latency.measure import Answered, measure
+from scripts.bench.latency.plan import SHORT, Plan
+from scripts.bench.results import Results
+
+NOTE = (
+    "Medians (10-90 %) over the answers. Slower hardware is emulated: each decode step takes at least its floor, and "
+    "the forward pass still runs. `per token` counts from the first token to the last; what was drafted before the "
+    "first one makes it smaller than the limit where answers are short."
+)
+
+
+def run(results: Results) -> None:
+    """Measure, check that the race's tokens are the same everywhere, and draw Fig. 6 and 7."""
+    plan = SHORT if results.short else Plan()
+    # A pair of daemons with floors leaves the processor idle most of the time, so the pairs run side by side.
+    with ThreadPoolExecutor(len(plan.floors)) as pool:
+        parts = pool.map(partial(measure, plan=plan, say=results.say), plan.floors)
+        found = [answer for part in parts for answer in part]
+    results.samples("answers", [asdict(answer) for answer in found])
+    results.samples("seed", plan.seed)
+    results.table("Latency by method, link and hardware", analysis.table(found, plan), NOTE)
+    results.table("Aims", analysis.aims(found, plan))
+    _draw(results, found, plan, "per-token", "ms per token", lambda cell: cell.per_token.median, limit=True)
+    _draw(results, found, plan, "ttft", "ms to the first token", lambda cell: cell.ttft.median, limit=False)
+
+
+def _draw(
+    results: Results,
+    found: Sequence[Answered],
+    plan: Plan,
+    name: str,
+    label: str,
+    value: Callable[[analysis.Cell], float],
+    limit: bool,
+) -> None:
+    all_cells = analysis.cells(found, plan)
+    temperature = plan.legs[0].temperatures[0]
+    with results.figure(name, columns=len(plan.floors)) as axes:
+        for axis, floors in zip(axes, plan.floors, strict=True):
+            for mode in plan.modes:
+                points = sorted(
+                    (rtt, value(cell))
+                    for (floor, rtt, t, named), cell in all_cells.items()
+                    if (floor, t, named) == (floors.name, temperature, mode.name)
+                )
+                if points:
+                    style = "-" if mode.name.startswith("race") else "--" if mode.name.startswith("paper") else ":"
+                    axis.plot(*zip(*points, strict=True), style, marker="o", markersize=3, label=mode.name)
+            if limit:
+                axis.axhline(floors.limit, color="black", linewidth=0.7)
+            axis.set(title=f"device {floors.device:g} ms, cloud {floors.cloud:g} ms", xlabel="added round trip, ms")
+            axis.set_yscale("log")
+        axes[0].set_ylabel(label)
+        axes[-1].legend(fontsize="x-small")

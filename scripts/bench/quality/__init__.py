@@ -1,0 +1,1 @@
+"""Quality against documents per side (DRAGON Fig. 5): perplexity of real text, exact match on the demo world."""

@@ -1,0 +1,108 @@
+"""Perplexity of unseen text with documents of both sides, one side or none (DRAGON §7.2-7.3, Fig. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import faiss
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
+from common.scoring.choice import STATIC_SCALE
+from scripts.bench.quality.corpus import Corpus, spread, windows
+
+QUERY_SHARE = 8  # the first eighth of a window is the query; the rest is predicted
+CONTEXT = 256  # tokens of documents and window together where documents are concatenated, as in §7.3
+NONE, DEVICE, CLOUD, CONCATENATED, BOTH = "no documents", "CRCG/device", "CRCG/cloud", "DRCG", "DRAGON"
+METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many windows are predicted, with how many documents per side. Lengths are tokens."""
+
+    windows: int = 240
+    counts: tuple[int, ...] = (0, 1, 2, 4, 8, 16)
+    window: int = 128
+    document: int = 64
+    library: int = 8000
+    seed: int = 11
+
+
+class Text:
+    """The trained model, and the known half as a library that both sides share out."""
+
+    def __init__(self, folder: Path, corpus: Corpus, plan: Plan) -> None:
+        self._model = Qwen2ForCausalLM.from_pretrained(folder).eval()
+        self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        backend = self._tokenizer.backend_tokenizer
+        self._plan = plan
+        self.documents = spread(windows(backend, corpus.known, plan.document), plan.library)
+        everything = windows(backend, corpus.unseen, plan.window)
+        chosen = np.random.default_rng(plan.seed).choice(len(everything), min(plan.windows, len(everything)), False)
+        self.windows = [everything[index] for index in chosen]
+        self._embedder = SentenceTransformerEmbedder()
+        vectors = unit_vectors(self._embedder, [self._tokenizer.decode(ids) for ids in self.documents])
+        self._index = faiss.IndexFlatIP(vectors.shape[1])
+        self._index.add(vectors)
+
+    def measure(self) -> dict[str, dict[int, list[float]]]:
+        """Mean negative log-likelihood per predicted token of each window, by method and documents per side."""
+        found: dict[str, dict[int, list[float]]] = {method: {} for method in METHODS}
+        for window in self.windows:
+            for (method, count), value in self._window(window).items():
+                found[method].setdefault(count, []).append(value)
+        return found
+
+    @torch.inference_mode()
+    def _window(self, window: list[int]) -> dict[tuple[str, int], float]:
+        counts = self._plan.counts
+        query = self._tokenizer.decode(window[: len(window) // QUERY_SHARE])
+        similarity, ids = self._index.search(unit_vectors(self._embedder, [query]), 2 * max(counts))
+        near = [self.documents[index] for index in ids[0]]
+        alone = self._likelihood([[]], window)[0]
+        rows = self._likelihood(near, window)
+        result: dict[tuple[str, int], float] = {}
+        for count in counts:
+            if count == 0:
+                result |= {(method, 0): -float(alone.mean()) for method in METHODS}
+                continue
+            # The top 2k documents: the cloud has the first half, the device the second (§7.2).
+            both = slice(0, 2 * count)
+            cloud, device = near[:count], near[count : 2 * count]
+            result[NONE, count] = -float(alone.mean())
+            result[BOTH, count] = mixture(rows[both], similarity[0][both])
+            for method, documents in ((CLOUD, cloud), (DEVICE, device), (CONCATENATED, near[both])):
+                context = self._concatenated(documents, len(window))
+                result[method, count] = -float(self._likelihood([context], window)[0].mean())
+        return result
+
+    def _concatenated(self, documents: Sequence[Sequence[int]], window: int) -> list[int]:
+        """As many of the documents as the context holds, the most similar one next to the window."""
+        fitting = documents[: (CONTEXT - window) // self._plan.document]
+        return [token for document in reversed(fitting) for token in document]
+
+    def _likelihood(self, documents: Sequence[Sequence[int]], window: list[int]) -> NDArray[np.float64]:
+        """log p of the predicted tokens of rows [document][window], [documents, tokens]. Documents of one length."""
+        end = self._tokenizer.eos_token_id
+        rows = torch.tensor([[*document, *window] if document else [end, *window] for document in documents])
+        first = rows.shape[1] - len(window) + len(window) // QUERY_SHARE
+        logits = self._model(input_ids=rows, use_cache=False).logits[:, first - 1 : -1].float()
+        targets = rows[:, first:, None]
+        found: NDArray[np.float64] = logits.log_softmax(-1).gather(-1, targets)[..., 0].double().numpy()
+        return found
+
+
+def mixture(log_likelihood: NDArray[np.float64], similarity: NDArray[np.float32]) -> float:
+    """Mean negative log of Σ_d w_d p_d (Eq. 1), weights from the retrieval's cosine as the `static` scorer has them.
+
+    `log_likelihood` is [documents, tokens]. Aggregating per side first and then both sides gives the same mixture.
+    """
+    scores = STATIC_SCALE * similarity.astype(np.float64)
+    log_weights = scores - np.logaddexp.reduce(scores)
+    return -float(np.logaddexp.reduce(log_likelihood + log_weights[:, None], axis=0).mean())

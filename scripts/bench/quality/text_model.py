@@ -1,0 +1,141 @@
+"""A small language model of real text that was trained to read a retrieved document first."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import faiss
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
+from scripts.bench.quality.corpus import END, Corpus, spread, train_tokenizer, windows
+
+RECIPE = "recipe.json"
+REPORT_EVERY = 200
+WITHOUT_DOCUMENT = 0.25  # share of rows that train the model without retrieval, the baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Shape and training of the model. Lengths are tokens."""
+
+    vocabulary: int = 4096
+    layers: int = 4
+    hidden: int = 256
+    heads: int = 4
+    context: int = 2048
+    document: int = 64
+    window: int = 128
+    library: int = 8000  # documents to read, at most
+    batch: int = 16
+    minutes: float = 45.0
+    steps: int = 1_000_000
+    rate: float = 1.5e-3
+    warm_up: int = 100
+    seed: int = 3
+
+
+def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], None]) -> None:
+    """Train tokenizer and model on the known half, and leave both in `folder`."""
+    torch.manual_seed(recipe.seed)
+    random = np.random.default_rng(recipe.seed)
+    tokenizer = train_tokenizer(corpus.known, recipe.vocabulary)
+    pieces = np.asarray(windows(tokenizer, corpus.known, recipe.window), dtype=np.int64)
+    library = spread(windows(tokenizer, corpus.known, recipe.document), recipe.library)
+    documents = np.asarray(library, dtype=np.int64)
+    say(f"{len(pieces)} windows, {len(documents)} documents to read")
+    nearest = _neighbours(tokenizer, pieces, documents, recipe, say)
+    model = _model(recipe, tokenizer)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
+    started, losses = time.monotonic(), list[float]()
+    for step in range(recipe.steps):
+        progress = max(step / recipe.steps, (time.monotonic() - started) / (60 * recipe.minutes))
+        if progress >= 1.0:
+            break
+        scale = min(1.0, (step + 1) / recipe.warm_up) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.rate * scale
+        chosen = random.integers(0, len(pieces), recipe.batch)
+        windowed = torch.from_numpy(pieces[chosen])
+        if random.random() < WITHOUT_DOCUMENT:
+            read = torch.zeros((recipe.batch, 1), dtype=torch.int64)
+        else:
+            pick = random.integers(0, nearest.shape[1], recipe.batch)
+            read = torch.from_numpy(documents[nearest[chosen, pick]])
+        losses.append(_step(model, optimiser, read, windowed))
+        if step % REPORT_EVERY == 0:
+            recent = sum(losses[-REPORT_EVERY:]) / len(losses[-REPORT_EVERY:])
+            say(f"step {step}, {100 * progress:.0f} %, perplexity of the training windows {math.exp(recent):.1f}")
+    model.eval().save_pretrained(folder)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)
+    fast.save_pretrained(folder)
+    (folder / RECIPE).write_text(json.dumps(asdict(recipe) | {"steps done": len(losses)}) + "\n")
+
+
+def _step(model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer, read: torch.Tensor, window: torch.Tensor) -> float:
+    """One update on rows [document][window], with the loss of the window's tokens alone."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(input_ids=torch.cat([read, window], dim=1)).logits[:, read.shape[1] - 1 : -1]
+    loss = functional.cross_entropy(logits.float().flatten(0, 1), window.flatten())
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimiser.step()
+    return float(loss.detach())
+
+
+def _neighbours(
+    tokenizer: Tokenizer,
+    pieces: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    recipe: Recipe,
+    say: Callable[[str], None],
+    count: int = 6,
+) -> NDArray[np.int64]:
+    """For each window the documents nearest to its first eighth, its own text left out, [windows, count]."""
+    embedder = SentenceTransformerEmbedder()
+    vectors = unit_vectors(embedder, [tokenizer.decode(ids.tolist()) for ids in documents])
+    say("documents embedded")
+    query = unit_vectors(embedder, [tokenizer.decode(ids[: recipe.window // 8].tolist()) for ids in pieces])
+    say("queries embedded")
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    _, found = index.search(query, min(2 * count, len(documents)))
+    # A document that shares a run of tokens with the window was cut from the same place.
+    own = np.stack([_overlap(documents[near], window) for near, window in zip(found, pieces, strict=True)])
+    order = np.argsort(own, axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(found, order, axis=1)[:, :count])
+
+
+def _overlap(documents: NDArray[np.int64], window: NDArray[np.int64], run: int = 8) -> NDArray[np.bool_]:
+    """Which documents begin or end with `run` tokens that stand in the window, [documents]."""
+    runs = set(map(bytes, np.lib.stride_tricks.sliding_window_view(window, run)))
+    return np.array([bytes(one[:run]) in runs or bytes(one[-run:]) in runs for one in documents])
+
+
+def _model(recipe: Recipe, tokenizer: Tokenizer) -> Qwen2ForCausalLM:
+    config = Qwen2Config(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=recipe.hidden,
+        num_hidden_layers=recipe.layers,
+        intermediate_size=int(2.75 * recipe.hidden) // 16 * 16,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=recipe.context,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model: Qwen2ForCausalLM = Qwen2ForCausalLM(config).train()
+    return model
