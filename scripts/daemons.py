@@ -9,12 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
+
+from common.transport.keys import KeyFolder
+from proto.messages import Side
+
+if TYPE_CHECKING:
+    from scripts.netlab.lab import NetLab
 
 ROOT = Path(__file__).resolve().parent.parent
 START_PATIENCE = 120.0  # seconds; loading torch and two models on a busy machine
@@ -97,7 +104,8 @@ class Daemon:
 class Pair:
     """A cloud and a device daemon on this machine, on free ports. A context manager: both are up inside.
 
-    `between` is the port that the device connects to when it is not the cloud's own (a proxy's).
+    `between` is the port that the device connects to when it is not the cloud's own (a proxy's). In an open `lab` each
+    daemon runs in its side's namespace, and the link between them is encrypted.
     """
 
     def __init__(
@@ -107,20 +115,27 @@ class Pair:
         cloud: Mapping[str, object] | None = None,
         between: int | None = None,
         cloud_port: int | None = None,
+        lab: NetLab | None = None,
     ) -> None:
         self.data = data
+        self.lab = lab
         self.cloud_port = cloud_port or free_port()
         self.http_port = free_port()
         self.url = f"http://127.0.0.1:{self.http_port}"
-        bind = {"bind": f"tcp://127.0.0.1:{self.cloud_port}"}
-        connect = {"port": self.http_port, "cloud": f"tcp://127.0.0.1:{between or self.cloud_port}"}
+        host = "127.0.0.1" if lab is None else lab.address("cloud")
+        bind = {"bind": f"tcp://{host}:{self.cloud_port}"}
+        connect = {"port": self.http_port, "cloud": f"tcp://{host}:{between or self.cloud_port}"}
         self.cloud = Daemon("cloud", data, {"threads": 1} | bind | dict(cloud or {}), data / "cloud.log")
         self.device = Daemon("device", data, {"threads": 1} | connect | dict(device or {}), data / "device.log")
 
     def __enter__(self) -> Pair:
         try:
-            self.cloud.start()
-            self.device.start()
+            if self.lab is not None:
+                exchange_keys(self.data)
+            with self.inside("cloud"):
+                self.cloud.start()
+            with self.inside("device"):
+                self.device.start()
             self.cloud.wait_for("cloud ready")
             self.device.wait_for("device ready")
             self.wait_for_cloud("connected")
@@ -135,9 +150,15 @@ class Pair:
         self.device.stop()
         self.cloud.stop()
 
+    def inside(self, side: Side) -> AbstractContextManager[None]:
+        """Where that side's daemon is to be started, and talked to over loopback."""
+        return nullcontext() if self.lab is None else self.lab.run_in(side)
+
     def status(self) -> dict[str, Any]:
         """The device's `/status`."""
-        result: dict[str, Any] = httpx.get(f"{self.url}/status", trust_env=False).raise_for_status().json()
+        with self.inside("device"):
+            response = httpx.get(f"{self.url}/status", trust_env=False).raise_for_status()
+        result: dict[str, Any] = response.json()
         return result
 
     def wait_for_cloud(self, state: str) -> None:
@@ -151,11 +172,21 @@ class Pair:
     def complete(self, question: str, **fields: Any) -> dict[str, Any]:
         """The answer to `question` as the HTTP interface gives it, report in `dragon`."""
         body = {"model": "dragon", "messages": [{"role": "user", "content": question}]} | fields
-        response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
+        with self.inside("device"):
+            response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
         if response.is_error:
             raise RuntimeError(response.text)
         result: dict[str, Any] = response.json()
         return result
+
+
+def exchange_keys(data: Path) -> None:
+    """What users do with `dragon keys new` and `dragon keys trust` before a link leaves their machine."""
+    roles: tuple[Side, Side] = ("device", "cloud")
+    for role, other in zip(roles, reversed(roles), strict=True):
+        folder, trusting = (KeyFolder(data / each / "keys") for each in (role, other))
+        if not any(peer.name == role for peer in trusting.trusted()):
+            trusting.trust(role, folder.new().public)
 
 
 def _environment(data: Path | None) -> dict[str, str]:

@@ -1,0 +1,96 @@
+"""The user-space link: a process that carries packets between two TUN devices, with delay, jitter, rate and loss."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import sys
+import time
+from random import Random
+
+from scripts.netlab.helper import Parent
+from scripts.netlab.queueing import PACKET, LinkQueue
+from scripts.netlab.setting import LinkSetting
+
+BATCH = 64  # packets read from one device before the other one, and what is due, get their turn
+PRIORITY = -15  # as nice values go: the daemons may use every core, the kernel's own emulation would not notice
+TIMER_SLACK = 29  # PR_SET_TIMERSLACK of <linux/prctl.h>
+
+
+class Direction:
+    """Packets from one TUN device to the other."""
+
+    def __init__(self, source: int, target: int, queue: LinkQueue) -> None:
+        self.source = source
+        self.queue = queue
+        self._target = target
+
+    def take(self) -> None:
+        """Read what is there, up to a batch."""
+        now = time.monotonic()
+        for _ in range(BATCH):
+            try:
+                packet = os.read(self.source, 2 * PACKET)
+            except BlockingIOError:
+                return
+            self.queue.offer(now, packet)
+
+    def give(self) -> None:
+        """Write what is due. What the kernel doesn't take is lost, as on a network."""
+        for packet in self.queue.due(time.monotonic()):
+            with contextlib.suppress(OSError):
+                os.write(self._target, packet)
+
+
+def forward(parent: Parent, directions: tuple[Direction, Direction]) -> None:
+    """Until the lab closes. Every message of it is a setting, answered when it holds."""
+    watched = [parent.socket.fileno(), parent.process, *(direction.source for direction in directions)]
+    while True:
+        ready = select.select(watched, [], [], _wait(directions))[0]
+        for direction in directions:
+            if direction.source in ready:
+                direction.take()
+            direction.give()
+        if parent.socket.fileno() in ready or parent.process in ready:
+            message = parent.receive(ready)
+            if message is None:
+                return
+            setting = LinkSetting.unpacked(message)
+            for direction in directions:
+                direction.queue.setting = setting
+            parent.socket.send(message)
+
+
+def _wait(directions: tuple[Direction, Direction]) -> float | None:
+    times = [direction.queue.next for direction in directions]
+    known = [moment for moment in times if moment is not None]
+    return max(0.0, min(known) - time.monotonic()) if known else None
+
+
+def _be_punctual() -> None:
+    """As far as permitted. The garbage of this loop has no cycles."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(TIMER_SLACK, 1, 0, 0, 0)
+    gc.disable()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+
+
+def main() -> None:
+    parent = Parent(sys.argv[1:], descriptors=2)
+    # `select` takes low numbers only, and the lab's process may have many files open.
+    device, cloud = map(os.dup, parent.descriptors)
+    parent.process = os.dup(parent.process)
+    seed = parent.arguments[0]
+    _be_punctual()
+    nothing = LinkSetting()
+    up = Direction(device, cloud, LinkQueue(nothing, Random(f"up {seed}")))
+    down = Direction(cloud, device, LinkQueue(nothing, Random(f"down {seed}")))
+    forward(parent, (up, down))
+
+
+if __name__ == "__main__":
+    main()
