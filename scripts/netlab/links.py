@@ -115,7 +115,7 @@ def netem_options(setting: LinkSetting) -> list[str]:
     bits = 8 * (UNLIMITED if setting.rate is None else setting.rate)
     limit = MOST_PACKETS
     if setting.rate is not None:  # the same backlog as the user-space link, beside what is under way
-        limit = min(limit, max(LOWEST_LIMIT, int(setting.rate * (MOST_BACKLOG + setting.delay) / PACKET)))
+        limit = min(limit, max(LOWEST_LIMIT, round(setting.rate * (MOST_BACKLOG + setting.delay) / PACKET)))
     options = ["limit", str(limit), "delay", delay, jitter]
     return [*options, "loss", f"{setting.loss * 100:.6f}%", "rate", f"{bits:.0f}bit"]
 

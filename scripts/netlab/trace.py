@@ -103,7 +103,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def _parse(lines: Iterable[str], name: str) -> Trace:
-    reader = csv.DictReader(lines, restkey="", strict=True)
+    reader = csv.DictReader(lines, restkey="", quoting=csv.QUOTE_NONE)
     points: list[TracePoint] = []
     try:
         heads = list(reader.fieldnames or ())

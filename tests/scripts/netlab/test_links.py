@@ -1,0 +1,46 @@
+"""What netem is told, on machines that have it and those that don't."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from scripts.netlab.links import netem_options
+from scripts.netlab.setting import LinkSetting
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"),
+    [
+        # Always with a rate: without one, jitter would reorder; what is left out would keep its old value.
+        (LinkSetting(), "limit 20000 delay 0us 0us loss 0.000000% rate 100000000000bit"),
+        (
+            LinkSetting(rtt=0.3, jitter=0.2, rate=1.5e6, loss=0.015),
+            "limit 1150 delay 150000us 30000us loss 1.500000% rate 12000000bit",
+        ),
+        (LinkSetting(rate=100, loss=1.0), "limit 10 delay 0us 0us loss 100.000000% rate 800bit"),
+    ],
+)
+def test_netem_is_told_everything(setting: LinkSetting, options: str) -> None:
+    assert netem_options(setting) == options.split()
+
+
+def test_tc_understands_it() -> None:
+    command = ["tc", "qdisc", "add", "dev", "none", "root", "netem", *netem_options(LinkSetting(0.3, 0.2, 1e6, 0.1))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("tc is not installed")
+    assert "Cannot find device" in done.stderr  # arguments are read before the device is looked for
+
+
+def test_tc_is_particular_about_them() -> None:
+    """The counter-example to the test above."""
+    try:
+        done = subprocess.run(
+            ["tc", "qdisc", "add", "dev", "none", "root", "netem", "loss", "much"], capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        pytest.skip("tc is not installed")
+    assert "Cannot find device" not in done.stderr
