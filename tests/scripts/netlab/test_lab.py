@@ -148,7 +148,7 @@ class TestNamespaces:
 
     def test_an_error_inside_leaves_the_namespace(self, lab: NetLab) -> None:
         outside = current()
-        with pytest.raises(ValueError), lab.run_in("cloud"):
+        with pytest.raises(ValueError), lab.run_in("device"), lab.run_in("cloud"):
             raise ValueError
         assert current() == outside
 

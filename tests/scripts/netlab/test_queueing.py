@@ -30,7 +30,7 @@ def test_packets_never_overtake_whatever_the_setting_becomes(
     arrivals: list[tuple[float, LinkSetting]], seed: int
 ) -> None:
     link = LinkQueue(LinkSetting(), Random(seed))
-    now, offered, came = 0.0, [], []
+    now, last, offered, came = 0.0, 0.0, [], []
     for number, (pause, setting) in enumerate(arrivals):
         now += pause
         link.setting = setting
@@ -38,6 +38,8 @@ def test_packets_never_overtake_whatever_the_setting_becomes(
         departure = link.offer(now, packet)
         if departure is not None:
             assert departure >= now + setting.delay * (1 - setting.jitter)
+            assert departure >= last
+            last = departure
             offered.append(packet)
         came += link.due(now)
     while link.next is not None:
@@ -47,7 +49,8 @@ def test_packets_never_overtake_whatever_the_setting_becomes(
 
 def test_a_packet_leaves_when_it_is_due_and_not_before() -> None:
     link = queue(LinkSetting(rtt=0.3))
-    assert link.next is None
+    idle = link.next
+    assert idle is None
     assert link.offer(10.0, b"first") == 10.15
     assert link.offer(10.1, b"second") == pytest.approx(10.25)
     assert link.next == 10.15
