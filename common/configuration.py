@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)  # of torch; none: torch decides
+    document_store_bytes: int = Field(default=2 * 2**30, ge=0)  # of documents' keys and values on disk; 0: none
     max_tokens: int = Field(default=512, ge=1, le=8192)  # longest answer that may be asked for; a Sync message holds it
     run_ahead: int = Field(default=64, ge=1, le=128)  # drafts beyond the committed prefix, at most
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -95,6 +96,11 @@ class Settings(BaseSettings):
     query_format: Annotated[str, _template("{question}")] = "\nQuestion: {question}\nAnswer:"
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def document_store(self) -> Path:
+        """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""
+        return self.data / "document-kv"
 
     @classmethod
     def settings_customise_sources(

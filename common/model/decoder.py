@@ -10,33 +10,17 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from common.model.agreement import check_agreement
-from common.model.document_cache import DocumentCache, DocumentStates
-from common.model.errors import ContextError, ModelError, Preempted
+from common.model.document_cache import DocumentCache
+from common.model.document_store import DocumentStore, StoreOptions
+from common.model.errors import ContextError, Preempted
+from common.model.layout_probe import find_layout
 from common.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
-from common.model.slab import LayerShape, Layout, Slab, SlabPass
+from common.model.slab import DocumentStates, Slab, SlabPass
+from common.model.source import numbers_source
 
 Interrupt = Callable[[], bool]
 
 DOCUMENT_CACHE_BYTES = 512 * 2**20
-
-
-class _LayoutProbe(Cache):
-    """A cache that keeps nothing but the shapes it was given."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-        self.shapes: dict[int, LayerShape] = {}
-        self.dtype = torch.float32
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        self.shapes[layer_idx] = LayerShape(key_states.shape[1], key_states.shape[3], value_states.shape[3])
-        self.dtype = key_states.dtype
-        return key_states, value_states
-
-    def get_seq_length(self, layer_idx: int | None = 0) -> int:
-        return 0
 
 
 class Rows:
@@ -80,11 +64,16 @@ class Decoder:
     enqueued at that moment; what is saved is what was not enqueued yet.)
     """
 
-    def __init__(self, loaded: LoadedModel, document_cache_bytes: int = DOCUMENT_CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        document_cache_bytes: int = DOCUMENT_CACHE_BYTES,
+        document_store: StoreOptions | None = None,
+    ) -> None:
         """Take over a loaded model. Raises `ModelError` if slabs change what it computes."""
         self._model = loaded.model
         # The check's documents are not the user's: they are neither kept nor counted.
-        self._documents = DocumentCache(0)
+        self._documents, self._source = DocumentCache(0), loaded.identity
         self.tokenizer = loaded.tokenizer
         self.torch_device = loaded.torch_device
         self.vocabulary = loaded.tokenizer.size
@@ -94,9 +83,13 @@ class Decoder:
         self._interrupt: Interrupt | None = None
         for layer in loaded.layers:
             layer.register_forward_pre_hook(self._poll)
-        self._layout = self._find_layout(len(loaded.layers))
+        self._layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, None, 1, None))
         check_agreement(self)
-        self._documents = DocumentCache(document_cache_bytes)
+        store, self._source = None, self.identity
+        if document_store is not None and document_store.limit_bytes:
+            self._source = numbers_source(loaded.model, loaded.identity)
+            store = DocumentStore(document_store, self._source, self._layout)
+        self._documents = DocumentCache(document_cache_bytes, store)
 
     @classmethod
     def load(
@@ -108,8 +101,11 @@ class Decoder:
         dtype: DtypeName = "auto",
         threads: int | None = None,
         document_cache_bytes: int = DOCUMENT_CACHE_BYTES,
+        document_store: StoreOptions | None = None,
     ) -> Decoder:
         """Load a local folder or Hub id; `tokenizer` is another folder or id, where it isn't the model's own.
+
+        `document_cache_bytes` of documents' keys and values stay in memory, and those of `document_store` on disk.
 
         Only safetensors are read and no code is run that a checkpoint brings. `threads` sets PyTorch's
         threads for the whole process. Raises `ModelError` when the model is missing, not decoder-only, has
@@ -118,12 +114,16 @@ class Decoder:
         if threads is not None:
             torch.set_num_threads(threads)
         loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype)
-        return cls(loaded, document_cache_bytes)
+        return cls(loaded, document_cache_bytes, document_store)
 
     @property
     def document_cache(self) -> DocumentCache:
         """The documents' keys and values kept between requests, with its counters."""
         return self._documents
+
+    def close(self) -> None:
+        """Write the documents that wait for the disk, and end the thread that does so."""
+        self._documents.close()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -161,6 +161,21 @@ class Decoder:
         return rows, logits[:, -1]
 
     @torch.inference_mode()
+    def prefill(self, document: Sequence[int]) -> bool:
+        """Compute a document's keys and values ahead of its first use and put them on disk; False if they were there.
+
+        Whether they could be written is in `document_cache.counters`. Raises `ContextError` if it is longer than the
+        context, `ValueError` for no tokens or ids that don't exist.
+        """
+        self._check_open([document], document[:1], 0)
+        key = DocumentCache.key(self._source, document)
+        known = self._documents.get(key) is not None
+        if not known:
+            self._compute_document(key, document, None)
+        self._documents.flush()
+        return not known
+
+    @torch.inference_mode()
     def step(self, rows: Rows, tokens: Sequence[int], interrupt: Interrupt | None = None) -> Tensor:
         """Feed answer tokens to every row; logits at the last one, float32 `[docs, vocabulary]`.
 
@@ -169,6 +184,7 @@ class Decoder:
         if not tokens:
             raise ValueError("a step needs at least one token")
         self._check_ids(tokens)
+        self._documents.release()
         logits = self._forward([rows], self._tokens(tokens, len(rows)), 1, interrupt)
         rows._answer += len(tokens)
         return logits[:, -1]
@@ -185,6 +201,7 @@ class Decoder:
         if len({id(rows) for rows in sessions}) < len(sessions):
             raise ValueError("a session may take part in a pass only once")
         self._check_ids([token for _, token in batch])
+        self._documents.release()
         column = [token for rows, token in batch for _ in range(len(rows))]
         tokens = torch.tensor(column, device=self.torch_device)[:, None]
         logits = self._forward(sessions, tokens, 1, interrupt)
@@ -240,14 +257,16 @@ class Decoder:
             raise Preempted
 
     def _document_states(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
-        # Always alone in its pass: a document's numbers depend neither on its neighbours nor on the cache.
-        key = DocumentCache.key(self.identity, document)
+        key = DocumentCache.key(self._source, document)
         states = self._documents.get(key)
-        if states is None:
-            slab = Slab(self._layout, [0], len(document), self.max_context)
-            self._forward([Rows(slab, (0,))], self._tokens(document, 1), 1, interrupt)
-            states = tuple((key[0], value[0]) for key, value in zip(slab.keys, slab.values, strict=True))
-            self._documents.put(key, states)
+        return self._compute_document(key, document, interrupt) if states is None else states
+
+    def _compute_document(self, key: bytes, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
+        # Always alone in its pass: a document's numbers depend neither on its neighbours nor on the cache.
+        slab = Slab(self._layout, [0], len(document), self.max_context)
+        self._forward([Rows(slab, (0,))], self._tokens(document, 1), 1, interrupt)
+        states = tuple((keys[0], values[0]) for keys, values in zip(slab.keys, slab.values, strict=True))
+        self._documents.put(key, states)
         return states
 
     def _tokens(self, tokens: Sequence[int], rows: int) -> Tensor:
@@ -275,20 +294,3 @@ class Decoder:
             )
         for tokens in (*documents, query):
             self._check_ids(tokens)
-
-    @torch.inference_mode()
-    def _find_layout(self, layers: int) -> Layout:
-        """What the model caches, seen from a pass over one token."""
-        probe = _LayoutProbe()
-        tokens = torch.zeros((1, 1), dtype=torch.int64, device=self.torch_device)
-        try:
-            self._run(tokens, probe, tokens, None, 1, None)
-        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-            raise ModelError(f"{type(self._model).__name__} doesn't run on a slab cache: {error}") from error
-        if sorted(probe.shapes) != list(range(layers)):
-            raise ModelError(
-                f"{type(self._model).__name__} caches keys and values in {len(probe.shapes)} of {layers}"
-                " layers; only models with full attention in every layer are supported"
-            )
-        shapes = tuple(probe.shapes[layer] for layer in range(layers))
-        return Layout(shapes, probe.dtype, self.torch_device)

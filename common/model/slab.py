@@ -12,6 +12,13 @@ from transformers import Cache
 
 from common.model.errors import ContextError
 
+DocumentStates = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys, values, [kv_heads, tokens, dim]
+
+
+def states_bytes(states: DocumentStates) -> int:
+    """Bytes that a document's keys and values take."""
+    return sum(part.numel() * part.itemsize for layer in states for part in layer)
+
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
@@ -70,7 +77,7 @@ class Slab:
             )
         self._allocate(min(self.maximum, max(tokens, 2 * self.capacity)))
 
-    def fill(self, row: int, states: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def fill(self, row: int, states: DocumentStates) -> None:
         """Copy a document's keys and values, `[kv_heads, tokens, dim]` per layer, to the start of a row."""
         for layer, (key, value) in enumerate(states):
             tokens = key.shape[1]

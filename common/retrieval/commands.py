@@ -1,4 +1,4 @@
-"""What `dragon library add|list|remove|search` do. Results go to stdout, everything else to stderr.
+"""What `dragon library add|list|prefill|remove|search` do. Results go to stdout, everything else to stderr.
 
 Every command returns its exit code: 0 done, 1 nothing found or something skipped, 2 not possible (one line).
 """
@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from common.configuration import Settings
+from common.model.errors import ModelError
+from common.model.store_folder import clear_store
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import LibraryError
@@ -23,7 +26,15 @@ from common.retrieval.ingest import AddReport
 from common.retrieval.ingest import Progress as Report
 from common.retrieval.library import Library
 
+if TYPE_CHECKING:
+    from common.retrieval.prefill import PrefillReport
+
 DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
+
+
+class _StoreError(Exception):
+    """The stored keys and values could not be removed."""
+
 
 _EXCERPT = 200  # characters of a hit that a list shows
 
@@ -48,8 +59,14 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int
                 chunks = library.rebuild(progress)
             _say(f"{_number(chunks, 'chunk')} embedded again")
         for path in paths:
-            with _progress("reading", in_bytes=True) as progress:
-                report = library.add(path, progress)
+            replaced = True  # as long as an interruption hides it
+            try:
+                with _progress("reading", in_bytes=True) as progress:
+                    report = library.add(path, progress)
+                replaced = bool(report.updated or report.removed)
+            finally:
+                if replaced:
+                    _clear_store(settings)
             _tell(path, report)
             skipped = skipped or bool(report.skipped)
         return INCOMPLETE if skipped else DONE
@@ -79,9 +96,37 @@ def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -
         return _refuse("say which documents to remove, or all of them")
 
     def work(library: Library) -> int:
-        removed = library.remove("all" if everything else paths)
+        try:
+            removed = library.remove("all" if everything else paths)
+        finally:
+            _clear_store(settings)
         _say(f"{_number(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
+
+    return _with_library(settings, work)
+
+
+def prefill(settings: Settings) -> int:
+    """Compute every chunk's keys and values ahead of its first use, as the role's daemon would."""
+    if not settings.document_store_bytes:
+        return _refuse("document_store_bytes is 0: there is no room to keep what would be computed")
+
+    def work(library: Library) -> int:
+        texts = library.texts()
+        if not texts:
+            _say("the library is empty: `library add FOLDER` fills it")
+            return DONE
+        from common.model.configured import load_decoder  # takes seconds, and the other commands don't need it
+        from common.model.prompt import PromptFormat
+        from common.retrieval.prefill import prefill as compute
+
+        decoder = load_decoder(settings)
+        form = PromptFormat(settings.document_format, settings.query_format)
+        with _progress("computing", in_bytes=False) as progress:
+            report = compute(decoder, form, texts, lambda done: progress(done, len(texts), ""))
+        decoder.close()
+        _tell_prefill(report, settings)
+        return INCOMPLETE if report.too_long or report.beyond or report.failed else DONE
 
     return _with_library(settings, work)
 
@@ -110,8 +155,19 @@ def _with_library(settings: Settings, work: Callable[[Library], int]) -> int:
     try:
         with open_library(settings) as library:
             return work(library)
-    except LibraryError as error:
+    except (LibraryError, ModelError, _StoreError) as error:
         return _refuse(str(error))
+
+
+def _clear_store(settings: Settings) -> None:
+    """Nothing of a removed document may live on; which of the files are its own can't be told."""
+    try:
+        clear_store(settings.document_store)
+    except OSError as error:
+        raise _StoreError(
+            f"the removed documents' keys and values in {settings.document_store} can't be removed"
+            f" ({(error.strerror or str(error)).lower()}): remove that folder"
+        ) from error
 
 
 def _limit_threads(settings: Settings) -> None:
@@ -134,6 +190,18 @@ def _tell(path: Path, report: AddReport) -> None:
     _say(f"{path}: {', '.join(counts)}; {_number(report.chunks, 'chunk')} embedded")
     if report.ignored:
         _say(f"{_number(report.ignored, 'file')} of other types ignored: .txt, .md and .markdown are read")
+
+
+def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
+    _say(f"{_number(report.computed, 'chunk')} computed, {report.there} there already")
+    if report.beyond:
+        _say(
+            f"{_number(report.beyond, 'chunk')} left out: document_store_bytes = {settings.document_store_bytes} is full"
+        )
+    if report.too_long:
+        _say(f"{_number(report.too_long, 'chunk')} left out: longer than the model's context")
+    if report.failed:
+        _say(f"{_number(report.failed, 'chunk')} could not be written to {settings.document_store}")
 
 
 @contextmanager

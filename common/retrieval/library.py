@@ -128,6 +128,11 @@ class Library:
                     store.advance()
         return len(chosen)
 
+    def texts(self) -> list[str]:
+        """Every chunk's text, in the order in which they were added."""
+        with self._reading():
+            return [text for _, text in self._store.texts_after(0, self._store.count())]
+
     def warm(self) -> None:
         """Load the model and the index now, so that the first search is quick; raises what it would raise."""
         unit_vectors(self._embedder, ["warm"])

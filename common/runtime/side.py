@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from common.configuration import Settings
-from common.model.decoder import Decoder
+from common.model.configured import load_decoder
 from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
@@ -49,13 +49,7 @@ class SideRuntime:
         """Loads everything. Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each."""
         self.role: Side = role
         self.settings = settings
-        self.decoder = Decoder.load(
-            settings.model,
-            tokenizer=settings.tokenizer,
-            torch_device=settings.torch_device,
-            dtype=settings.dtype,
-            threads=settings.threads,
-        )
+        self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
         folder = Path(settings.tokenizer or settings.model)
         self.scorer = load_scorer(settings.scorer, settings.scorer_scale, folder)
@@ -105,6 +99,7 @@ class SideRuntime:
     def close(self) -> None:
         self._retrieval.shutdown(wait=True, cancel_futures=True)
         self.decoding.close()
+        self.decoder.close()
         self.profiler.close()
         self.library.close()
 

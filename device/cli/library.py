@@ -32,6 +32,14 @@ def list_documents(role: Role = "device") -> None:
     raise typer.Exit(commands.list_documents(load_common(role)))
 
 
+@app.command("prefill")
+def prefill(role: Role = "device") -> None:
+    """Compute what the model keeps of every document now, so that first answers come sooner."""
+    from common.retrieval import commands
+
+    raise typer.Exit(commands.prefill(load_common(role)))
+
+
 @app.command("remove")
 def remove(
     paths: Annotated[list[str] | None, typer.Argument(help="Documents, as `list` shows them")] = None,

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from common.model.decoder import Decoder
-from common.model.document_cache import DocumentCache, DocumentStates
+from common.model.document_cache import DocumentCache
+from common.model.slab import DocumentStates
 from tests.common.model.tiny_models import Pair, make_model, some_tokens
 
 QUERY = [5, 6, 7]
