@@ -80,6 +80,8 @@ class DocumentStore:
         self._counting = threading.Lock()
         self._queue: queue.Queue[_Item | None] = queue.Queue()
         self._thread: threading.Thread | None = None
+        with suppress(OSError):  # there may be none, or it can't be written to; `put` will tell
+            self._shrink()
 
     def get(self, key: bytes) -> DocumentStates | None:
         """The stored states, or None: then they are to be computed. A file that can't be trusted is removed."""
@@ -186,6 +188,12 @@ class DocumentStore:
             beginning.replace(path)
             self._size += size
         self._count(written=1)
+
+    def _shrink(self) -> None:
+        """The limit may have been a larger one."""
+        if sum(size for _, size, _ in listed(self.folder)) > self.limit_bytes:
+            with locked(self.folder):
+                self._make_room(0)
 
     def _make_room(self, needed: int) -> None:
         files = sorted(listed(self.folder))

@@ -17,6 +17,7 @@ GENERATION = "generation"  # another one after every `clear_store`
 
 _LOCK = "writer.lock"
 _UNFINISHED = "unfinished"  # a folder; what lies there while nobody holds the lock was left by a crash
+_POLL = 0.005  # seconds; a small document is written in less
 _PATIENCE = 30.0  # seconds for the lock; a writer holds it for one document
 
 
@@ -40,7 +41,8 @@ def clear_store(folder: Path) -> int:
 def locked(folder: Path) -> Iterator[Path]:
     """Nobody else writes to `folder` meanwhile; gives the name of a folder for unfinished files. Raises `OSError`."""
     unfinished = folder / _UNFINISHED
-    with filelock.FileLock(folder / _LOCK, timeout=_PATIENCE, mode=0o600):
+    lock = filelock.FileLock(folder / _LOCK, timeout=_PATIENCE, mode=0o600)
+    with lock.acquire(poll_interval=_POLL):
         try:
             with suppress(FileNotFoundError):
                 shutil.rmtree(unfinished)

@@ -195,9 +195,7 @@ def _tell(path: Path, report: AddReport) -> None:
 def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
     _say(f"{_number(report.computed, 'chunk')} computed, {report.there} there already")
     if report.beyond:
-        _say(
-            f"{_number(report.beyond, 'chunk')} left out: document_store_bytes = {settings.document_store_bytes} is full"
-        )
+        _say(f"{_number(report.beyond, 'chunk')} left out: document_store_bytes is too small for all")
     if report.too_long:
         _say(f"{_number(report.too_long, 'chunk')} left out: longer than the model's context")
     if report.failed:

@@ -23,6 +23,7 @@ SUITES = {
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
     "growth": ("cost by documents, context, answer length, library and vocabulary", "scripts.bench.growth.suite"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
+    "document-store": ("time to the first token with and without stored documents", "scripts.bench.document_store"),
 }
 
 
