@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from common.configuration import Settings
+from common.model.configured import load_decoder
+from common.model.document_store import StoreCounters
+from common.model.prompt import PromptFormat
 from common.retrieval import commands
 from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.retrieval.library import Library
 from tests.common.retrieval.conftest import Write
 from tests.common.retrieval.toy_embedder import ToyEmbedder
 
@@ -114,3 +118,64 @@ class TestRemove:
         assert commands.remove(settings, [], everything=True) == commands.DONE
         commands.list_documents(settings)
         assert capsys.readouterr().out == ""
+
+
+class TestStoredDocuments:
+    @pytest.fixture
+    def filled(self, settings: Settings, documents: Path, write: Write) -> Settings:
+        write("a.md", "# Apples\n\napple tree")
+        write("b.md", "# Boats\n\na harbour full of boats")
+        commands.add(settings, [documents])
+        return settings
+
+    @staticmethod
+    def stored(settings: Settings) -> int:
+        return len(list(settings.document_store.rglob("*.safetensors")))
+
+    def test_prefill_leaves_nothing_to_compute(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+        assert commands.prefill(filled) == commands.DONE
+        assert "2 chunks computed, 0 there already" in capsys.readouterr().err
+        assert self.stored(filled) == 2
+        assert commands.prefill(filled) == commands.DONE
+        assert "0 chunks computed, 2 there already" in capsys.readouterr().err
+        decoder = load_decoder(filled)
+        form = PromptFormat(filled.document_format, filled.query_format)
+        with commands.open_library(filled) as library:
+            texts = [hit.text for hit in library.search("apple boats", 2)]
+        decoder.open([form.document_tokens(decoder.tokenizer, text, 400) for text in texts], [5], 4)
+        assert decoder.document_cache.counters.disk == StoreCounters(hits=2)
+
+    def test_a_store_that_is_too_small_is_told(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+        small = filled.model_copy(update={"document_store_bytes": 1000})
+        assert commands.prefill(small) == commands.INCOMPLETE
+        assert "2 chunks left out: document_store_bytes is too small" in capsys.readouterr().err
+        assert commands.prefill(filled.model_copy(update={"document_store_bytes": 0})) == commands.IMPOSSIBLE
+
+    @pytest.mark.parametrize("how", ["removed", "changed", "gone"])
+    def test_of_a_document_that_is_removed_nothing_is_left(
+        self, filled: Settings, documents: Path, write: Write, how: str
+    ) -> None:
+        filled.document_store.mkdir()
+        (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
+        assert commands.add(filled, [documents]) == commands.DONE
+        assert self.stored(filled) == 1, "nothing was removed yet"
+        if how == "removed":
+            assert commands.remove(filled, ["a.md"]) == commands.DONE
+        else:
+            write("a.md", "# Pears\n") if how == "changed" else (documents / "a.md").unlink()
+            assert commands.add(filled, [documents]) == commands.DONE
+        assert self.stored(filled) == 0
+
+    def test_an_interrupted_add_may_have_replaced_something(
+        self, filled: Settings, documents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        filled.document_store.mkdir()
+        (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
+
+        def interrupted(library: Library, path: Path, progress: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Library, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commands.add(filled, [documents])
+        assert self.stored(filled) == 0
