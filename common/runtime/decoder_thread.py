@@ -21,6 +21,7 @@ from common.model.errors import ContextError, Preempted
 from common.runtime.answer import Answer
 from common.runtime.decoding import Decoding
 from common.runtime.request import AnswerFailed, RequestError
+from common.scoring.worker import ScoringError
 from common.speculation.values import Work
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,11 @@ class DecoderThread:
                 self._hand_in(step, logits, started, interrupt)
 
     def _hand_in(self, step: Step, logits: torch.Tensor, started: float, interrupt: Callable[[], bool]) -> None:
-        drafted = step.decoding.draft(step.work, step.path, logits)
+        try:
+            drafted = step.decoding.draft(step.work, step.path, logits)
+        except ScoringError as error:  # this answer's alone, whatever others the pass was for
+            step.job.answer.end(AnswerFailed(str(error)))
+            return
         if self._floor is not None:
             self._wait_out(self._floor(step.decoding.rows.context), started, interrupt)
         seconds = time.perf_counter() - started

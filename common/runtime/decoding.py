@@ -57,13 +57,14 @@ class Decoding:
         interrupt: Callable[[], bool] | None = None,
     ) -> None:
         """Prefills. Raises `ContextError` when a row does not fit into the model's context, `Preempted` if told to."""
+        # Before the prompt is read: a slow scorer reads it in the meantime.
+        self._scoring: ScoringRun = scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         self.rows: Rows
         self.rows, self._first = decoder.open(prompt.documents, prompt.query, reserve, interrupt)
         self._decoder = decoder
         self._drafting = drafting
         self._temperature = temperature
         self._absent = prompt.absent
-        self._scoring: ScoringRun = scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         self._fed: list[int] = []  # answer tokens whose KV is in the rows
 
     def feed(self, path: Sequence[int]) -> list[int]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from common.configuration import Settings
 from common.model.configured import load_decoder
@@ -51,9 +50,8 @@ class SideRuntime:
         self.settings = settings
         self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
-        folder = Path(settings.tokenizer or settings.model)
-        self.scorer = load_scorer(settings.scorer, settings.scorer_scale, folder)
         self._embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
+        self.scorer = load_scorer(settings, self.tokenizer, self._embedder)
         self.library = Library.open(settings.library, self._embedder)
         self.library.warm()
         self._format = PromptFormat(settings.document_format, settings.query_format)
@@ -100,6 +98,7 @@ class SideRuntime:
         self._retrieval.shutdown(wait=True, cancel_futures=True)
         self.decoding.close()
         self.decoder.close()
+        self.scorer.close()
         self.profiler.close()
         self.library.close()
 

@@ -1,24 +1,40 @@
-"""The document weights that a setting names."""
+"""The document weights that the settings name."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
+from common.configuration import Settings
+from common.model.tokenizer import Tokenizer
+from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.scoring.interface import DocumentScorer
+from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer
+from common.scoring.relevance import BiEncoder, load_relevance_model
 from common.scoring.static import StaticScorer
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
+LOGIT_SCALE = 1.0  # cross-encoders are trained on the logit as the log-odds of relevance
 
 
-def load_scorer(name: Literal["lexical", "static"], scale: float | None, tokenizer_folder: Path) -> DocumentScorer:
-    """The scorer `name`; `scale` None is its own default. Raises `ValueError` when it can't be had."""
-    match name:
+def load_scorer(settings: Settings, tokenizer: Tokenizer, embedder: SentenceTransformerEmbedder) -> DocumentScorer:
+    """The scorer of `settings`, for token ids of `tokenizer` and a library of `embedder`.
+
+    Raises `ValueError` when it can't be had.
+    """
+    scale = settings.scorer_scale
+    if settings.scorer_model is not None and settings.scorer != "cross-encoder":
+        raise ValueError(f"scorer_model is for scorer = 'cross-encoder'; scorer is {settings.scorer!r}")
+    match settings.scorer:
         case "static":
             return StaticScorer(STATIC_SCALE if scale is None else scale)
         case "lexical":
+            folder = Path(settings.tokenizer or settings.model)
             try:
-                return LexicalScorer.load(tokenizer_folder, DEFAULT_SCALE if scale is None else scale)
+                return LexicalScorer.load(folder, DEFAULT_SCALE if scale is None else scale)
             except ValueError as error:
                 raise ValueError(f"{error} (or set scorer = 'static')") from None
+        case "cross-encoder":
+            model = load_relevance_model(settings.scorer_model, embedder, settings.torch_device)
+            own = STATIC_SCALE if isinstance(model, BiEncoder) else LOGIT_SCALE
+            return LaggedScorer(model, tokenizer.decode, settings.scorer_period, own if scale is None else scale)

@@ -30,3 +30,7 @@ class DocumentScorer(Protocol):
     ) -> ScoringRun:
         """A run for `documents` (token ids, [docs] sequences) with their retrieval cosine `similarity` [docs]."""
         ...
+
+    def close(self) -> None:
+        """Free what the scorer holds; no run of it is used any more."""
+        ...

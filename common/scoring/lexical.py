@@ -72,6 +72,9 @@ class LexicalScorer:
         """A run for the token ids of a question and of documents. The retrieval similarity isn't used."""
         return LexicalRun(self, query, documents)
 
+    def close(self) -> None:
+        """There is nothing to free."""
+
     def squared_idf(self, token: int) -> float:
         """The weight of one match; tokens outside the table weigh nothing."""
         return float(self.idf[token]) ** 2 if 0 <= token < len(self.idf) else 0.0

@@ -39,6 +39,9 @@ class StaticScorer:
         weights.flags.writeable = False
         return StaticRun(weights)
 
+    def close(self) -> None:
+        """There is nothing to free."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticRun:

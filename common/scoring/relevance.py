@@ -1,0 +1,214 @@
+"""Models that say how relevant a document is to a text: cross-encoders, and bi-encoders in their place.
+
+Every text or pair is a forward pass of its own, without padding: what a document gets is the same bits whatever
+documents are beside it. A text that is too long loses its beginning, since the newest tokens of an answer matter most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from common.model.loading import TorchDevice, resolve_device
+from common.retrieval import checkpoint
+from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
+from common.retrieval.errors import EmbedderError
+from common.scoring.lagged import Relevance
+
+_CROSS_ENCODER_HEAD = "ForSequenceClassification"
+_NO_LIMIT = 10**6  # tokenizers state an absurd length where they know none
+
+
+def kind_of(folder: Path) -> Literal["cross-encoder", "bi-encoder"]:
+    """What a model's files are. Raises `ValueError` when they are neither."""
+    described = checkpoint.configuration(folder)
+    architectures = described.get("architectures") if isinstance(described, dict) else None
+    if any(str(name).endswith(_CROSS_ENCODER_HEAD) for name in architectures or ()):
+        return "cross-encoder"
+    stated = checkpoint.configuration(folder, "config_sentence_transformers.json")
+    other = isinstance(stated, dict) and stated.get("model_type") not in (None, "SentenceTransformer")
+    if (folder / "modules.json").is_file() and not other:
+        return "bi-encoder"
+    raise ValueError(
+        f"scorer_model: {folder} is neither a cross-encoder (no …{_CROSS_ENCODER_HEAD} in config.json) nor a"
+        " sentence-transformers embedding model; give the folder or the Hub id of one of them"
+    )
+
+
+class BiEncoder:
+    """The cosine of the two texts' embeddings: no more than retrieval knows, but about the answer so far."""
+
+    def __init__(self, embedder: SentenceTransformerEmbedder) -> None:
+        """Loads it. Raises `ValueError` or `EmbedderError`, one sentence."""
+        self._embedder = embedder
+        file = embedder.tokenizer_file
+        if not file.is_file():
+            raise ValueError(f"the scorer's model in {file.parent} has no fast tokenizer ({file.name})")
+        self._tokenizer = _plain(Tokenizer.from_file(str(file)))
+        self._room = embedder.max_tokens - self._tokenizer.num_special_tokens_to_add(False)
+
+    @property
+    def identity(self) -> str:
+        """`bi-encoder:<model>:cosine`. The numbers' type is that of the model's files, which the hash covers."""
+        return f"bi-encoder:{self._embedder.identity}:cosine"
+
+    def relevance(self, documents: Sequence[str]) -> Relevance:
+        """The documents are embedded once, at the first call."""
+        vectors: list[NDArray[np.float64]] = []
+
+        def cosines(text: str) -> NDArray[np.float64]:
+            if not vectors:
+                vectors.extend(self._vector(document) for document in documents)
+            against = self._vector(end_of(text, self._room, self._tokenizer))
+            # One product per document: a matrix product may sum a row in an order that depends on the others.
+            return np.asarray([np.dot(vector, against) for vector in vectors], dtype=np.float64)
+
+        return cosines
+
+    def _vector(self, text: str) -> NDArray[np.float64]:
+        vector: NDArray[np.float64] = unit_vectors(self._embedder, [text])[0].astype(np.float64)
+        return vector
+
+
+class CrossEncoder:
+    """A sequence classifier with one label reads text and document together; its logit counts, before any activation.
+
+    Computes in float32 whatever the files hold.
+    """
+
+    def __init__(self, folder: Path, torch_device: TorchDevice) -> None:
+        """Loads it. Raises `ValueError`, one sentence."""
+        self._model = _load(folder, torch_device)
+        self._pretrained = _load_tokenizer(folder)
+        self._tokenizer = _plain(Tokenizer.from_str(self._pretrained.backend_tokenizer.to_str()))
+        self._longest = _longest(self._pretrained, self._model.config)
+        self._special = self._tokenizer.num_special_tokens_to_add(True)
+        if self._longest <= self._special + 1:
+            raise ValueError(f"scorer_model: {folder} reads {self._longest} tokens, which hold no text and document")
+        if len(self._pretrained) > self._model.config.vocab_size:
+            raise ValueError(f"scorer_model: the tokenizer in {folder} has more ids than the model")
+        self.relevance(["warm"])("warm")  # the first pass of a model takes many times as long as the others
+        self.identity = f"cross-encoder:{checkpoint.identity(folder)}:float32:logit"
+
+    def relevance(self, documents: Sequence[str]) -> Relevance:
+        """One pass per document."""
+        return lambda text: np.asarray([self._logit(text, document) for document in documents], dtype=np.float64)
+
+    def _logit(self, text: str, document: str) -> float:
+        pair = self._pretrained(
+            *self._fitted(text, document),
+            truncation="longest_first",  # a cut text may have become a token or two longer
+            max_length=self._longest,
+            split_special_tokens=True,  # a document that spells "[SEP]" out is text
+            return_tensors="pt",
+        )
+        with torch.inference_mode():
+            logits: torch.Tensor = self._model(**pair.to(self._model.device)).logits
+        return float(logits.reshape(-1)[0])
+
+    def _fitted(self, text: str, document: str) -> tuple[str, str]:
+        """Both, so that they fit: half of the room is each one's, and what the document leaves is the text's."""
+        room = self._longest - self._special
+        taken = len(self._tokenizer.encode(document, add_special_tokens=False).ids)
+        return end_of(text, room - min(taken, room // 2), self._tokenizer), document
+
+
+def end_of(text: str, tokens: int, tokenizer: Tokenizer) -> str:
+    """The last `tokens` tokens of `text`, as text."""
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    if len(encoding.ids) <= tokens:
+        return text
+    start: int = encoding.offsets[-tokens][0]
+    return text[start:]
+
+
+def load_relevance_model(
+    model: str | None, embedder: SentenceTransformerEmbedder, torch_device: TorchDevice
+) -> BiEncoder | CrossEncoder:
+    """The model of a folder or Hub id, whichever kind it is; None is the library's own `embedder`.
+
+    Raises `ValueError`, one sentence.
+    """
+    if model is None:
+        return BiEncoder(embedder)
+    try:
+        folder = checkpoint.locate(model, "scorer's model").resolve()
+    except FileNotFoundError as error:
+        raise ValueError(f"scorer_model: {error}") from error
+    if kind_of(folder) == "cross-encoder":
+        return CrossEncoder(folder, torch_device)
+    try:
+        return BiEncoder(SentenceTransformerEmbedder(str(folder), torch_device))
+    except (EmbedderError, ValueError) as error:
+        raise ValueError(f"scorer_model: {error}") from error
+
+
+def _load(folder: Path, torch_device: TorchDevice) -> Any:
+    from transformers import AutoModelForSequenceClassification
+
+    modules = checkpoint.configuration(folder, "modules.json")
+    if isinstance(modules, list) and len(modules) > 1:
+        raise ValueError(f"scorer_model: {folder} puts {len(modules)} modules together; only plain classifiers are run")
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(f"scorer_model: {folder} has no safetensors weights; pickled weights are not read")
+    try:
+        with checkpoint.quiet_loading():
+            loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"scorer_model: the cross-encoder in {folder} can't be loaded: {reason}") from error
+    model, report = loaded
+    # A missing head would be made of random numbers, other ones at every start.
+    if missing := sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in report.get(kind, ())):
+        raise ValueError(f"scorer_model: {folder} lacks weights: {', '.join(missing[:3])} ({len(missing)} in all)")
+    if model.config.num_labels != 1:
+        raise ValueError(
+            f"scorer_model: {folder} tells {model.config.num_labels} labels apart; a scorer has one, relevance"
+        )
+    return model.eval().requires_grad_(False).to(resolve_device(torch_device))
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        pretrained: Any = AutoTokenizer.from_pretrained(
+            folder, use_fast=True, trust_remote_code=False, local_files_only=True
+        )
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"scorer_model: the tokenizer in {folder} can't be loaded: {reason}") from error
+    if getattr(pretrained, "backend_tokenizer", None) is None:
+        raise ValueError(f"scorer_model: {folder} has no fast tokenizer (tokenizer.json); convert it first")
+    return pretrained
+
+
+def _plain(tokenizer: Tokenizer) -> Tokenizer:
+    """Without the cutting and padding that a file may ask for."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _longest(pretrained: Any, config: Any) -> int:
+    """Tokens of a pair, special ones included, as sentence-transformers has them."""
+    stated = int(pretrained.model_max_length)
+    positions = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
+    if stated < _NO_LIMIT:
+        return min(stated, positions)
+    # Models that count positions from after the padding token have fewer than they hold embeddings for.
+    return positions - 1 - int(getattr(config, "pad_token_id", None) or 0)

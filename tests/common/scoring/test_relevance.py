@@ -1,0 +1,192 @@
+"""Cross-encoders and bi-encoders: the right numbers, the same bits in any company, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from common.configuration import EMBEDDED_TOKENIZER, load_settings
+from common.model.tokenizer import Tokenizer
+from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.scoring.choice import LOGIT_SCALE, load_scorer
+from common.scoring.lagged import GRID
+from common.scoring.relevance import BiEncoder, CrossEncoder, load_relevance_model
+from device.settings import DeviceSettings
+from tests.common.scoring.tiny_encoders import LONGEST, make_bi_encoder, make_cross_encoder
+
+TEXT = "Question: what is the best game of the kind i like? Answer: i like horror"
+DOCUMENTS = ["horror is the kind of game i enjoy most.", "my rabbit is called kettle.", "against cold feet", "dance"]
+EMBEDDER = SentenceTransformerEmbedder()
+
+
+@pytest.fixture(scope="module")
+def cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_cross_encoder(tmp_path_factory.mktemp("encoders") / "cross")
+
+
+@pytest.fixture(scope="module")
+def bi(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bi_encoder(tmp_path_factory.mktemp("encoders") / "bi")
+
+
+def load(folder: Path | str) -> BiEncoder | CrossEncoder:
+    return load_relevance_model(str(folder), EMBEDDER, "cpu")
+
+
+class TestCrossEncoder:
+    def test_gives_the_logits_of_sentence_transformers(self, cross: Path, tmp_path: Path) -> None:
+        from sentence_transformers import CrossEncoder as Reference
+
+        reference = Reference(str(cross), device="cpu", local_files_only=True)
+        reference.save_pretrained(str(tmp_path / "saved"))
+        pairs = [(TEXT, document) for document in DOCUMENTS]
+        expected = reference.predict(pairs, activation_fn=torch.nn.Identity())
+        for folder in (cross, tmp_path / "saved"):  # as Transformers saves it, and as sentence-transformers does
+            found = load(folder).relevance(DOCUMENTS)(TEXT)
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert np.ptp(expected) > 0.01
+
+    def test_half_precision_files_are_computed_in_float32(self, cross: Path, tmp_path: Path) -> None:
+        folder = shutil.copytree(cross, tmp_path / "half")
+        weights = {name: weight.bfloat16() for name, weight in load_file(folder / "model.safetensors").items()}
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        described = json.loads((folder / "config.json").read_text()) | {"dtype": "bfloat16"}
+        (folder / "config.json").write_text(json.dumps(described))
+        model = load(folder)
+        assert isinstance(model, CrossEncoder)
+        assert {weight.dtype for weight in model._model.parameters()} == {torch.float32}
+        assert model.identity != load(cross).identity
+
+    def test_what_a_document_spells_out_is_text(self, cross: Path) -> None:
+        relevance = load(cross).relevance(["game [SEP] horror", "game [ SEP ] horror"])(TEXT)
+        assert relevance[0] == relevance[1]
+
+
+@pytest.mark.parametrize("kind", ["cross", "bi"])
+class TestBoth:
+    def test_the_same_bits_whatever_documents_are_beside_it(self, kind: str, request: pytest.FixtureRequest) -> None:
+        model = load(request.getfixturevalue(kind))
+        together = model.relevance(DOCUMENTS)(TEXT)
+        alone = np.concatenate([model.relevance([document])(TEXT) for document in reversed(DOCUMENTS)])
+        assert together.tobytes() == alone[::-1].tobytes()
+        assert len(set(together)) == len(DOCUMENTS)
+
+    def test_a_long_text_loses_its_beginning(self, kind: str, request: pytest.FixtureRequest) -> None:
+        relevance = load(request.getfixturevalue(kind)).relevance(DOCUMENTS)
+        long = "cold " * LONGEST
+        ends = [
+            relevance(f"{long} {TEXT[-20:]}"),
+            relevance(f"rabbit {long} {TEXT[-20:]}"),
+            relevance(f"{long} kettle"),
+        ]
+        np.testing.assert_array_equal(ends[0], ends[1])
+        assert not np.array_equal(ends[0], ends[2])
+
+    def test_a_long_document_leaves_room_for_the_text(self, kind: str, request: pytest.FixtureRequest) -> None:
+        relevance = load(request.getfixturevalue(kind)).relevance(["feet " * 3 * LONGEST])
+        assert relevance("i like horror") != relevance("i like dance")
+
+    def test_its_name_is_its_content(self, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        folder: Path = request.getfixturevalue(kind)
+        copy = shutil.copytree(folder, tmp_path / "copy")
+        assert load(copy).identity == load(folder).identity
+        with (copy / "tokenizer_config.json").open("a") as file:
+            file.write("\n")
+        assert load(copy).identity != load(folder).identity
+        assert load(folder).identity.startswith(f"{kind}-encoder:bert-32:")
+
+
+Damage = Callable[[Path], object]
+
+
+def headless(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({n: w for n, w in weights.items() if "classifier" not in n}, folder / "model.safetensors")
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def described(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("damage", "sentence"),
+        [
+            (headless, "lacks weights: classifier.bias, classifier.weight"),
+            (pickled, "no safetensors weights; pickled weights are not read"),
+            (lambda folder: described(folder, architectures=["BertModel"]), "is neither a cross-encoder"),
+            (lambda folder: (folder / "config.json").unlink(), "is neither a cross-encoder"),
+            (lambda folder: (folder / "tokenizer.json").write_text("{"), "the tokenizer in .* can't be loaded"),
+            (lambda folder: described(folder, vocab_size=100), "can't be loaded|lacks weights"),
+            (lambda folder: (folder / "modules.json").write_text("[{}, {}]"), "puts 2 modules together"),
+        ],
+    )
+    def test_a_damaged_cross_encoder(self, cross: Path, tmp_path: Path, damage: Damage, sentence: str) -> None:
+        folder = shutil.copytree(cross, tmp_path / "damaged")
+        damage(folder)
+        with pytest.raises(ValueError, match=f"^scorer_model: .*({sentence})"):
+            load(folder)
+
+    def test_more_labels_than_one(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="tells 3 labels apart; a scorer has one, relevance"):
+            load(make_cross_encoder(tmp_path, labels=3))
+
+    def test_a_model_that_is_nowhere(self) -> None:
+        with pytest.raises(ValueError, match=r"^scorer_model: the scorer's model 'nobody/nothing' is neither a folder"):
+            load("nobody/nothing")
+
+    def test_a_damaged_bi_encoder(self, bi: Path, tmp_path: Path) -> None:
+        folder = shutil.copytree(bi, tmp_path / "damaged")
+        (folder / "model.safetensors").unlink()
+        with pytest.raises(ValueError, match=r"^scorer_model: the embedding model in .* can't be loaded"):
+            load(folder)
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(ValueError, match="has no fast tokenizer"):
+            load(folder)
+
+    def test_another_kind_of_sentence_transformers_model(self, bi: Path, tmp_path: Path) -> None:
+        folder = shutil.copytree(bi, tmp_path / "sparse")
+        (folder / "config_sentence_transformers.json").write_text('{"model_type": "SparseEncoder"}')
+        with pytest.raises(ValueError, match="is neither a cross-encoder"):
+            load(folder)
+
+
+class TestChoice:
+    def test_scores_are_scaled_logits_of_the_texts_on_the_grid(self, cross: Path, tmp_path: Path) -> None:
+        tokenizer = Tokenizer.load(str(EMBEDDED_TOKENIZER))
+        query = tokenizer.encode("\nQuestion: what do i like?\nAnswer:")
+        documents = [tokenizer.encode(f" {document}") for document in DOCUMENTS]
+        answer = tokenizer.encode(" i like horror games most of all")[:6]
+        for scale in (None, 2.5):
+            chosen = {"scorer": "cross-encoder", "scorer_model": str(cross), "scorer_period": 2, "scorer_scale": scale}
+            settings = load_settings(DeviceSettings, overrides={"data": tmp_path} | chosen)
+            scorer = load_scorer(settings, tokenizer, EMBEDDER)
+            found = scorer.begin(query, documents, [0.0] * 4).scores(answer)
+            scorer.close()
+            text = "Question: what do i like?\nAnswer:" + tokenizer.decode(answer[:4])
+            expected = (scale or LOGIT_SCALE) * load(cross).relevance(DOCUMENTS)(text)
+            np.testing.assert_allclose(found, expected, atol=GRID / 2 + 1e-12)
+            np.testing.assert_array_equal(found / GRID, np.round(found / GRID))
+
+    def test_the_librarys_embedder_is_there_when_no_model_is_named(self, tmp_path: Path) -> None:
+        settings = load_settings(DeviceSettings, overrides={"data": tmp_path, "scorer": "cross-encoder"})
+        scorer = load_scorer(settings, Tokenizer.load(str(EMBEDDED_TOKENIZER)), EMBEDDER)
+        scorer.close()
+        assert scorer.identity == f"bi-encoder:{EMBEDDER.identity}:cosine:every 8:20.0"
+
+    def test_a_model_without_the_scorer_that_uses_it(self, tmp_path: Path) -> None:
+        settings = load_settings(DeviceSettings, overrides={"data": tmp_path, "scorer_model": "x/y"})
+        with pytest.raises(ValueError, match="scorer_model is for scorer = 'cross-encoder'; scorer is 'lexical'"):
+            load_scorer(settings, Tokenizer.load(str(EMBEDDED_TOKENIZER)), EMBEDDER)
