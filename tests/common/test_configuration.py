@@ -146,6 +146,7 @@ class TestErrors:
             ("patience", float("nan")),
             ("patience", 0),
             ("scorer_scale", float("inf")),
+            ("scorer_period", 0),
             ("chunk_tokens", 1),
             ("cloud", "10.0.0.1:8601"),
             ("cloud", "tcp://host:99999"),

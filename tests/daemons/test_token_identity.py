@@ -53,10 +53,10 @@ def pair(fresh_data: Callable[[], Path]) -> Iterator[Pair]:
 class OneProcess:
     """Both sides' documents in one loop: no drafts, no messages, no session."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, **settings: object) -> None:
         kinds: tuple[type[Settings], ...] = (DeviceSettings, CloudSettings)
         self.sides = [
-            SideRuntime(kind.role, load_settings(kind, overrides={"data": data / kind.role, "threads": 1}))
+            SideRuntime(kind.role, load_settings(kind, overrides={"data": data / kind.role, "threads": 1} | settings))
             for kind in kinds
         ]
 
