@@ -1,0 +1,1 @@
+"""What document weights cost and what they do to answers."""

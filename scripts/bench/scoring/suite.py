@@ -1,0 +1,247 @@
+"""Answers under each kind of document weights: right or not, acceptance, latency, and what the scoring costs."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proto.messages import Side
+from scripts.bench.engine.pair import SIDES
+from scripts.bench.measuring import Spread, Table, load
+from scripts.bench.results import Results
+from scripts.bench.scoring.training import TrainingPlan, trained
+from scripts.bench.workload import WORLD_SEED, Texts
+from scripts.daemons import Pair, dragon
+from scripts.demo_model.world.facts import World
+from scripts.demo_model.world.library import LibraryPlan, LibraryQuestion, draw_questions, make_library
+
+UNIFORM = 1e-6  # a scale that leaves no differences
+COST = re.compile(
+    r"scoring: (\d+) calls of ([\d.]+) ms \(median\), (\d+) outdated ones dropped, "
+    r"(\d+) waits of (\d+) ms in all at first tokens, (\d+) waits of (\d+) ms in all at later ones"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many questions of each type, and the lengths of a period.
+
+    `emulate` is a step time in milliseconds that both daemons are made to keep: on a processor that both daemons and
+    the scorers share, it leaves the scorers the time that they have where each has its own.
+    """
+
+    questions: int = 12
+    periods: tuple[int, ...] = (2, 4, 8)
+    emulate: float = 40.0
+    max_tokens: int = 32
+    seed: int = 5
+    library: LibraryPlan = field(default_factory=LibraryPlan)
+    training: TrainingPlan = field(default_factory=TrainingPlan)
+
+
+SHORT = Plan(2, (4,), 1.0, 24, library=LibraryPlan(12, 2, 12), training=TrainingPlan(steps=2))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A scorer, and the flags that choose it."""
+
+    name: str
+    flags: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a daemon says about its scoring when it stops; milliseconds."""
+
+    calls: int
+    call_ms: float
+    dropped: int
+    first_waits: int
+    first_ms: int
+    waits: int
+    wait_ms: int
+
+    @classmethod
+    def read(cls, log: Path) -> Cost | None:
+        """None where the scorer costs nothing that it would report."""
+        found = COST.search(log.read_text())
+        if found is None:
+            return None
+        calls, call_ms, *others = found.groups()
+        return cls(int(calls), float(call_ms), *map(int, others))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer; latencies in milliseconds."""
+
+    type: str
+    right: bool
+    tokens: int
+    per_token: float
+    ttft: float
+    acceptance: tuple[float | None, float | None]  # of the device's and of the cloud's drafts
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All answers under one kind of weights."""
+
+    weights: Weights
+    answers: list[Answered]
+    costs: dict[Side, Cost | None]
+
+
+def run(results: Results) -> None:
+    plan = SHORT if results.short else Plan()
+    folder = results.folder / f"cross-encoder-{plan.training.steps}"  # a short run's is no use for a long one
+    cross_encoder = trained(folder, plan.training, results)
+    choices = chosen(plan, cross_encoder, results.short)
+    found = measure(plan, choices, results)
+    results.table(
+        f"Document weights: {len(found[0].answers)} questions on {plan.library.kinds * plan.library.entities_per_kind}"
+        f" public and about {plan.library.private_facts} private facts, {plan.emulate:g} ms per decode step",
+        show(found),
+        "a, b, c: questions for a private fact, a public one, and a public one that depends on a private one. Waits are"
+        " of both daemons together, per answer. The small cross-encoder knows the world's sentences, not its names.",
+    )
+    results.samples("answers", [asdict(one) for one in found])
+    draw(results, found)
+
+
+def chosen(plan: Plan, cross_encoder: Path, short: bool) -> list[Weights]:
+    """The scorers that are compared."""
+    slow = {"scorer": "cross-encoder"}
+    both = {"bi-encoder": slow, "small cross-encoder": slow | {"scorer_model": str(cross_encoder)}}
+    periodic = [
+        Weights(f"{name}, n = {period}", flags | {"scorer_period": period})
+        for name, flags in both.items()
+        for period in plan.periods
+    ]
+    if short:
+        return periodic[-1:]
+    return [
+        Weights("uniform", {"scorer": "static", "scorer_scale": UNIFORM}),
+        Weights("static", {"scorer": "static"}),
+        Weights("lexical", {"scorer": "lexical"}),
+        *periodic,
+    ]
+
+
+def measure(plan: Plan, choices: Sequence[Weights], results: Results) -> list[Found]:
+    """Fill both libraries once, then start both daemons with each scorer in turn and ask."""
+    world = World(WORLD_SEED, test=True)
+    library = make_library(world, plan.library)
+    questions = draw_questions(world, library, plan.questions)
+    texts = Texts(
+        {
+            "device": tuple(document.text.strip() for document in library.private),
+            "cloud": tuple(document.text.strip() for document in library.public),
+        },
+        tuple(question.question for question in questions),
+    )
+    found = []
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
+        data = Path(folder)
+        for role, documents in texts.write(data).items():
+            done = dragon("library", "add", "--role", role, str(documents), data=data)
+            if done.returncode:
+                raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+        for weights in choices:
+            results.say(weights.name)
+            found.append(_measured(plan, weights, questions, data))
+    return found
+
+
+def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion], data: Path) -> Found:
+    flags = {**weights.flags, "emulate_decode_ms": plan.emulate}
+    for log in data.glob("*.log"):
+        log.unlink()
+    with Pair(data, flags, flags) as pair:
+        pair.complete(questions[0].question, max_tokens=2)  # what a daemon's first answer waits for is not its latency
+        answers = [_ask(pair, question, plan) for question in questions]
+    costs: dict[Side, Cost | None] = {side: Cost.read(data / f"{side}.log") for side in SIDES}
+    return Found(weights, answers, costs)
+
+
+def _ask(pair: Pair, question: LibraryQuestion, plan: Plan) -> Answered:
+    response = pair.complete(question.question, temperature=0.0, seed=plan.seed, max_tokens=plan.max_tokens)
+    report: dict[str, Any] = response["dragon"]
+    return Answered(
+        question.type,
+        response["choices"][0]["message"]["content"].strip() == question.answer.strip(),
+        report["tokens"],
+        1e3 * report["per_token"],
+        1e3 * report["ttft"],
+        (report["device"]["acceptance"], report["cloud"]["acceptance"]),
+        load()[0],
+    )
+
+
+def show(found: Sequence[Found]) -> Table:
+    rows = []
+    for one in found:
+        right = {type_: _mean([answer.right for answer in one.answers if answer.type == type_]) for type_ in "abc"}
+        costs = [cost for cost in one.costs.values() if cost is not None]
+        count = len(one.answers) + 1  # the one before the measurement, too
+        rows.append(
+            [
+                one.weights.name,
+                " / ".join(f"{right[type_]:.2f}" for type_ in "abc"),
+                " / ".join(_acceptance(one.answers, side) for side in (0, 1)),
+                Spread.of([answer.per_token for answer in one.answers]).text(1),
+                Spread.of([answer.ttft for answer in one.answers]).text(0),
+                " / ".join(f"{cost.call_ms:.1f}" for cost in costs) or "-",
+                f"{sum(cost.calls for cost in costs) / count:.1f}" if costs else "-",
+                f"{sum(cost.waits for cost in costs) / count:.2f}" if costs else "-",
+                f"{sum(cost.wait_ms for cost in costs) / count:.1f}" if costs else "-",
+            ]
+        )
+    heads = [
+        "weights",
+        "exact match a / b / c",
+        "acceptance device / cloud",
+        "per token, ms",
+        "first token, ms",
+        "scoring call device / cloud, ms",
+        "calls per answer",
+        "waits per answer",
+        "waited per answer, ms",
+    ]
+    return Table(heads, rows)
+
+
+def draw(results: Results, found: Sequence[Found]) -> None:
+    """Right answers and latency, side by side."""
+    places = np.arange(len(found))
+    with results.figure("answers", columns=2) as (left, right):
+        for offset, type_ in enumerate("abc"):
+            shares = [_mean([answer.right for answer in one.answers if answer.type == type_]) for one in found]
+            left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=type_)
+        left.set_xlabel("exact match")
+        left.legend(title="question")
+        right.boxplot(
+            [[answer.per_token for answer in one.answers] for one in found], positions=places, orientation="horizontal"
+        )
+        right.set_xlabel("per token, ms")
+        left.set_yticks(places, [one.weights.name for one in found])
+        right.set_yticks(places, [""] * len(found))
+        for axis in (left, right):
+            axis.invert_yaxis()
+
+
+def _acceptance(answers: Sequence[Answered], side: int) -> str:
+    known = [value for answer in answers if (value := answer.acceptance[side]) is not None]
+    return f"{_mean(known):.2f}" if known else "-"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)
