@@ -9,21 +9,21 @@ import torch
 from proto.logcode import LARGEST, STEPS_PER_OCTAVE, TABLE
 
 
-def quantise(probabilities: torch.Tensor) -> torch.Tensor:
-    """The code of each probability, int32, same shape and device; what is not positive (or NaN) is code 0.
+def quantise(probabilities: torch.Tensor, working: torch.Tensor | None = None) -> torch.Tensor:
+    """The code of each probability, uint16, same shape and device; what is not positive (or NaN) is code 0.
 
     The logarithm is taken in float32, so a probability within 0.01 steps of the middle between two codes may
     get the other one than `proto.logcode.encode` gives. Only the owner of a distribution rounds it: that is
-    harmless.
+    harmless. `working` is float32 memory of that shape to use.
     """
-    codes = probabilities.to(torch.float32, copy=True)
-    codes.log2_().mul_(STEPS_PER_OCTAVE).add_(LARGEST)
-    return codes.nan_to_num_(nan=0.0).clamp_(0, LARGEST).round_().to(torch.int32)
+    codes = torch.log2(probabilities.to(torch.float32), out=working)
+    codes.mul_(STEPS_PER_OCTAVE).add_(LARGEST)
+    return codes.nan_to_num_(nan=0.0).clamp_(0, LARGEST).round_().to(torch.uint16)
 
 
-def dequantise(codes: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The probability of each code [n], float64 [n] (into `out`), in the bits of `proto.logcode.decode`."""
-    return torch.index_select(_table(codes.device), 0, codes, out=out)
+def dequantise(codes: torch.Tensor) -> torch.Tensor:
+    """The probability of each code [n], float64 [n], in the bits of `proto.logcode.decode`."""
+    return _table(codes.device)[codes.to(torch.int32)]
 
 
 @functools.cache

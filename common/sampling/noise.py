@@ -1,8 +1,7 @@
 """Counter-based randomness that every machine computes alike: nothing random is ever exchanged.
 
-`exponential` is the race noise E_{t,i} ~ Exp(1) of (seed, position, token). It exists twice: in numpy for the
-few tokens of a received list and in torch for the whole vocabulary. `uniform` serves the draws of the paper's
-sampler.
+`exponential` is the race noise E_{t,i} ~ Exp(1) of (seed, position, token), computed for the few tokens that can
+be among the fastest; `VocabularyNoise` tells which these are. `uniform` serves the draws of the paper's sampler.
 
 Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with
 the constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`, so that a position's noise
@@ -95,63 +94,47 @@ def exponential_from_key(
 
 
 class VocabularyNoise:
-    """The race noise of a whole vocabulary, computed in place on `torch_device`. For one thread at a time."""
+    """How fast each token of a vocabulary can be at most, on `torch_device`. For one thread at a time.
+
+    A race is decided by few tokens, and the logarithm is most of the noise's cost. So the whole vocabulary is
+    hashed, in integers, but gets a bound in the logarithm's place:
+
+        E = -ln u >= 1 - u,    hence    p / E <= p / (1 - u)
+
+    which is tight where it matters: u is near 1 for the fast ones. Their E is then `exponential`'s.
+    """
 
     def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
         ids = torch.arange(vocabulary, dtype=torch.int64, device=torch_device)
         self._counters = ids * _signed(_GOLDEN)
         self._word = torch.empty_like(self._counters)
         self._shifted = torch.empty_like(self._counters)
-        self._octave = torch.empty_like(self._counters, dtype=torch.float64)
-        self._series = torch.empty_like(self._octave)
-        self._noise = torch.empty_like(self._counters, dtype=torch.float32)
+        self._bounds = torch.empty_like(self._counters, dtype=torch.float32)
+        self._ceiling = torch.empty_like(self._bounds)
 
-    def exponential(self, seed: int, position: int) -> torch.Tensor:
-        """E_{t,i} of every token, float32 [vocab]: the bits of `exponential`. The next call replaces it."""
-        self._hash(_signed(position_key(seed, position)))
-        self._negated_logarithm()
-        return self._noise
+    def speed_bounds(self, probabilities: torch.Tensor, seed: int, position: int) -> torch.Tensor:
+        """p / (1 - u) of float32 `probabilities` [vocab], float32 [vocab]; the next call replaces it.
 
-    def divide(self, probabilities: torch.Tensor, seed: int, position: int) -> torch.Tensor:
-        """`probabilities` float64 [vocab], each divided by its E_{t,i}, in place: the speeds of a race."""
-        return probabilities.div_(self._octave.copy_(self.exponential(seed, position)))
-
-    def _hash(self, key: int) -> None:
+        1 - u is rounded down to the next lower multiple of 2**-31. Rounding to float32 may put a bound below
+        p / E all the same, by 3e-7 of it at most.
+        """
         word = self._word
-        torch.add(self._counters, key, out=word)
+        torch.add(self._counters, _signed(position_key(seed, position)), out=word)
         self._xor_shifted(30)
         word.mul_(_signed(_FIRST_FACTOR))
         self._xor_shifted(27)
         word.mul_(_signed(_SECOND_FACTOR))
-        self._xor_shifted(31)
+        # The hash's last step leaves the 31 highest bits as they are. Ones for all others: nothing below 1 - u is
+        # lost, and it can't be 0.
+        word.bitwise_or_((1 << 33) - 1)
+        signed = self._bounds.copy_(word).mul_(2.0**-64)  # u, or u - 1 where u is 1/2 or more
+        return torch.div(probabilities, torch.ceil(signed, out=self._ceiling).sub_(signed), out=signed)
 
     def _xor_shifted(self, bits: int) -> None:
         """word ^= word >> bits. Torch shifts int64 arithmetically; the mask makes the shift logical."""
         torch.bitwise_right_shift(self._word, bits, out=self._shifted)
         self._shifted.bitwise_and_((1 << (64 - bits)) - 1)
         self._word.bitwise_xor_(self._shifted)
-
-    def _negated_logarithm(self) -> None:
-        """The arithmetic of `exponential_from_key`, one rounding per step: no fused operation may be used."""
-        bits, unit = self._word, self._word.view(torch.float64)
-        bits.bitwise_right_shift_(64 - _MANTISSA_BITS).bitwise_and_((1 << _MANTISSA_BITS) - 1)
-        bits.bitwise_or_(_ONE_BITS)
-        unit.sub_(_UNIT_OFFSET)
-        octave = self._shifted
-        torch.sub(bits, _SQRT_HALF_BITS, out=octave).bitwise_right_shift_(_MANTISSA_BITS)
-        self._octave.copy_(octave)
-        bits.sub_(octave.bitwise_left_shift_(_MANTISSA_BITS))
-        s, square = unit, self._shifted.view(torch.float64)
-        torch.add(unit, 1.0, out=square)
-        s.sub_(1.0).div_(square)
-        torch.mul(s, s, out=square)
-        series = self._series
-        torch.mul(square, _ARTANH[-1], out=series)
-        for coefficient in _ARTANH[-2:0:-1]:
-            series.add_(coefficient).mul_(square)
-        series.add_(_ARTANH[0]).mul_(s)
-        self._octave.mul_(-_LN2).sub_(series)
-        self._noise.copy_(self._octave)
 
 
 def _mix(word: int) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sampling.fastest import race
 from common.sampling.logcode import dequantise, quantise
 from common.sampling.noise import VocabularyNoise, exponential
 from common.sampling.view import RaceView
@@ -58,11 +59,10 @@ class LocalRace(RaceView):
         """The `depth` fastest tokens, fewer when fewer have a positive probability. Any thread may ask."""
         if depth < 1:
             raise malformed("a deeper list must have at least one entry")
-        speeds = dequantise(self.codes.to(torch.int32))
-        if self.temperature > 0:
-            noise = VocabularyNoise(len(self.codes), self.codes.device)
-            speeds = noise.divide(speeds, self.seed, self.position)
-        return self.values(_fastest(speeds, depth)[0])
+        # Memory of its own: another thread may be drafting.
+        noise = VocabularyNoise(len(self.codes), self.codes.device) if self.temperature > 0 else None
+        rounded = dequantise(self.codes).to(torch.float32)
+        return self.values(race(rounded, self.codes, depth, self.seed, self.position, noise)[0])
 
 
 class RaceSampler:
@@ -89,7 +89,7 @@ class RaceSampler:
         self._entries = min(entries, vocabulary)
         self._vocabulary = vocabulary
         # Fresh memory of this size would come from the kernel, page by page, for every draft.
-        self._working = torch.empty(vocabulary, dtype=torch.float64, device=torch_device)
+        self._working = torch.empty(vocabulary, dtype=torch.float32, device=torch_device)
         self._noise: VocabularyNoise | None = None
         if temperature > 0:
             self._noise = noise or VocabularyNoise(vocabulary, torch_device)
@@ -101,18 +101,15 @@ class RaceSampler:
         """
         if probabilities.shape != (self._vocabulary,):
             raise ValueError(f"a mixture must be [{self._vocabulary}], not {tuple(probabilities.shape)}")
-        codes = quantise(probabilities)
-        everything = dequantise(codes, out=self._working)
-        if self._noise is not None:
-            everything = self._noise.divide(everything, self._seed, position)
-        ids, speeds = _fastest(everything, self._entries)
+        exact = probabilities.to(torch.float32)
+        codes = quantise(exact, self._working)
+        ids, speeds = race(exact, codes, self._entries, self._seed, position, self._noise)
         if not len(ids):
             raise ValueError(f"the mixture at position {position} has no positive probability")
-        kept = codes.to(torch.uint16)
-        listed = kept[torch.from_numpy(ids).to(kept.device)].cpu().numpy()
+        listed = codes[torch.from_numpy(ids).to(codes.device)].cpu().numpy()
         entries = RaceEntries(ids.astype(np.uint32), listed)
         threshold = self._threshold(speeds, self._entries)
-        return LocalRace(position, entries, speeds, threshold, kept, self._seed, self._temperature)
+        return LocalRace(position, entries, speeds, threshold, codes, self._seed, self._temperature)
 
     def receive(self, position: int, entries: RaceEntries) -> RemoteRace:
         """The race that a list of the other side's K fastest tokens tells of.
@@ -162,22 +159,3 @@ class RaceSampler:
         if self._noise is None:
             return rounded
         return rounded / exponential(self._seed, position, entries.ids)
-
-
-def _fastest(speeds: torch.Tensor, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The `depth` fastest tokens of positive speed, by id; of equally fast ones, those with the lowest ids.
-
-    Torch's top-k leaves open which of equal values it takes; a look at one more tells whether that matters.
-    """
-    count = min(depth + 1, len(speeds))
-    top, indices = torch.topk(speeds, count)
-    values, ids = top.cpu().numpy(), indices.cpu().numpy()
-    if count > depth and values[depth] == values[depth - 1] > 0:
-        faster = ids[values > values[depth]]
-        equal = (speeds == float(values[depth])).nonzero().flatten().cpu().numpy()
-        ids = np.concatenate([faster, equal[: depth - len(faster)]])
-        values = values[:depth]
-    ids, values = ids[:depth], values[:depth]
-    ids, values = ids[values > 0], values[values > 0]
-    order = np.argsort(ids)
-    return ids[order], values[order]

@@ -160,7 +160,7 @@ class TestValues:
         """Another thread may be drafting while a value is asked for."""
         noise = VocabularyNoise(50)
         local = RaceSampler(SEED, 1.0, 4, 50, noise=noise).draft(7, mixture(50))
-        held = noise.exponential(1, 2)
+        held = noise.speed_bounds(mixture(50), 1, 2)
         before = held.clone()
         local.deeper(20)
         assert torch.equal(held, before)

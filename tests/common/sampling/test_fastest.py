@@ -1,0 +1,165 @@
+"""The search for the fastest tokens finds what sorting all speeds finds, to the last bit, and asks for few of them."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from common.sampling import fastest as module
+from common.sampling.fastest import Found, fastest, race
+from common.sampling.logcode import quantise
+from common.sampling.noise import VocabularyNoise, exponential
+from proto.logcode import decode
+
+SEED = 0xFEDCBA9876543210
+
+
+def direct(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
+    """The definition: every token's speed, fastest first, the lowest id of equals."""
+    speeds = decode(quantise(probabilities).numpy())
+    if temperature > 0:
+        speeds = speeds / exponential(seed, position, np.arange(len(speeds)))
+    order = np.lexsort((np.arange(len(speeds)), -speeds))[:depth]
+    ids = np.sort(order[speeds[order] > 0])
+    return ids, speeds[ids]
+
+
+def found(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
+    noise = VocabularyNoise(len(probabilities)) if temperature > 0 else None
+    return race(probabilities, quantise(probabilities), depth, seed, position, noise)
+
+
+def same(one: Found, other: Found) -> bool:
+    return np.array_equal(one[0], other[0]) and one[1].tobytes() == other[1].tobytes()
+
+
+def within_one_code() -> torch.Tensor:
+    """512 probabilities that grow by less than a rounding step in all: one code, above every one of them."""
+    code = 60_001
+    value = float(decode(np.array([code], np.uint16))[0])
+    growing = torch.tensor(value, dtype=torch.float64) * torch.linspace(1 - 1e-4, 1 - 1e-6, 512, dtype=torch.float64)
+    probabilities = growing.to(torch.float32)
+    assert quantise(probabilities).tolist() == [code] * 512
+    return probabilities
+
+
+MASSES = st.sampled_from([0.0, -1.0, 1e-38, 2.0**-32, 2.0**-31.999, 3e-10, 1e-6, 1e-3, 0.1, 0.10000001, 1.0, 3.0])
+ODD = st.sampled_from([float("nan"), float("inf"), float("-inf")])
+
+
+@st.composite
+def vocabularies(draw: st.DrawFn) -> torch.Tensor:
+    """From flat to peaked, with exact ties, near ties within a code, zeros, and what is no probability."""
+    size = draw(st.integers(1, 300))
+    kind = draw(st.sampled_from(["drawn", "ties", "near ties", "odd"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if kind == "drawn":
+        values = np.exp(random.normal(0, draw(st.sampled_from([0.0, 1e-5, 1.0, 8.0])), size))
+    elif kind == "near ties":
+        values = draw(MASSES) * (1 + 1e-4 * random.random(size))
+    else:
+        some = draw(st.lists(MASSES if kind == "ties" else MASSES | ODD, min_size=1, max_size=4))
+        values = random.choice(some, size)
+    return torch.from_numpy(values.astype(np.float32))
+
+
+class TestIsTheDefinition:
+    @given(
+        vocabularies(),
+        st.integers(1, 320),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**20),
+        st.sampled_from([0.0, 0.7]),
+        st.sampled_from([1, 7, 40, 4096]),
+        st.sampled_from([1, 4]),
+    )
+    @example(within_one_code(), 1, 0, 0, 0.0, 4096, 4)
+    def test_for_every_input(
+        self,
+        probabilities: torch.Tensor,
+        depth: int,
+        seed: int,
+        position: int,
+        temperature: float,
+        groups: int,
+        first_look: int,
+    ) -> None:
+        with mock.patch.multiple(module, _GROUPS=groups, _FIRST_LOOK=first_look):
+            ours = found(probabilities, depth, seed, position, temperature)
+        assert same(ours, direct(probabilities, depth, seed, position, temperature))
+
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    @pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
+    def test_for_a_large_vocabulary(self, spread: float, temperature: float) -> None:
+        probabilities = torch.softmax(spread * torch.randn(151_936, generator=torch.Generator().manual_seed(8)), dim=-1)
+        for depth in (1, 32, 700):
+            assert same(
+                found(probabilities, depth, SEED, 5, temperature), direct(probabilities, depth, SEED, 5, temperature)
+            )
+
+    def test_the_margin_is_needed(self) -> None:
+        """Rounding makes tokens equal, and the first of them has the lowest bound: without a margin it is lost."""
+        probabilities = within_one_code()
+        assert found(probabilities, 1, 0, 0, 0.0)[0].tolist() == [0]
+        with mock.patch.object(module, "MARGIN", 1.0):
+            assert found(probabilities, 1, 0, 0, 0.0)[0].tolist() != [0]
+
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    def test_what_is_just_possible_races_too(self, temperature: float) -> None:
+        """Three probable tokens, and a list of eight: the rest is as unlikely as a code can say."""
+        probabilities = torch.full((9_000,), 2.0**-31.9)
+        probabilities[[5, 900, 8_999]] = 0.3
+        ours = found(probabilities, 8, SEED, 1, temperature)
+        assert len(ours[0]) == 8
+        assert same(ours, direct(probabilities, 8, SEED, 1, temperature))
+
+    def test_bounds_must_be_bounds(self) -> None:
+        """Counter-example: p alone bounds no speed. The fastest tokens are others than the most probable ones."""
+        probabilities = torch.softmax(torch.randn(5_000, generator=torch.Generator().manual_seed(8)), dim=-1)
+        codes = quantise(probabilities).numpy()
+
+        def speeds(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+            return decode(codes[ids]) / exponential(SEED, 5, ids)
+
+        bounds = VocabularyNoise(5_000).speed_bounds(probabilities, SEED, 5)
+        right = direct(probabilities, 8, SEED, 5, 1.0)
+        assert same(fastest(bounds, 8, speeds), right)
+        assert not same(fastest(probabilities, 8, speeds), right)
+
+
+class TestIsCheap:
+    @pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+    def test_few_logarithms_are_taken(self, spread: float) -> None:
+        """Of a large vocabulary, however flat, some 1.6 per wanted token could win; groups and a reserve make it 5."""
+        asked: list[int] = []
+        for position in range(6):
+            generator = torch.Generator().manual_seed(position)
+            probabilities = torch.softmax(spread * torch.randn(60_000, generator=generator), dim=-1)
+            exact = decode(quantise(probabilities).numpy()) / exponential(SEED, position, np.arange(60_000))
+
+            def speeds(ids: NDArray[np.int64], exact: NDArray[np.float64] = exact) -> NDArray[np.float64]:
+                asked.append(len(ids))
+                return exact[ids]
+
+            fastest(VocabularyNoise(60_000).speed_bounds(probabilities, SEED, position), 32, speeds)
+        assert len(asked) == 6  # the first look was always enough
+        assert max(asked) < 5 * 32
+
+    def test_no_more_than_the_possible_tokens_are_asked_for(self) -> None:
+        """Three possible tokens of many, and eight wanted: nothing is gained by looking at the impossible ones."""
+        probabilities = torch.zeros(60_000)
+        probabilities[[5, 900, 59_999]] = torch.tensor([0.5, 0.25, 0.25])
+        asked: list[int] = []
+
+        def speeds(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+            asked.append(len(ids))
+            return probabilities.numpy()[ids].astype(np.float64)
+
+        assert fastest(probabilities, 8, speeds)[0].tolist() == [5, 900, 59_999]
+        assert len(asked) == 1
