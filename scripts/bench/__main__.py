@@ -20,11 +20,15 @@ FOLDER = ROOT / "build" / "bench"
 
 # What each suite measures, and the module whose `run(results)` does it.
 SUITES = {
+    "latency": ("latency of every method against the link's (Fig. 6 and 7)", "scripts.bench.latency.suite"),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
     "growth": ("cost by documents, context, answer length, library and vocabulary", "scripts.bench.growth.suite"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
     "document-store": ("time to the first token with and without stored documents", "scripts.bench.document_store"),
     "scoring": ("what document weights do to answers and what they cost", "scripts.bench.scoring.suite"),
+    "acceptance": ("how often drafts are the target, by sampler", "scripts.bench.acceptance"),
+    "codecs": ("bytes per draft by codec, and the tokens that a codec changes", "scripts.bench.codecs"),
+    "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
 }
 
 

@@ -95,14 +95,14 @@ class Demonstration:
             for side in SIDES
         }
 
-    def sources(self, question: str, reserve: int) -> dict[Side, Sources]:
-        """Both sides, each with those of its documents that share most words with the question."""
+    def sources(self, question: str, reserve: int, documents: int = DOCUMENTS) -> dict[Side, Sources]:
+        """Both sides, each with those `documents` of its own that share most words with the question."""
         query = self._format.query_tokens(self.decoder.tokenizer, question)
-        return {side: self._source(side, query, reserve) for side in SIDES}
+        return {side: self._source(side, query, reserve, documents) for side in SIDES}
 
-    def _source(self, side: Side, query: Sequence[int], reserve: int) -> Sources:
+    def _source(self, side: Side, query: Sequence[int], reserve: int, documents: int) -> Sources:
         every = self._documents[side]
         order = np.argsort(-self._scorer.begin(query, every).scores([]), kind="stable")
-        found = [every[index] for index in order[:DOCUMENTS]]
+        found = [every[index] for index in order[:documents]]
         rows, first = self.decoder.open(found, query, reserve + 1)
         return Sources(Reading(self.decoder, rows, first), self._scorer.begin(query, found))

@@ -1,0 +1,162 @@
+"""The suite `certificates`: how often K entries are not enough, how many would be, and what guessing would cost.
+
+Each side's list names its K fastest tokens. A certificate fails when a token could win that both lists together don't
+rule out. Then the device looks its own values up, which costs nothing, and asks the cloud if that was not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+import numpy as np
+
+from common.aggregation.race import RaceAggregation
+from common.sampling.certificate import Certified, certify, lower_bound_winner
+from common.speculation.values import Undecided
+from scripts.bench.codecs import answers, share
+from scripts.bench.measuring import Table
+from scripts.bench.positions import Position, made_up, race_sampler
+from scripts.bench.results import Results
+from scripts.bench.workload import Demonstration
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: the embedded model's answers, and `positions` of each made-up distribution."""
+
+    entries: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    temperatures: tuple[float, ...] = (0.0, 0.3, 0.7, 1.0)
+    questions: int = 30
+    tokens: int = 48
+    vocabulary: int = 151_936
+    entropies: tuple[float, ...] = (3.0, 5.0, 7.0)
+    positions: int = 300
+    seed: int = 47
+
+
+SHORT = Plan((4, 64), (0.0, 1.0), questions=1, tokens=6, vocabulary=2000, entropies=(5.0,), positions=6)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One position with one K."""
+
+    failed: bool  # both lists together certify no token
+    asks: bool  # the device, which looks its own values up, lacks one of the cloud's
+    wrong: bool  # the token with the highest lower bound is not the target
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All positions of one source."""
+
+    source: str
+    tried: dict[int, list[Tried]]  # by K
+    needed: list[int]  # the smallest K with a certificate
+
+
+def run(results: Results, demonstration: Demonstration | None = None) -> None:
+    plan = SHORT if results.short else Plan()
+    demonstration = demonstration or Demonstration(plan.questions)
+    measured = []
+    for name, positions in sources(plan, demonstration):
+        results.say(name)
+        measured.append(measure(name, positions, plan.entries))
+    note = "Failed: both lists certify no token / the device has to ask the cloud / the lower-bound winner is wrong."
+    results.table("Certificates by K", show(measured), note)
+    results.samples("certificates", {"plan": asdict(plan), "measured": [asdict(each) for each in measured]})
+    draw(measured, results)
+
+
+def sources(plan: Plan, demonstration: Demonstration) -> Iterator[tuple[str, Iterator[Position]]]:
+    for temperature in plan.temperatures:
+        name = f"embedded model, T = {temperature:g}"
+        yield name, answers(demonstration, temperature, plan.questions, plan.tokens, plan.seed)
+    for entropy in plan.entropies:
+        name = f"made up, V = {plan.vocabulary}, {entropy:g} nats"
+        yield name, made_up(plan.vocabulary, entropy, plan.positions, plan.seed)
+
+
+def measure(source: str, positions: Iterator[Position], entries: Sequence[int]) -> Measured:
+    tried: dict[int, list[Tried]] = {count: [] for count in entries}
+    needed = []
+    for position in positions:
+        target = position.target()
+        for count in entries:
+            tried[count].append(attempt(position, count, target))
+        needed.append(entries_needed(position))
+    return Measured(source, tried, needed)
+
+
+def attempt(position: Position, entries: int, target: int) -> Tried:
+    """What becomes of a position when each side sends so many entries."""
+    sampler = race_sampler(position, entries)
+    device, cloud = (sampler.draft(position.index, probabilities) for probabilities in position.both)
+    received = sampler.receive(position.index, cloud.entries)
+    aggregation = RaceAggregation(sampler, len(position.device), exact=True, discreet=True)
+    decided = aggregation.aggregate("device", position.index, device, received, position.evidence)
+    eta = position.eta_device
+    return Tried(
+        failed=not isinstance(certify(device, cloud, eta), Certified),
+        asks=isinstance(decided, Undecided),
+        wrong=lower_bound_winner(device, cloud, eta) != target,
+    )
+
+
+def entries_needed(position: Position) -> int:
+    """The smallest K with which both lists certify the target. Longer lists know more: more never fails again."""
+
+    def certified(entries: int) -> bool:
+        sampler = race_sampler(position, entries)
+        device, cloud = (sampler.draft(position.index, probabilities) for probabilities in position.both)
+        return isinstance(certify(device, cloud, position.eta_device), Certified)
+
+    high = 1
+    while not certified(high):
+        high *= 2
+    low = high // 2  # fails, or 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if certified(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def show(measured: Sequence[Measured]) -> Table:
+    counts = list(measured[0].tried)
+    rows = []
+    for each in measured:
+        middle, most, almost = np.percentile(each.needed, (50, 99, 99.9))
+        cells = [
+            " / ".join(share([getattr(one, name) for one in each.tried[count]]) for name in ("failed", "asks", "wrong"))
+            for count in counts
+        ]
+        needed = f"{middle:.0f} / {most:.0f} / {almost:.0f} / {max(each.needed)}"
+        rows.append([each.source, len(each.needed), *cells, needed])
+    heads = ["distribution", "positions", *(f"K = {count}" for count in counts), "K needed: 50 / 99 / 99.9 / 100 %"]
+    return Table(heads, rows)
+
+
+def draw(measured: Sequence[Measured], results: Results) -> None:
+    """Failures and wrong guesses over K, and how many entries are needed."""
+    with results.figure("entries", columns=3) as (failures, errors, needed):
+        for each in measured:
+            counts = list(each.tried)
+            failed = [100 * fmean(one.failed for one in each.tried[count]) for count in counts]
+            wrong = [100 * fmean(one.wrong for one in each.tried[count]) for count in counts]
+            failures.plot(counts, failed, "o-", label=each.source)
+            errors.plot(counts, wrong, "o-", label=each.source)
+            ordered = np.sort(each.needed)
+            needed.step(ordered, 100 * (1 - np.arange(len(ordered)) / len(ordered)), where="post", label=each.source)
+        failures.set_ylabel("certificates that fail, %")
+        errors.set_ylabel("wrong tokens without asking, %")
+        needed.set_ylabel("positions that need K or more, %")
+        needed.set_yscale("log")
+        failures.legend(fontsize=6)
+        for axis in (failures, errors, needed):
+            axis.set_xscale("log", base=2)
+            axis.set_xlabel("K")

@@ -1,0 +1,147 @@
+"""Both sides' distributions, position by position, for what is measured without a network.
+
+Of the embedded model they are those that the running system sees: each position follows the tokens of the answer so
+far. Made-up ones have the vocabulary and the entropy that is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.logcode import quantise
+from common.sampling.mixture import aggregate_documents
+from common.sampling.noise import VocabularyNoise, exponential
+from common.sampling.race import RaceSampler
+from proto.logcode import decode
+from scripts.bench.engine.pair import SIDES
+from scripts.bench.workload import Demonstration
+
+OWN_NOISE = 0.6  # standard deviation of what one side's documents change in each logit
+_STEEPEST = 8.0  # logits per e-fold of the rank: entropy next to 0
+_HALVINGS = 16
+_AVERAGED = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """Both sides' mixtures at one position of an answer drawn with `seed`."""
+
+    seed: int
+    index: int
+    temperature: float
+    device: torch.Tensor  # float32 [vocab]
+    cloud: torch.Tensor
+    evidence: tuple[float, float]
+
+    @property
+    def eta_device(self) -> int:
+        """In units of 2**-16."""
+        return eta_fixed(*self.evidence)
+
+    @property
+    def total_variation(self) -> float:
+        """Between both sides' mixtures, 0 to 1."""
+        return 0.5 * float((self.device.to(torch.float64) - self.cloud.to(torch.float64)).abs().sum())
+
+    def mixture(self) -> NDArray[np.float64]:
+        """What the target follows, [vocab]; Eq. 4."""
+        share = self.eta_device / WHOLE
+        both = share * self.device.to(torch.float64) + (1.0 - share) * self.cloud.to(torch.float64)
+        exact: NDArray[np.float64] = both.numpy()
+        return exact
+
+    def target(self, rounded: bool = True) -> int:
+        """The winner of the race, straight from its definition: every token's score.
+
+        Not `rounded` is the race on the mixtures as the model gave them, before any codec.
+        """
+        sides = [decode(quantise(p).numpy()) if rounded else p.numpy().astype(np.float64) for p in self.both]
+        return race_winner(self, *sides)
+
+    @property
+    def both(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.device, self.cloud
+
+
+def race_winner(position: Position, device: NDArray[np.float64], cloud: NDArray[np.float64]) -> int:
+    """Who wins with these probabilities [vocab] on the position's noise; the lowest id of equals."""
+    noise = np.ones(len(device))
+    if position.temperature > 0:
+        noise = exponential(position.seed, position.index, np.arange(len(device))).astype(np.float64)
+    eta = position.eta_device
+    return int((float(eta) * (device / noise) + float(WHOLE - eta) * (cloud / noise)).argmax())
+
+
+def race_sampler(position: Position, entries: int) -> RaceSampler:
+    """The sampler of both sides, for lists of so many entries."""
+    vocabulary = len(position.device)
+    return RaceSampler(position.seed, position.temperature, entries, vocabulary, noise=_working_memory(vocabulary))
+
+
+@functools.cache
+def _working_memory(vocabulary: int) -> VocabularyNoise:
+    return VocabularyNoise(vocabulary)
+
+
+def follow(
+    demonstration: Demonstration, question: str, documents: int, temperature: float, seed: int, tokens: int
+) -> Iterator[Position]:
+    """The positions of the embedded model's answer, `tokens` at most; the last one's target may be the end."""
+    sources = demonstration.sources(question, tokens, documents)
+    vocabulary, eos = demonstration.decoder.vocabulary, demonstration.decoder.eos
+    path: list[int] = []
+    while len(path) < tokens and not (path and path[-1] in eos):
+        device, cloud = (
+            aggregate_documents(
+                sources[side].logits.logits(path), sources[side].scoring.scores(path), temperature, vocabulary
+            )
+            for side in SIDES
+        )
+        evidence = (device.evidence, cloud.evidence)
+        position = Position(seed, len(path), temperature, device.probabilities, cloud.probabilities, evidence)
+        yield position
+        path.append(position.target())
+
+
+def made_up(vocabulary: int, entropy: float, count: int, seed: int) -> Iterator[Position]:
+    """`count` positions with Zipf-like mixtures of `entropy` nats; both sides' logits differ by noise of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.log(torch.arange(1, vocabulary + 1, dtype=torch.float32))
+    slope = _slope(ranks, entropy)
+    for index in range(count):
+        common = -slope * ranks[torch.randperm(vocabulary, generator=generator)]
+        device, cloud = (
+            torch.softmax(common + OWN_NOISE * torch.randn(vocabulary, generator=generator), dim=-1) for _ in SIDES
+        )
+        evidence = torch.randn(2, generator=generator).tolist()
+        yield Position(seed, index, 1.0, device, cloud, (evidence[0], evidence[1]))
+
+
+def nats(probabilities: torch.Tensor) -> float:
+    """Entropy."""
+    return float(torch.special.entr(probabilities.to(torch.float64)).sum())
+
+
+def _slope(ranks: torch.Tensor, entropy: float) -> float:
+    """By bisection: the steeper, the less entropy on the average over the noise."""
+    if not 0.0 < entropy < math.log(len(ranks)):
+        raise ValueError(f"{len(ranks)} tokens can't have an entropy of {entropy} nats")
+    generator = torch.Generator().manual_seed(0)
+    noises = [OWN_NOISE * torch.randn(len(ranks), generator=generator) for _ in range(_AVERAGED)]
+    low, high = 0.0, _STEEPEST
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if fmean(nats(torch.softmax(noise - middle * ranks, dim=-1)) for noise in noises) > entropy:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,181 @@
+"""What the suites acceptance, codecs and certificates report obeys what is known of the samplers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.sampling.certificate import Certified, certify
+from common.sampling.race import RaceSampler
+from scripts.bench import acceptance, certificates, codecs
+from scripts.bench.acceptance import PAPER, RACE, SAMPLERS, Case, both_races
+from scripts.bench.positions import Position, follow, made_up, nats
+from scripts.bench.results import Results
+from scripts.bench.workload import Demonstration
+
+VOCABULARY = 600
+
+
+def position(device: list[float], cloud: list[float], index: int = 0, temperature: float = 1.0) -> Position:
+    return Position(3, index, temperature, torch.tensor(device), torch.tensor(cloud), (0.0, 0.0))
+
+
+@pytest.fixture(scope="module")
+def demonstration() -> Demonstration:
+    return Demonstration(2)
+
+
+@pytest.fixture(scope="module")
+def positions() -> list[Position]:
+    return list(made_up(VOCABULARY, 4.0, 100, seed=2))
+
+
+class TestPositions:
+    def test_made_up_ones_have_the_entropy_that_is_asked_for(self) -> None:
+        for entropy in (3.0, 5.0):
+            found = [nats(each.cloud) for each in made_up(5_000, entropy, 40, seed=4)]
+            assert np.mean(found) == pytest.approx(entropy, abs=0.35)
+        with pytest.raises(ValueError, match="can't have an entropy of 9"):
+            next(made_up(5_000, 9.0, 1, seed=4))
+
+    def test_an_answer_is_followed_as_the_running_system_gives_it(self, demonstration: Demonstration) -> None:
+        """Each position's target is the next one's prefix: the same model asked again gives the same distributions."""
+        question = demonstration.questions[0]
+        first = list(follow(demonstration, question, 2, 0.7, seed=5, tokens=5))
+        path = [each.target() for each in first]
+        again = demonstration.sources(question, 5, 2)
+        for number, each in enumerate(first):
+            rows = again["cloud"].logits.logits(path[:number])
+            assert len(rows) == 2
+            assert each.index == number
+            # a mixture lies between its documents' distributions
+            alone = torch.softmax(rows[:, : len(each.cloud)] / 0.7, dim=-1)
+            assert (each.cloud <= alone.amax(0) + 1e-4).all()
+            assert (each.cloud >= alone.amin(0) - 1e-4).all()
+
+
+class TestAcceptance:
+    def test_a_short_run_keeps_what_a_simulator_replays(
+        self, demonstration: Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results = Results("acceptance", tmp_path, short=True)
+        acceptance.run(results, demonstration)
+        assert "mean total variation" in capsys.readouterr().out
+        kept = json.loads(results.write().read_text())["samples"]["answers"]
+        assert len(kept["answers"]) == len(kept["plan"]["temperatures"]) * kept["plan"]["questions"]
+        assert (tmp_path / "acceptance-samplers.png").stat().st_size > 1000
+        for answer in kept["answers"]:
+            assert set(answer["judged"]) == set(SAMPLERS)
+            assert {len(judged) for judged in answer["judged"].values()} == {len(answer["distances"])}
+            assert all(0 <= distance <= 1 for distance in answer["distances"])
+        records = sorted((tmp_path / "acceptance").iterdir())
+        assert len(records) == len(SAMPLERS) * len(kept["plan"]["temperatures"])
+        for path in records:
+            answers = json.loads(path.read_text())
+            assert len(answers) == kept["plan"]["questions"]
+            for device, cloud, of_device, of_cloud in (each for answer in answers for each in answer):
+                assert {device, cloud} <= {0, 1}
+                assert 0 <= of_device <= 1
+                assert 0 <= of_cloud <= 1
+
+    def test_outcomes_are_as_frequent_as_they_were_expected_to_be(self, positions: list[Position]) -> None:
+        """Within four standard deviations, for the race and for the paper's sampler; swapping the sides fails."""
+        answer = acceptance.judge(Case(1, 1.0), 0, 2, positions)
+        for sampler in SAMPLERS:
+            accepted = np.array([each.accepted for each in answer.judged[sampler]], dtype=float)
+            expected = np.array([each.expected for each in answer.judged[sampler]])
+            allowed = 4 * np.sqrt((expected * (1 - expected)).sum(axis=0))
+            assert (np.abs((accepted - expected).sum(axis=0)) <= allowed).all()
+        device, cloud, both = acceptance.rates(answer.judged[RACE])
+        assert max(0.0, device + cloud - 1) <= both <= min(device, cloud)
+        assert both > acceptance.rates(answer.judged[PAPER])[2]
+
+    def test_at_temperature_0_all_samplers_are_one(self, positions: list[Position]) -> None:
+        greedy = [Position(each.seed, each.index, 0.0, *each.both, each.evidence) for each in positions[:20]]
+        judged = acceptance.judge(Case(1, 0.0), 0, 2, greedy).judged
+        assert [each.accepted for each in judged[RACE]] == [each.accepted for each in judged[PAPER]]
+
+    def test_the_chance_to_win_both_races(self) -> None:
+        """Known in closed form for two tokens; counted, for more."""
+        assert both_races(np.array([0.5, 0.5]), np.array([0.5, 0.5])) == pytest.approx(1.0)
+        assert both_races(np.array([1.0, 0.0]), np.array([0.25, 0.75])) == pytest.approx(0.25)
+        own, mixture = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
+        noise = np.random.default_rng(6).exponential(size=(40_000, 3))
+        same = (own / noise).argmax(1) == (mixture / noise).argmax(1)
+        assert both_races(own, mixture) == pytest.approx(same.mean(), abs=0.01)
+
+
+class TestCodecs:
+    def test_a_short_run_measures_every_codec(
+        self, demonstration: Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results = Results("codecs", tmp_path, short=True)
+        codecs.run(results, demonstration)
+        assert "| race, K = 64 |" in capsys.readouterr().out
+        kept = json.loads(results.write().read_text())["samples"]["codecs"]
+        plan = codecs.SHORT
+        assert len(kept["measured"]) == len(plan.temperatures) + len(plan.vocabularies) * len(plan.entropies)
+        for measured in kept["measured"]:
+            told = measured["told"]
+            assert len(told) == 2 + len(plan.entries)
+            assert {len(each) for each in told.values()} == {len(measured["nats"])}
+            assert not any(each["changed"] for each in told["raw"])
+            assert all(4 * measured["source"]["vocabulary"] * 0.4 < each["size"] for each in told["raw"][:1])
+            assert all(each["entries"] <= 8 and each["size"] < 100 for each in told["race, K = 8"])
+
+    def test_a_list_of_everything_changes_no_token_and_a_truncation_does(self, positions: list[Position]) -> None:
+        measured = codecs.measure(codecs.Source("made up", VOCABULARY, 4.0), iter(positions), (2, VOCABULARY))
+        whole = measured.told[f"race, K = {VOCABULARY}"]
+        assert not any(each.changed or each.failed or each.changed_after for each in whole)
+        changed = {codec: sum(each.changed for each in told) for codec, told in measured.told.items()}
+        assert changed["raw"] == 0
+        assert changed["top-p 0.8"] > 10
+        assert changed["race, K = 2"] > 0
+        assert not any(each.changed_after for each in measured.told["race, K = 2"])
+
+    def test_a_share_of_nothing_says_of_how_many(self) -> None:
+        assert codecs.share([False] * 40) == "0 of 40"
+        assert codecs.share([True, False, False, False]) == "25.00 %"
+
+
+class TestCertificates:
+    def test_a_short_run_counts_every_position(
+        self, demonstration: Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results = Results("certificates", tmp_path, short=True)
+        certificates.run(results, demonstration)
+        assert "K needed" in capsys.readouterr().out
+        kept = json.loads(results.write().read_text())["samples"]["certificates"]
+        for measured in kept["measured"]:
+            assert {len(tried) for tried in measured["tried"].values()} == {len(measured["needed"])}
+
+    def test_more_entries_never_fail_more(self, positions: list[Position]) -> None:
+        measured = certificates.measure("made up", iter(positions), (1, 2, 4, 16, VOCABULARY))
+        for fewer, more in ((1, 2), (2, 4), (4, 16), (16, VOCABULARY)):
+            for low, high in zip(measured.tried[fewer], measured.tried[more], strict=True):
+                assert low.failed or not high.failed
+        for tried in measured.tried.values():
+            assert all(each.failed or not each.wrong for each in tried)  # a certificate is never wrong
+            assert all(each.failed or not each.asks for each in tried)  # looking up asks less, not more
+        assert any(each.wrong for each in measured.tried[1])
+        assert not any(each.failed for each in measured.tried[VOCABULARY])
+        for count, tried in measured.tried.items():
+            assert [each.failed for each in tried] == [needed > count for needed in measured.needed]
+
+    def test_the_smallest_list_that_certifies(self, positions: list[Position]) -> None:
+        for each in positions[:10]:
+            needed = certificates.entries_needed(each)
+            for count, expected in ((needed - 1, False), (needed, True)):
+                if count:
+                    sampler = RaceSampler(each.seed, each.temperature, count, VOCABULARY)
+                    views = [sampler.draft(each.index, probabilities) for probabilities in each.both]
+                    assert isinstance(certify(views[0], views[1], each.eta_device), Certified) == expected
+
+    def test_sides_that_agree_need_two_entries(self) -> None:
+        """The second one is the threshold that the first one beats; with one, an unlisted token may be as fast."""
+        assert certificates.entries_needed(position([0.5, 0.25, 0.25], [0.5, 0.25, 0.25])) == 2
+        assert certificates.entries_needed(position([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])) == 2
