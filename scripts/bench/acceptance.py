@@ -26,28 +26,34 @@ from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table
-from scripts.bench.positions import Position, follow
+from scripts.bench.positions import Position, follow, made_up
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
 RACE, PAPER, TOP_P = "race", "paper", "paper, top-p 0.8"
 SAMPLERS = (RACE, PAPER, TOP_P)
 ENTRIES = 32
-_LOOKED_AT = 128  # tokens that could win both races; the rest could add no more than their probability
+VOCABULARY = 4096  # of made-up distributions
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: every question with every number of documents per side at every temperature."""
+    """What is measured: every question with every number of documents per side at every temperature.
+
+    The embedded model copies what it reads, and is sure of most tokens. So `positions` with made-up distributions of
+    more entropy stand beside it.
+    """
 
     documents: tuple[int, ...] = (1, 2, 4)
     temperatures: tuple[float, ...] = (0.0, 0.3, 0.7, 1.0)
     questions: int = 30
     tokens: int = 48
+    entropies: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
+    positions: int = 400
     seed: int = 21
 
 
-SHORT = Plan(documents=(2,), temperatures=(0.0, 1.0), questions=2, tokens=6)
+SHORT = Plan(documents=(2,), temperatures=(0.0, 1.0), questions=2, tokens=6, entropies=(2.0,), positions=6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +66,17 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the table."""
+    """One row of the table: the embedded model with so many documents per side, or made-up distributions."""
 
     documents: int
     temperature: float
+    entropy: float | None = None  # nats, of made-up distributions
+
+    @property
+    def name(self) -> str:
+        if self.entropy is not None:
+            return f"made up, {self.entropy:g} nats"
+        return f"{self.documents} document{'s' * (self.documents > 1)} per side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +112,28 @@ def measure(plan: Plan, demonstration: Demonstration, results: Results) -> list[
             for number, question in enumerate(demonstration.questions[: plan.questions]):
                 seed = plan.seed * 1000 + number
                 positions = follow(demonstration, question, documents, temperature, seed, plan.tokens)
-                answers.append(judge(Case(documents, temperature), number, seed, positions_of=list(positions)))
+                answers.append(judge(Case(documents, temperature), number, seed, list(positions)))
+    for number, entropy in enumerate(plan.entropies):
+        results.say(f"made up, {entropy:g} nats")
+        seed = plan.seed * 1000 + number  # one for all would repeat its luck in every row
+        answers.append(judge(Case(0, 1.0, entropy), 0, seed, list(made_up(VOCABULARY, entropy, plan.positions, seed))))
     return answers
 
 
-def judge(case: Case, question: int, seed: int, positions_of: Sequence[Position]) -> Answer:
+def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -> Answer:
     """Draft and decide at every position by every sampler."""
-    vocabulary = len(positions_of[0].device)
+    vocabulary = len(positions[0].device)
     race = RaceSampler(seed, case.temperature, ENTRIES, vocabulary)
     paper = {
         PAPER: PaperSampler(seed, case.temperature, 1.0, "raw", vocabulary),
         TOP_P: PaperSampler(seed, case.temperature, 0.8, "top-p", vocabulary),
     }
     judged: dict[str, list[Judged]] = {name: [] for name in SAMPLERS}
-    for position in positions_of:
+    for position in positions:
         judged[RACE].append(_race(race, position))
         for name, sampler in paper.items():
             judged[name].append(_paper(sampler, position))
-    return Answer(case, question, seed, judged, [position.total_variation for position in positions_of])
+    return Answer(case, question, seed, judged, [position.total_variation for position in positions])
 
 
 def _race(sampler: RaceSampler, position: Position) -> Judged:
@@ -143,11 +160,18 @@ def _paper(sampler: PaperSampler, position: Position) -> Judged:
 
 
 def both_races(own: NDArray[np.float64], mixture: NDArray[np.float64]) -> float:
-    """How probable it is that one token wins the races of both distributions [vocab] on the same noise."""
-    likely = np.argsort(-np.minimum(own, mixture))[:_LOOKED_AT]
-    likely = likely[np.minimum(own, mixture)[likely] > 0]
-    slowdown = np.maximum(own / own[likely, None], mixture / mixture[likely, None]).sum(axis=1)
-    return min(1.0, float((1.0 / slowdown).sum()))
+    """How probable it is that one token wins the races of both distributions [vocab] on the same noise.
+
+    In the order of own / mixture, the first of the two ratios is the larger one for all j from x on, and the second one
+    for all before: two cumulative sums.
+    """
+    possible = (own > 0) & (mixture > 0)
+    lost_own, lost_mixture = float(own[~possible].sum()), float(mixture[~possible].sum())
+    order = np.argsort(own[possible] / mixture[possible])
+    own, mixture = own[possible][order], mixture[possible][order]
+    own_from_here = np.cumsum(own[::-1])[::-1] + lost_own
+    mixture_before = np.cumsum(mixture) - mixture + lost_mixture
+    return min(1.0, float((1.0 / (own_from_here / own + mixture_before / mixture)).sum()))
 
 
 def rates(judged: Sequence[Judged]) -> tuple[float, float, float]:
@@ -173,13 +197,13 @@ def show(answers: Sequence[Answer]) -> Table:
     rows: list[list[object]] = []
     for case in cases(answers):
         distances = [distance for answer in answers if answer.case == case for distance in answer.distances]
-        row: list[object] = [case.documents, f"{case.temperature:g}", len(distances), f"{fmean(distances):.3f}"]
+        row: list[object] = [case.name, f"{case.temperature:g}", len(distances), f"{fmean(distances):.3f}"]
         for sampler in SAMPLERS:
             judged = gathered(answers, case, sampler)
             told = " / ".join(f"{rate:.2f}" for rate in rates(judged))
             row.append(f"{told} (expected {' / '.join(f'{rate:.2f}' for rate in expected(judged))})")
         rows.append(row)
-    heads = ["documents per side", "temperature", "positions", "mean total variation", *SAMPLERS]
+    heads = ["distributions", "temperature", "positions", "mean total variation", *SAMPLERS]
     return Table(heads, rows)
 
 
@@ -200,26 +224,30 @@ def write_records(answers: Sequence[Answer], folder: Path) -> list[Path]:
                 for answer in answers
                 if answer.case == case
             ]
-            path = folder / f"{short}-{case.documents}-documents-temperature-{case.temperature:g}.json"
+            name = f"{short} {case.name} temperature {case.temperature:g}"
+            path = folder / f"{name.replace(',', '').replace(' ', '-')}.json"
             path.write_text(json.dumps(record) + "\n")
             written.append(path)
     return written
 
 
 def draw(answers: Sequence[Answer], results: Results) -> None:
-    """One panel per number of documents: shares over the temperature."""
+    """One panel per number of documents, over the temperature; one for made-up distributions, over their entropy."""
     found = cases(answers)
-    counts = sorted({case.documents for case in found})
-    temperatures = sorted({case.temperature for case in found})
-    with results.figure("samplers", columns=len(counts)) as axes:
-        for axis, documents in zip(axes, counts, strict=True):
+    counts = sorted({case.documents for case in found if case.entropy is None})
+    panels = [[case for case in found if case.entropy is None and case.documents == count] for count in counts]
+    panels.append([case for case in found if case.entropy is not None])
+    with results.figure("samplers", columns=len(panels)) as axes:
+        for axis, shown in zip(axes, panels, strict=True):
+            made = shown[0].entropy is not None
+            places = [case.entropy if case.entropy is not None else case.temperature for case in shown]
             for number, sampler in enumerate(SAMPLERS):
-                shares = [rates(gathered(answers, Case(documents, each), sampler)) for each in temperatures]
+                shares = [rates(gathered(answers, case, sampler)) for case in shown]
                 for index, (name, style) in enumerate((("device", "--"), ("cloud", ":"), ("both", "-"))):
                     label = f"{sampler}: {name}"
-                    axis.plot(temperatures, [each[index] for each in shares], style, color=f"C{number}", label=label)
-            axis.set_title(f"{documents} document{'s' * (documents > 1)} per side")
-            axis.set_xlabel("temperature")
+                    axis.plot(places, [each[index] for each in shares], style, color=f"C{number}", label=label)
+            axis.set_title(f"made up, V = {VOCABULARY}, T = 1" if made else shown[0].name)
+            axis.set_xlabel("entropy, nats" if made else "temperature")
             axis.set_ylim(0, 1.02)
         axes[0].set_ylabel("share of drafts that are the target")
-        axes[-1].legend(fontsize=7)
+        axes[-1].legend(fontsize=6)

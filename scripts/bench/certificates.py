@@ -17,9 +17,11 @@ from common.sampling.certificate import Certified, certify, lower_bound_winner
 from common.speculation.values import Undecided
 from scripts.bench.codecs import answers, share
 from scripts.bench.measuring import Table
-from scripts.bench.positions import Position, made_up, race_sampler
+from scripts.bench.positions import DISAGREEMENT, Position, made_up, race_sampler
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
+
+NEEDED = "K needed: 50 / 99 / 99.9 / 100 %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Plan:
     tokens: int = 48
     vocabulary: int = 151_936
     entropies: tuple[float, ...] = (3.0, 5.0, 7.0)
+    disagreements: tuple[float, ...] = (DISAGREEMENT, 1.5)  # total variation 0.33 and 0.7
     positions: int = 300
     seed: int = 47
 
@@ -53,6 +56,7 @@ class Measured:
     """All positions of one source."""
 
     source: str
+    distances: list[float]  # total variation between both sides
     tried: dict[int, list[Tried]]  # by K
     needed: list[int]  # the smallest K with a certificate
 
@@ -74,20 +78,22 @@ def sources(plan: Plan, demonstration: Demonstration) -> Iterator[tuple[str, Ite
     for temperature in plan.temperatures:
         name = f"embedded model, T = {temperature:g}"
         yield name, answers(demonstration, temperature, plan.questions, plan.tokens, plan.seed)
-    for entropy in plan.entropies:
-        name = f"made up, V = {plan.vocabulary}, {entropy:g} nats"
-        yield name, made_up(plan.vocabulary, entropy, plan.positions, plan.seed)
+    for disagreement in plan.disagreements:
+        for entropy in plan.entropies:
+            name = f"made up, V = {plan.vocabulary}, {entropy:g} nats, disagreement {disagreement:g}"
+            yield name, made_up(plan.vocabulary, entropy, plan.positions, plan.seed, disagreement)
 
 
 def measure(source: str, positions: Iterator[Position], entries: Sequence[int]) -> Measured:
     tried: dict[int, list[Tried]] = {count: [] for count in entries}
-    needed = []
+    needed, distances = [], []
     for position in positions:
         target = position.target()
+        distances.append(position.total_variation)
         for count in entries:
             tried[count].append(attempt(position, count, target))
         needed.append(entries_needed(position))
-    return Measured(source, tried, needed)
+    return Measured(source, distances, tried, needed)
 
 
 def attempt(position: Position, entries: int, target: int) -> Tried:
@@ -136,8 +142,8 @@ def show(measured: Sequence[Measured]) -> Table:
             for count in counts
         ]
         needed = f"{middle:.0f} / {most:.0f} / {almost:.0f} / {max(each.needed)}"
-        rows.append([each.source, len(each.needed), *cells, needed])
-    heads = ["distribution", "positions", *(f"K = {count}" for count in counts), "K needed: 50 / 99 / 99.9 / 100 %"]
+        rows.append([each.source, len(each.needed), f"{fmean(each.distances):.2f}", *cells, needed])
+    heads = ["distribution", "positions", "total variation", *(f"K = {count}" for count in counts), NEEDED]
     return Table(heads, rows)
 
 

@@ -25,7 +25,7 @@ from proto.logcode import decode
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.workload import Demonstration
 
-OWN_NOISE = 0.6  # standard deviation of what one side's documents change in each logit
+DISAGREEMENT = 0.6  # standard deviation of what one side's documents change in each logit: total variation 0.33
 _STEEPEST = 8.0  # logits per e-fold of the rank: entropy next to 0
 _HALVINGS = 16
 _AVERAGED = 16
@@ -112,15 +112,20 @@ def follow(
         path.append(position.target())
 
 
-def made_up(vocabulary: int, entropy: float, count: int, seed: int) -> Iterator[Position]:
-    """`count` positions with Zipf-like mixtures of `entropy` nats; both sides' logits differ by noise of their own."""
+def made_up(
+    vocabulary: int, entropy: float, count: int, seed: int, disagreement: float = DISAGREEMENT
+) -> Iterator[Position]:
+    """`count` positions with Zipf-like mixtures of `entropy` nats.
+
+    `disagreement` is the standard deviation of each side's own noise on the logits.
+    """
     generator = torch.Generator().manual_seed(seed)
     ranks = torch.log(torch.arange(1, vocabulary + 1, dtype=torch.float32))
-    slope = _slope(ranks, entropy)
+    slope = _slope(ranks, entropy, disagreement)
     for index in range(count):
         common = -slope * ranks[torch.randperm(vocabulary, generator=generator)]
         device, cloud = (
-            torch.softmax(common + OWN_NOISE * torch.randn(vocabulary, generator=generator), dim=-1) for _ in SIDES
+            torch.softmax(common + disagreement * torch.randn(vocabulary, generator=generator), dim=-1) for _ in SIDES
         )
         evidence = torch.randn(2, generator=generator).tolist()
         yield Position(seed, index, 1.0, device, cloud, (evidence[0], evidence[1]))
@@ -131,12 +136,12 @@ def nats(probabilities: torch.Tensor) -> float:
     return float(torch.special.entr(probabilities.to(torch.float64)).sum())
 
 
-def _slope(ranks: torch.Tensor, entropy: float) -> float:
+def _slope(ranks: torch.Tensor, entropy: float, disagreement: float) -> float:
     """By bisection: the steeper, the less entropy on the average over the noise."""
     if not 0.0 < entropy < math.log(len(ranks)):
         raise ValueError(f"{len(ranks)} tokens can't have an entropy of {entropy} nats")
     generator = torch.Generator().manual_seed(0)
-    noises = [OWN_NOISE * torch.randn(len(ranks), generator=generator) for _ in range(_AVERAGED)]
+    noises = [disagreement * torch.randn(len(ranks), generator=generator) for _ in range(_AVERAGED)]
     low, high = 0.0, _STEEPEST
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)

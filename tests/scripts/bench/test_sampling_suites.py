@@ -66,17 +66,18 @@ class TestAcceptance:
         acceptance.run(results, demonstration)
         assert "mean total variation" in capsys.readouterr().out
         kept = json.loads(results.write().read_text())["samples"]["answers"]
-        assert len(kept["answers"]) == len(kept["plan"]["temperatures"]) * kept["plan"]["questions"]
+        plan = acceptance.SHORT
+        assert len(kept["answers"]) == len(plan.temperatures) * plan.questions + len(plan.entropies)
         assert (tmp_path / "acceptance-samplers.png").stat().st_size > 1000
         for answer in kept["answers"]:
             assert set(answer["judged"]) == set(SAMPLERS)
             assert {len(judged) for judged in answer["judged"].values()} == {len(answer["distances"])}
             assert all(0 <= distance <= 1 for distance in answer["distances"])
         records = sorted((tmp_path / "acceptance").iterdir())
-        assert len(records) == len(SAMPLERS) * len(kept["plan"]["temperatures"])
+        assert len(records) == len(SAMPLERS) * (len(plan.temperatures) + len(plan.entropies))
         for path in records:
             answers = json.loads(path.read_text())
-            assert len(answers) == kept["plan"]["questions"]
+            assert len(answers) == (1 if "made-up" in path.name else plan.questions)
             for device, cloud, of_device, of_cloud in (each for answer in answers for each in answer):
                 assert {device, cloud} <= {0, 1}
                 assert 0 <= of_device <= 1
@@ -99,8 +100,11 @@ class TestAcceptance:
         judged = acceptance.judge(Case(1, 0.0), 0, 2, greedy).judged
         assert [each.accepted for each in judged[RACE]] == [each.accepted for each in judged[PAPER]]
 
-    def test_the_chance_to_win_both_races(self) -> None:
-        """Known in closed form for two tokens; counted, for more."""
+    def test_the_chance_to_win_both_races(self, positions: list[Position]) -> None:
+        """Known in closed form for two tokens; the sum as it is defined, and counted, for more."""
+        own, mixture = positions[0].device.numpy().astype(float), positions[0].mixture()
+        defined = (1 / np.maximum(own / own[:, None], mixture / mixture[:, None]).sum(axis=1)).sum()
+        assert both_races(own, mixture) == pytest.approx(defined, rel=1e-9)
         assert both_races(np.array([0.5, 0.5]), np.array([0.5, 0.5])) == pytest.approx(1.0)
         assert both_races(np.array([1.0, 0.0]), np.array([0.25, 0.75])) == pytest.approx(0.25)
         own, mixture = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
