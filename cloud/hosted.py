@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from cloud.reciting import Reciter
 from common.runtime.answer import Answer
 from common.speculation.values import Commit
 from proto.messages import WHOLE_SHARE, Closed, Open
@@ -25,12 +26,17 @@ class Watcher:
 class Hosted:
     """A device's session on this cloud."""
 
-    def __init__(self, opened: Open, answer: Answer) -> None:
+    def __init__(self, opened: Open, answer: Answer, reciter: Reciter | None = None) -> None:
         self.opened = opened
         self.answer = answer
+        self.reciter = reciter  # of an answer that is told as a whole
         self.titles: tuple[str, ...] | None = None  # known after retrieval
         self.heard = time.monotonic()
         self._position = 0
+
+    def end(self) -> None:
+        """Stop here: closed, cancelled, or the device is gone."""
+        self.answer.end()
 
     def silent(self, now: float) -> float:
         """Seconds since the device was heard, or since the answer last went on (alone, the cloud needs no word)."""

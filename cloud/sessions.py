@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from cloud.handout import Handout
 from cloud.hosted import Hosted, Watcher
+from cloud.reciting import Reciter
 from cloud.settings import CloudSettings
 from common.runtime.answer import Answer
 from common.runtime.handshake import refusal
 from common.runtime.link_meter import LinkMeter
 from common.runtime.opening import open_session
-from common.runtime.side import Retrieved, SideRuntime
+from common.runtime.reading import Retrieved
+from common.runtime.recording import RecordingDrafting, question_evidence
+from common.runtime.side import SideRuntime
 from common.scheduling.policy import Estimates
 from common.speculation.watch import Limits
 from common.transport.interface import Peer
@@ -25,6 +30,7 @@ from proto.messages import (
     Close,
     Draft,
     Error,
+    Fetch,
     Hello,
     Message,
     Open,
@@ -51,6 +57,8 @@ class Link(Protocol):
 
     def send(self, peer: Peer, message: Message) -> int: ...
 
+    def queued(self, peer: Peer) -> int: ...
+
 
 class Sessions:
     """All answers of one cloud daemon. The `on_...` methods are the link's handler, on the link thread."""
@@ -60,7 +68,7 @@ class Sessions:
         self._settings = settings
         self._side = side
         self._peers: dict[Peer, LinkMeter] = {}  # those that said hello
-        self._hosted: dict[Key, Hosted] = {}
+        self._hosted: dict[Key, Hosted | Handout] = {}
         self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables
 
@@ -95,7 +103,7 @@ class Sessions:
                     meter.replied(message)
             case Hello():
                 self._greet(peer, message)
-            case Open():
+            case Open() | Fetch():
                 self._open(peer, message)
             case Close():
                 self._close(peer, message)
@@ -113,6 +121,8 @@ class Sessions:
         for key, session in hosted:
             if session.silent(now) > self._settings.session_idle_seconds:
                 self._free(key)
+            elif isinstance(session, Handout):
+                session.pump()
             else:
                 most = min(session.opened.run_ahead, self._settings.run_ahead)
                 ahead = self._side.profiler.run_ahead(self._meter(key[0]), most)
@@ -135,31 +145,35 @@ class Sessions:
         settings = self._settings
         self._send(peer, Welcome(mine, settings.max_sessions, settings.max_tokens, settings.max_query_bytes))
 
-    def _open(self, peer: Peer, request: Open) -> None:
+    def _open(self, peer: Peer, request: Open | Fetch) -> None:
         with self._lock:
             known, key = peer in self._peers, (peer, request.session)
             there, full = key in self._hosted, len(self._hosted) >= self._settings.max_sessions
         if not known:
-            self._send(peer, Error(request.session, "no-handshake", "Send Hello before Open."))
+            self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
             log.info("session %d is open already", request.session)
         elif full:
             self._send(peer, Busy(request.session, RETRY_AFTER))
         elif (reason := self._unservable(request)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
+        elif isinstance(request, Fetch):
+            self._hand_out(key, request)
         else:
             self._start(key, request)
 
-    def _unservable(self, request: Open) -> str | None:
+    def _unservable(self, request: Open | Fetch) -> str | None:
         settings = self._settings
         if not request.question.strip():
             return "The question is empty."
-        if len(request.prompt.encode()) > settings.max_query_bytes:
+        query = request.prompt if isinstance(request, Open) else request.question
+        if len(query.encode()) > settings.max_query_bytes:
             return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."
-        limits = (
-            ("max_tokens", request.max_tokens, settings.max_tokens),
-            ("documents", request.documents, settings.max_documents),
-        )
+        limits = [("documents", request.documents, settings.max_documents)]
+        if isinstance(request, Open):
+            limits.append(("max_tokens", request.max_tokens, settings.max_tokens))
+            if request.sources == "both" and (request.aggregation, request.delivery) != ("output", "tokens"):
+                return "Context aggregation and delivery as a sequence need sources 'cloud'."
         for name, value, limit in limits:
             if not 1 <= value <= limit:
                 return f"{name} is {value}; this cloud allows 1 to {limit}."
@@ -175,14 +189,33 @@ class Sessions:
         except ValueError as error:
             self._send(peer, Error(request.session, "unservable", str(error)))
             return
-        answer = Answer(opened.session, partial(self._send, peer), Watcher(), side.profiler.judged, side.decoding.wake)
-        hosted = Hosted(request, answer)
+        send: Callable[[Message], None] = partial(self._send, peer)
+        reciter = None
+        if request.delivery == "sequence":
+            reciter = Reciter(request, RecordingDrafting(opened.drafting), side.decoder.eos, send)
+            send = _nowhere
+        answer = Answer(opened.session, send, reciter or Watcher(), side.profiler.judged, side.decoding.wake)
+        hosted = Hosted(request, answer, reciter)
         with self._lock:
             self._hosted[key] = hosted
-        side.begin(answer, request, opened.drafting, partial(self._ready, peer, hosted))
+        drafting = opened.drafting if reciter is None else reciter.drafting
+        side.begin(answer, request, drafting, partial(self._ready, peer, hosted))
+
+    def _hand_out(self, key: Key, request: Fetch) -> None:
+        link, peer = self.link, key[0]
+        if link is None:
+            return
+        handout = Handout(
+            request, self._side, partial(link.send, peer), partial(link.queued, peer), partial(self._free, key)
+        )
+        with self._lock:
+            self._hosted[key] = handout
+        handout.begin()
 
     def _ready(self, peer: Peer, hosted: Hosted, retrieved: Retrieved) -> None:
         hosted.titles = retrieved.titles
+        if hosted.reciter is not None:
+            hosted.reciter.evidence = question_evidence(self._side.scorer, retrieved.prompt)
         self._send(peer, Ready(hosted.opened.session, retrieved.titles, retrieved.tokens))
 
     # --- messages of an open session
@@ -217,16 +250,21 @@ class Sessions:
     def _find(self, peer: Peer, session: int) -> Hosted | None:
         with self._lock:
             hosted = self._hosted.get((peer, session))
-        if hosted is not None:
-            hosted.heard = time.monotonic()
+        if not isinstance(hosted, Hosted):
+            return None
+        hosted.heard = time.monotonic()
         return hosted
 
     def _free(self, key: Key) -> None:
         with self._lock:
             hosted = self._hosted.pop(key, None)
         if hosted is not None:
-            hosted.answer.end()
+            hosted.end()
 
     def _send(self, peer: Peer, message: Message) -> None:
         if self.link is not None:
             self.link.send(peer, message)
+
+
+def _nowhere(message: Message) -> None:
+    """What an answer that is told as a whole says of single tokens."""

@@ -17,6 +17,7 @@ from common.runtime.request import (
 )
 from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
+from device.exchange import Exchange
 from device.report import Record, build_report
 from proto.messages import Cancel, Close, Closed, Draft, Message, Open, Resolve, Resolved, Sync, Target
 
@@ -44,6 +45,7 @@ class Asked:
         self.drafting = drafting
         self.record = Record(time.monotonic(), opening.seed)
         self.answer: Answer | None = None  # set right after construction: each needs the other
+        self.exchange: Exchange | None = None  # of a method that does not go token by token
         self.with_cloud = False  # the session is, or shall be, open on the cloud
         self.ready = False  # the cloud has retrieved
         self._text: list[str] = []
@@ -70,7 +72,9 @@ class Asked:
                 return
 
     def cancel(self) -> None:
-        if self.answer is not None:
+        if self.exchange is not None:
+            self.exchange.cancel()
+        elif self.answer is not None:
             self.answer.end()
 
     # --- messages
@@ -165,4 +169,5 @@ class Asked:
 
     def _emit(self, commit: Commit, text: str) -> None:
         self._text.append(text)
-        self._events.put(TokenEvent(text, commit.token, commit.position, commit.degraded))
+        degraded = commit.degraded or self.record.alone
+        self._events.put(TokenEvent(text, commit.token, commit.position, degraded))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.runtime.request import Request, RequestError
+from device.exchange import decides_alone
 from device.settings import DeviceSettings
 from proto.messages import Codec
 
@@ -34,6 +35,7 @@ def check(request: Request, settings: DeviceSettings) -> None:
     if request.seed is not None and not 0 <= request.seed < 2**64:
         raise RequestError("seed must be from 0 to 2**64 - 1.", "seed")
     _check_sampler(request)
+    _check_method(request)
     _check_privacy(request, settings)
 
 
@@ -43,6 +45,27 @@ def _check_sampler(request: Request) -> None:
         raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
     if request.sampler == "paper" and request.placement == "mirrored":
         raise RequestError("Placement 'mirrored' needs the race sampler.", "placement")
+
+
+def _check_method(request: Request) -> None:
+    if request.method != "speculative" and request.sources != "both":
+        raise RequestError(
+            f"Method {request.method!r} joins both sides' documents: sources can't be {request.sources!r}.", "method"
+        )
+    if request.aggregation == "output":
+        return
+    if request.method == "fetch-kv":
+        raise RequestError(
+            "Aggregation 'context' puts all documents into one row, where the keys and values that the cloud computed "
+            "for each by itself don't hold: use method 'fetch-text'.",
+            "aggregation",
+        )
+    if request.sources == "both" and request.method != "fetch-text":
+        raise RequestError(
+            "Aggregation 'context' needs one side that has all documents: sources 'device' or 'cloud', or method "
+            "'fetch-text'.",
+            "aggregation",
+        )
 
 
 def _check_privacy(request: Request, settings: DeviceSettings) -> None:
@@ -55,7 +78,8 @@ def _check_privacy(request: Request, settings: DeviceSettings) -> None:
         )
     if request.sources == "cloud" and request.privacy == "offline":
         raise RequestError("Privacy 'offline' keeps the question here: sources can't be 'cloud'.", "sources")
-    if request.sources == "both" and request.privacy == "strict" and request.placement != "device":
+    drafts_of_both = request.sources == "both" and not decides_alone(request)
+    if drafts_of_both and request.privacy == "strict" and request.placement != "device":
         raise RequestError(
             f"Placement {request.placement!r} sends numbers computed from private documents to the cloud: it "
             "needs privacy 'balanced'; 'strict' allows placement 'device' only.",

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from functools import partial
 
-from common.runtime.answer import Answer
+from common.aggregation.joint import make_joint
+from common.runtime.answer import Answer, Observer
 from common.runtime.link_meter import LinkMeter
 from common.runtime.opening import open_session
+from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
-from common.runtime.side import Retrieved, SideRuntime
+from common.runtime.side import SideRuntime
 from common.scheduling.policy import Estimates
 from common.speculation.watch import Limits
 from device.asked import Asked
-from device.checks import CODECS, check
+from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
+from device.exchange import FETCHES, WHOLE_ANSWERS, decides_alone
+from device.fetching import Fetching
+from device.opening import make_opening
+from device.sequence_wise import SequenceWise
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import (
@@ -25,6 +30,8 @@ from proto.messages import (
     Closed,
     Draft,
     Error,
+    Fetched,
+    Generated,
     Message,
     Open,
     Ready,
@@ -72,13 +79,16 @@ class DeviceEngine:
         """Start an answer. Raises `RequestError` for input that can't be served."""
         check(request, self._settings)
         self._check_length(request)
-        opening = self._opening(request)
+        opening = make_opening(request, self._settings.run_ahead)
         asked = self._prepare(request, opening)
         with self._lock:
             self._active[opening.session] = asked
         answer = asked.answer
         if answer is None:
             raise AnswerFailed("The answer was lost before it began.")
+        if asked.exchange is not None:
+            asked.exchange.start(None if asked.with_cloud and self.connected else self._without_cloud())
+            return asked
         if asked.with_cloud and self.connected:
             asked.send(opening)
         elif asked.with_cloud:
@@ -127,33 +137,13 @@ class DeviceEngine:
                 "prompt",
             )
 
-    def _opening(self, request: Request) -> Open:
-        settings = self._settings
-        return Open(
-            session=secrets.randbelow(2**32 - 1) + 1,
-            question=request.question,
-            prompt=request.prompt,
-            documents=request.documents,
-            seed=secrets.randbits(63) if request.seed is None else request.seed,
-            temperature=request.temperature,
-            sampler=request.sampler,
-            codec=request.codec or CODECS[request.sampler][0],
-            entries=request.entries,
-            exact=request.exact,
-            top_p=request.top_p,
-            # Alone, the cloud needs nobody's draft: it decides and announces.
-            placement="cloud" if request.sources == "cloud" else request.placement,
-            sources="cloud" if request.sources == "cloud" else "both",
-            run_ahead=1 if request.synchronous else settings.run_ahead,
-            max_tokens=request.max_tokens,
-        )
-
     def _prepare(self, request: Request, opening: Open) -> Asked:
         side = self._side
         participants: frozenset[Side] = frozenset({"device", "cloud"})
         if request.sources != "both":
             participants = frozenset({request.sources})
-        if request.privacy == "offline" or self.cloud is None:
+        with_cloud = "cloud" in participants and request.privacy != "offline" and self.cloud is not None
+        if not with_cloud or decides_alone(request):
             participants = participants & {"device"}
         if not participants or (request.sources == "cloud" and not self.connected):
             raise AnswerFailed(self._without_cloud())
@@ -168,10 +158,16 @@ class DeviceEngine:
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
         asked = Asked(request, opening, opened.drafting, side, self._send, self._rtt, self._release)
-        asked.with_cloud = "cloud" in participants
+        asked.with_cloud = with_cloud
         if request.sources == "both" and not asked.with_cloud and self.cloud is None:
             asked.note(self._without_cloud())
-        asked.answer = Answer(opened.session, asked.send, asked, side.profiler.judged, side.decoding.wake)
+        observer: Observer = asked
+        if request.method in WHOLE_ANSWERS:
+            asked.exchange = observer = SequenceWise(asked, side, partial(self._silence, request.max_tokens))
+        asked.answer = Answer(opened.session, asked.send, observer, side.profiler.judged, side.decoding.wake)
+        if request.method in FETCHES:
+            joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
+            asked.exchange = Fetching(asked, asked.answer, side, joint, self._cloud_model, self._silence)
         opened.session.run_ahead = self._run_ahead(asked)
         return asked
 
@@ -202,6 +198,9 @@ class DeviceEngine:
                     asked.ready = True
                     self._side.profiler.remote_decoded(message.decode_time / 1e6)
                 self._deliver(asked.answer, message)
+            case Fetched() | Generated():
+                if asked.exchange is not None:
+                    asked.exchange.receive(message, size)
             case Ready():
                 asked.ready = True
                 asked.record.cloud_titles = message.titles
@@ -224,6 +223,9 @@ class DeviceEngine:
             log.warning("the cloud sent a malformed payload: %s", error)
 
     def _reopen(self, asked: Asked) -> None:
+        if asked.exchange is not None:
+            asked.exchange.reconnected()
+            return
         if asked.answer is None or asked.answer.over:
             return
         asked.ready = False
@@ -231,6 +233,9 @@ class DeviceEngine:
         asked.answer.resynchronise()
 
     def _do_without(self, asked: Asked, sentence: str) -> None:
+        if asked.exchange is not None:
+            asked.exchange.without_cloud(sentence)
+            return
         asked.note(sentence)
         asked.with_cloud = False
         if asked.answer is None:
@@ -249,6 +254,8 @@ class DeviceEngine:
     def _tick(self, now: float) -> None:
         for asked in self._all():
             asked.tick(now)
+            if asked.exchange is not None:
+                asked.exchange.tick(now)
             if asked.answer is None or asked.answer.over:
                 continue
             if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
@@ -263,7 +270,21 @@ class DeviceEngine:
         return Limits(resync, max(patience, PREFILL_PATIENCE) if waits_for_prefill else patience)
 
     def _run_ahead(self, asked: Asked) -> int:
-        return 1 if asked.request.synchronous else self._side.profiler.run_ahead(self._meter, asked.opening.run_ahead)
+        return (
+            1
+            if asked.request.method == "token-wise"
+            else self._side.profiler.run_ahead(self._meter, asked.opening.run_ahead)
+        )
+
+    def _silence(self, tokens: int = 0) -> float:
+        """Seconds after which a cloud that reads, and generates `tokens` tokens, is given up."""
+        if not self.connected:
+            return self._settings.patience
+        return max(self._settings.patience, PREFILL_PATIENCE) + 4 * tokens * self._estimates().cloud_decode
+
+    def _cloud_model(self) -> str | None:
+        welcome = None if self.cloud is None else self.cloud.welcome
+        return None if welcome is None else welcome.hello.model
 
     def _all(self) -> list[Asked]:
         with self._lock:

@@ -8,6 +8,7 @@ from statistics import median
 
 from common.runtime.answer import Answer
 from common.runtime.request import Report, Request, SideReport, Source
+from device.exchange import FETCHES, decides_alone
 from proto.messages import WHOLE_SHARE, Closed
 
 
@@ -23,6 +24,8 @@ class Record:
     prompt_tokens: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    fetched_bytes: int = 0
+    alone: bool = False  # a method of whole documents or answers did without the cloud's
     notes: list[str] = field(default_factory=list)
 
 
@@ -31,6 +34,7 @@ def build_report(
 ) -> Report:
     """The report of an answer that ended at `ended`; `closed` is what the cloud says of it, if it could."""
     counters, outcome = answer.session.counters, answer.outcome
+    judged = not decides_alone(request)  # drafts were compared with what both sides decided
     times = record.token_times
     gaps = [later - earlier for earlier, later in pairwise(times)]
     last = times[-1] if times else ended
@@ -43,41 +47,50 @@ def build_report(
         per_token=(times[-1] - times[0]) / len(gaps) if gaps else 0.0,
         device=SideReport(
             drafted=counters.drafted,
-            accepted=counters.accepted["device"],
-            rollbacks=counters.rollbacks["device"],
+            accepted=counters.accepted["device"] if judged else 0,
+            rollbacks=counters.rollbacks["device"] if judged else 0,
             preempted=answer.preempted,
             stale=0 if closed is None else closed.stale,
             decode_ms=_milliseconds(outcome.local_times),
         ),
         cloud=SideReport(
             drafted=0 if closed is None else closed.drafted,
-            accepted=counters.accepted["cloud"] if closed is None else closed.accepted,
-            rollbacks=counters.rollbacks["cloud"] if closed is None else closed.rollbacks,
+            accepted=(counters.accepted["cloud"] if closed is None else closed.accepted) if judged else 0,
+            rollbacks=(counters.rollbacks["cloud"] if closed is None else closed.rollbacks) if judged else 0,
             preempted=0 if closed is None else closed.preempted,
             stale=counters.stale,
             decode_ms=_milliseconds(outcome.remote_times),
         ),
         sent_bytes=record.sent_bytes,
         received_bytes=record.received_bytes,
+        fetched_bytes=record.fetched_bytes,
         rtt_ms=None if rtt is None else 1000 * rtt,
         switches=counters.switches,
         certificate_failures=counters.certificate_failures,
         disagreements=counters.disagreements if closed is None else closed.disagreements,
-        degraded=tuple(counters.degraded),
+        degraded=tuple(range(len(times))) if record.alone else tuple(counters.degraded),
         seed=record.seed,
+        method=request.method,
+        aggregation=request.aggregation,
         sampler=request.sampler,
         placement=request.placement,
         sources=tuple(Source("device", title) for title in record.device_titles)
         + tuple(Source("cloud", title) for title in record.cloud_titles),
-        attribution=_attribution(record, answer, closed),
+        attribution=_attribution(request, record, answer, closed),
         accepted=tuple(outcome.accepted[: len(times)]),
         notes=tuple(record.notes),
     )
 
 
-def _attribution(record: Record, answer: Answer, closed: Closed | None) -> tuple[tuple[float, ...], ...]:
+def _attribution(
+    request: Request, record: Record, answer: Answer, closed: Closed | None
+) -> tuple[tuple[float, ...], ...]:
     """Each source's share of each token, [tokens][sources]: the side's share times the document's within it."""
     outcome = answer.outcome
+    if request.aggregation == "context":
+        return ()  # one row of all documents does not tell whose word it was
+    if request.method in FETCHES:  # the device has read all of them
+        return tuple(tuple(round(share, 4) for share in row) for row in outcome.shares[: len(record.token_times)])
     degraded = set(answer.session.counters.degraded)
     cloud_rows = _cloud_rows(record, closed)
     rows = []

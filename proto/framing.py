@@ -19,6 +19,9 @@ from proto.messages import (
     Closed,
     Draft,
     Error,
+    Fetch,
+    Fetched,
+    Generated,
     Hello,
     Message,
     Open,
@@ -56,6 +59,9 @@ TAGS: Final[dict[type[Message], int]] = {
     ProbeReply: 14,
     Busy: 15,
     Error: 16,
+    Fetch: 17,
+    Fetched: 18,
+    Generated: 19,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

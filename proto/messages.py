@@ -15,6 +15,9 @@ Side = Literal["device", "cloud"]
 Sampler = Literal["race", "paper"]
 Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
+Aggregation = Literal["output", "context"]
+Delivery = Literal["tokens", "sequence"]
+Form = Literal["text", "kv"]
 
 WHOLE_SHARE = 255  # in `Closed.contributions`
 
@@ -70,6 +73,8 @@ class Open:
     sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
     run_ahead: Annotated[int, Count(4097)]  # drafts a side may hold beyond the commits; 1 is synchronous
     max_tokens: Position
+    aggregation: Aggregation = "output"  # "context": all of the cloud's documents in one row; with sources "cloud" only
+    delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,40 @@ class Error:
     text: Annotated[str, Text(2048)]
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Retrieve documents and hand them over: the device reads them itself. No answer is opened."""
+
+    session: SessionId
+    question: Annotated[str, Text(2**14)]  # what is looked up in the library
+    documents: Annotated[int, Count(256)]
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Part `part` of `parts` of the document `index` of `count`. Without any document: one message, `count` 0."""
+
+    session: SessionId
+    index: Annotated[int, Count(256)]
+    count: Annotated[int, Count(257)]
+    part: Annotated[int, Count(2**16)]
+    parts: Annotated[int, Count(2**16)]
+    similarity: Annotated[float, Real(-2.0, 2.0)]  # retrieval cosine
+    title: Annotated[str, Text(1024)]
+    payload: Annotated[bytes, Bytes(2**21)]  # of the document's text in UTF-8, or of its `kv` payload
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The cloud's whole answer of a session whose delivery is "sequence"."""
+
+    session: SessionId
+    evidence: Annotated[float, Real(-2e30, 2e30)]  # log h of the cloud's documents before the first token
+    tokens: Annotated[tuple[Token, ...], Count(8193)]
+    payload: Annotated[bytes, Bytes(2**21)]  # log-probability of each token, float32 little-endian
+
+
 Message = (
     Hello
     | Welcome
@@ -224,4 +263,7 @@ Message = (
     | ProbeReply
     | Busy
     | Error
+    | Fetch
+    | Fetched
+    | Generated
 )

@@ -107,6 +107,8 @@ class TestReport:
             "attribution": (),
             "accepted": (),
             "notes": (),
+            "method": "speculative",
+            "aggregation": "output",
             "sampler": "race",
             "placement": "device",
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -83,12 +83,12 @@ class Decoder:
         self._interrupt: Interrupt | None = None
         for layer in loaded.layers:
             layer.register_forward_pre_hook(self._poll)
-        self._layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, None, 1, None))
+        self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, None, 1, None))
         check_agreement(self)
         store, self._source = None, self.identity
         if document_store is not None and document_store.limit_bytes:
             self._source = numbers_source(loaded.model, loaded.identity)
-            store = DocumentStore(document_store, self._source, self._layout)
+            store = DocumentStore(document_store, self._source, self.layout)
         self._documents = DocumentCache(document_cache_bytes, store)
 
     @classmethod
@@ -128,12 +128,12 @@ class Decoder:
     @property
     def dtype(self) -> torch.dtype:
         """The type the model computes in."""
-        return self._layout.dtype
+        return self.layout.dtype
 
     @property
     def token_bytes(self) -> int:
         """Bytes of keys and values per token and row."""
-        return self._layout.token_bytes
+        return self.layout.token_bytes
 
     @torch.inference_mode()
     def open(
@@ -142,20 +142,22 @@ class Decoder:
         query: Sequence[int],
         reserve: int,
         interrupt: Interrupt | None = None,
+        given: Mapping[int, DocumentStates] | None = None,
     ) -> tuple[Rows, Tensor]:
         """Start a session: one row `[document][query]` per document, with room for `reserve` answer tokens.
 
         Gives the rows and the logits at the last query token, float32 `[docs, vocabulary]`. Documents seen
-        before come from the document cache, with the same numbers. Raises `ContextError` if the longest row
-        and the reserve exceed `max_context`, `ValueError` for no documents, no query or ids that don't exist,
-        `Preempted` if `interrupt()` was true.
+        before come from the document cache, with the same numbers; the states `given` for rows are used and
+        not kept. Raises `ContextError` if the longest row and the reserve exceed `max_context`, `ValueError`
+        for no documents, no query or ids that don't exist, `Preempted` if `interrupt()` was true.
         """
         self._check_open(documents, query, reserve)
         lengths = [len(document) for document in documents]
-        slab = Slab(self._layout, lengths, max(lengths) + len(query) + reserve, self.max_context)
+        slab = Slab(self.layout, lengths, max(lengths) + len(query) + reserve, self.max_context)
         for row, document in enumerate(documents):
             if len(document):
-                slab.fill(row, self._document_states(document, interrupt))
+                states = given[row] if given and row in given else self.document_states(document, interrupt)
+                slab.fill(row, states)
         rows = Rows(slab, tuple(length + len(query) for length in lengths))
         logits = self._forward([rows], self._tokens(query, slab.rows), 1, interrupt)
         return rows, logits[:, -1]
@@ -256,14 +258,16 @@ class Decoder:
         if self._interrupt is not None and self._interrupt():
             raise Preempted
 
-    def _document_states(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
+    @torch.inference_mode()
+    def document_states(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
+        """Keys and values of a document's tokens, which are not to be written to. Raises `Preempted`."""
         key = DocumentCache.key(self._source, document)
         states = self._documents.get(key)
         return self._compute_document(key, document, interrupt) if states is None else states
 
     def _compute_document(self, key: bytes, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
         # Always alone in its pass: a document's numbers depend neither on its neighbours nor on the cache.
-        slab = Slab(self._layout, [0], len(document), self.max_context)
+        slab = Slab(self.layout, [0], len(document), self.max_context)
         self._forward([Rows(slab, (0,))], self._tokens(document, 1), 1, interrupt)
         states = tuple((keys[0], values[0]) for keys, values in zip(slab.keys, slab.values, strict=True))
         self._documents.put(key, states)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -66,6 +67,7 @@ class DecoderThread:
         self._measured = measured
         self._floor = floor
         self._jobs: list[Job] = []
+        self._errands: deque[Callable[[Decoder], None]] = deque()
         self._jobs_lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
@@ -76,6 +78,11 @@ class DecoderThread:
         """Decode for `answer` until it is over; `prepare` prefills, on the decoder thread."""
         with self._jobs_lock:
             self._jobs.append(Job(answer, prepare))
+        self._wake.set()
+
+    def errand(self, run: Callable[[Decoder], None]) -> None:
+        """Call `run` once on the decoder thread, between two rounds of steps. It must not raise."""
+        self._errands.append(run)
         self._wake.set()
 
     def wake(self) -> None:
@@ -90,8 +97,15 @@ class DecoderThread:
     def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
-            if not self._round():
+            if not self._run_errand() | self._round():
                 self._wake.wait()
+
+    def _run_errand(self) -> bool:
+        """One at a time, so that errands hold the answers up by no more than a prefill each."""
+        if not self._errands:
+            return False
+        self._errands.popleft()(self._decoder)
+        return True
 
     def _round(self) -> bool:
         """One step of every answer that has work; returns whether there was any."""

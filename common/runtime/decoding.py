@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.aggregation.joint import Joint
 from common.model.decoder import Decoder, Rows
+from common.model.document_cache import DocumentStates
+from common.runtime.outcome import Mixing
 from common.sampling.certificate import NO_EVIDENCE
-from common.sampling.mixture import Mixture, aggregate_documents
+from common.sampling.mixture import aggregate_documents
 from common.scoring.interface import DocumentScorer, ScoringRun
 from common.speculation.values import LocalDraft, View, Work
 
@@ -33,6 +36,8 @@ class Prompt:
     query: tuple[int, ...]  # token ids of the query part
     similarity: tuple[float, ...]  # retrieval cosine of each document
     absent: bool = False  # no document took part: the evidence is "none"
+    fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
+    states: Mapping[int, DocumentStates] = field(default_factory=dict)  # keys and values that came along, by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Drafted:
     """One finished step."""
 
     draft: LocalDraft
-    mixture: Mixture
+    mixture: Mixing
 
 
 class Decoding:
@@ -55,16 +60,22 @@ class Decoding:
         temperature: float,
         reserve: int,
         interrupt: Callable[[], bool] | None = None,
+        joint: Joint | None = None,
     ) -> None:
-        """Prefills. Raises `ContextError` when a row does not fit into the model's context, `Preempted` if told to."""
+        """Prefills. Raises `ContextError` when a row does not fit into the model's context, `Preempted` if told to.
+
+        `joint` draws where there are fetched rows.
+        """
         # Before the prompt is read: a slow scorer reads it in the meantime.
         self._scoring: ScoringRun = scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         self.rows: Rows
-        self.rows, self._first = decoder.open(prompt.documents, prompt.query, reserve, interrupt)
+        self.rows, self._first = decoder.open(prompt.documents, prompt.query, reserve, interrupt, prompt.states)
         self._decoder = decoder
         self._drafting = drafting
         self._temperature = temperature
         self._absent = prompt.absent
+        self._joint = joint
+        self._own = len(prompt.documents) - prompt.fetched
         self._fed: list[int] = []  # answer tokens whose KV is in the rows
 
     def feed(self, path: Sequence[int]) -> list[int]:
@@ -95,7 +106,12 @@ class Decoding:
     def draft(self, work: Work, path: Sequence[int], logits: torch.Tensor) -> Drafted:
         """Aggregate the documents (Eq. 1) and draw this side's token for `work`."""
         scores: NDArray[np.float64] = self._scoring.scores(path)
-        mixture = aggregate_documents(logits, scores, self._temperature)
-        view = self._drafting.draft(work.position, mixture.probabilities)
+        own = self._own
+        mixture = aggregate_documents(logits[:own], scores[:own], self._temperature)
         evidence = NO_EVIDENCE if self._absent else mixture.evidence
+        if self._joint is not None and own < len(logits):
+            fetched = aggregate_documents(logits[own:], scores[own:], self._temperature)
+            target, joint = self._joint.draft(work.position, mixture, fetched, (evidence, fetched.evidence))
+            return Drafted(LocalDraft(work.position, work.digest, target, evidence, 0), joint)
+        view = self._drafting.draft(work.position, mixture.probabilities)
         return Drafted(LocalDraft(work.position, work.digest, view, evidence, 0), mixture)

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from proto.messages import Codec, Placement, Sampler, Side
+from proto.messages import Aggregation, Codec, Placement, Sampler, Side
 
 Sources = Literal["both", "device", "cloud"]
 Privacy = Literal["strict", "balanced", "offline"]
 FinishReason = Literal["stop", "length", "cancelled"]
+# How the two sides come to one answer: two drafts of every token, ahead of time or one by one (DRDG/TW); two answers,
+# of which one is taken (DRDG/SW); or the cloud's documents, or their keys and values, on the device (DRCG).
+Method = Literal["speculative", "token-wise", "sequence-wise", "fetch-text", "fetch-kv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Request:
     entries: int = 32  # K of the race
     exact: bool = True
     top_p: float = 0.8  # truncation of the paper's sampler; the race does not truncate
-    synchronous: bool = False  # token-wise synchronous mode (DRDG/TW)
+    method: Method = "speculative"
+    aggregation: Aggregation = "output"  # "context": all documents of the side that generates in one row
     documents: int = 4  # retrieved per side
 
 
@@ -84,13 +88,16 @@ class Report:
     device: SideReport
     cloud: SideReport
     sent_bytes: int  # device -> cloud, of Draft, Target, Resolve, Resolved and Sync
-    received_bytes: int
+    received_bytes: int  # of the same, and of Generated
+    fetched_bytes: int  # of Fetched
     rtt_ms: float | None
     switches: int
     certificate_failures: int
     disagreements: int
     degraded: tuple[int, ...]  # positions the device decided alone
     seed: int
+    method: Method
+    aggregation: Aggregation
     sampler: Sampler
     placement: Placement
     sources: tuple[Source, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
+from common.aggregation.joint import Joint
 from common.configuration import Settings
 from common.model.configured import load_decoder
 from common.model.prompt import PromptFormat
@@ -15,8 +15,9 @@ from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
 from common.runtime.answer import Answer
 from common.runtime.decoder_thread import DecodeFloor, DecoderThread
-from common.runtime.decoding import Decoding, Drafting, Prompt
+from common.runtime.decoding import Decoding, Drafting
 from common.runtime.profiler import TYPICAL_CONTEXT, Profiler, profiled_line
+from common.runtime.reading import Document, Retrieved, one_row, rows
 from common.runtime.request import AnswerFailed
 from common.scheduling.estimators import DecodeLine
 from common.scoring.choice import load_scorer
@@ -27,18 +28,10 @@ from proto.messages import Hello, Open, Side
 log = logging.getLogger(__name__)
 
 CODECS = ("race", "top-p", "raw")
+SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
 LONGEST_TITLE = 120  # characters that are sent of a document's title
 RAW_BYTES_PER_TOKEN = 4
 RAW_HEADER = 64  # bytes, generously
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieved:
-    """What one side reads for one answer."""
-
-    prompt: Prompt
-    titles: tuple[str, ...]
-    tokens: int  # of all rows' documents and the query, once
 
 
 class SideRuntime:
@@ -94,6 +87,10 @@ class SideRuntime:
         """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over."""
         self._retrieval.submit(self._begin, answer, request, drafting, retrieved)
 
+    def later(self, run: Callable[[], None]) -> None:
+        """Call `run` on the retrieval thread. It must not raise."""
+        self._retrieval.submit(run)
+
     def close(self) -> None:
         self._retrieval.shutdown(wait=True, cancel_futures=True)
         self.decoding.close()
@@ -115,9 +112,15 @@ class SideRuntime:
             found = self.retrieve(request)
         except Exception:
             log.exception("retrieval failed")
-            answer.end(AnswerFailed("The library could not be searched; the daemon's log says why."))
+            answer.end(AnswerFailed(SEARCH_FAILED))
             return
         retrieved(found)
+        self.decode(answer, request, drafting, found)
+
+    def decode(
+        self, answer: Answer, request: Open, drafting: Drafting, found: Retrieved, joint: Joint | None = None
+    ) -> None:
+        """Decode on what was found until the answer is over; see `Decoding` for `joint`."""
         reserve = request.max_tokens + 1
         prepare = partial(
             Decoding,
@@ -126,23 +129,36 @@ class SideRuntime:
             drafting=drafting,
             temperature=request.temperature,
             reserve=reserve,
+            joint=joint,
         )
         self.decoding.submit(answer, prepare)
 
     def retrieve(self, request: Open) -> Retrieved:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""
-        query = tuple(self.tokenizer.encode(request.prompt))
-        room = self.decoder.max_context - len(query) - request.max_tokens - 1
+        return self.arrange(request, self.find(request), ())
+
+    def find(self, request: Open) -> list[Document]:
+        """The documents of this side's library that an answer is given. On the retrieval thread."""
+        room = self.room(request)
         hits = self.library.search(request.question, request.documents)
-        documents = tuple(tuple(self._format.document_tokens(self.tokenizer, hit.text, room)) for hit in hits)
-        similarity = tuple(hit.similarity for hit in hits)
-        tokens = len(query) + sum(map(len, documents))
-        titles = tuple(hit.title[:LONGEST_TITLE] for hit in hits)
-        if not documents:
-            begin = self.tokenizer.begin
-            documents, similarity = ((() if begin is None else (begin,)),), (0.0,)
-            return Retrieved(Prompt(documents, query, similarity, absent=True), (), tokens)
-        return Retrieved(Prompt(documents, query, similarity), titles, tokens)
+        return [self.document(hit.title, hit.text, hit.similarity, room) for hit in hits]
+
+    def document(self, title: str, text: str, similarity: float, room: int) -> Document:
+        """A passage as rows have it, cut to `room` tokens."""
+        tokens = self._format.document_tokens(self.tokenizer, text, room)
+        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
+
+    def room(self, request: Open) -> int:
+        """Tokens that the context leaves for documents."""
+        query = len(self.tokenizer.encode(request.prompt))
+        return self.decoder.max_context - query - request.max_tokens - 1
+
+    def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> Retrieved:
+        """The rows of an answer from this side's documents and those fetched from the other one."""
+        query = tuple(self.tokenizer.encode(request.prompt))
+        if request.aggregation == "context":
+            return one_row(query, own, fetched, self.tokenizer.begin, self.room(request))
+        return rows(query, own, fetched, self.tokenizer.begin)
 
 
 def decode_floor(milliseconds: float | None) -> DecodeFloor | None:

@@ -53,5 +53,14 @@ def aggregate_documents(
         scaled = scaled / temperature
     rows = torch.softmax(scaled, dim=-1)
     mixing = torch.from_numpy(weights).to(device=rows.device, dtype=torch.float32)
-    evidence = float(np.float32(highest + np.log(total)))
-    return Mixture(torch.mv(rows.T, mixing), rows, weights, evidence)
+    return Mixture(torch.mv(rows.T, mixing), rows, weights, _evidence(highest, total))
+
+
+def evidence_of(scores: NDArray[np.float64]) -> float:
+    """log h_t = logsumexp of document scores [docs] (Appendix A.1), rounded to float32 as it travels."""
+    highest = float(scores.max())
+    return _evidence(highest, float(np.exp(scores - highest).sum()))
+
+
+def _evidence(highest: float, total: float) -> float:
+    return float(np.float32(highest + np.log(total)))

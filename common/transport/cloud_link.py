@@ -64,6 +64,10 @@ class CloudLink(SocketLoop):
         """
         return self._post(peer.connection, message)
 
+    def queued(self, peer: Peer) -> int:
+        """Bytes that wait for `peer`, beside what ZeroMQ has taken over."""
+        return self._outbox.pending(peer.connection)
+
     def _on_event(self, event: int, value: int, now: float) -> None:
         if event == zmq.EVENT_ACCEPTED:
             self._live[value] = None

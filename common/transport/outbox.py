@@ -68,6 +68,11 @@ class Outbox:
         self.wake()
         return True
 
+    def pending(self, connection: int) -> int:
+        """Bytes that wait for `connection`; 0 as well when it is gone."""
+        with self._lock:
+            return self._pending.get(connection, (0, 0))[1]
+
     def wake(self) -> None:
         """Make `fileno()` readable."""
         if not self._signalled:

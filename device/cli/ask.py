@@ -23,7 +23,8 @@ def ask(
     privacy: options.PrivacyOption = None,
     stop: options.Stop = None,
     documents: options.Documents = None,
-    synchronous: options.Synchronous = None,
+    method: options.MethodOption = None,
+    aggregation: options.AggregationOption = None,
     report: Annotated[bool, typer.Option("--report", help="Print the whole report, with who said what")] = False,
     as_json: options.AsJson = False,
     url: options.Url = None,
@@ -51,7 +52,8 @@ def ask(
         privacy=privacy,
         stop=stop,
         documents=documents,
-        synchronous=synchronous,
+        method=method,
+        aggregation=aggregation,
     )
     with find_daemon(url, api_key) as daemon:
         printed = stream_answer(daemon, body, None if as_json else sys.stdout)

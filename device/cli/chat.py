@@ -26,7 +26,8 @@ def chat(
     privacy: options.PrivacyOption = None,
     stop: options.Stop = None,
     documents: options.Documents = None,
-    synchronous: options.Synchronous = None,
+    method: options.MethodOption = None,
+    aggregation: options.AggregationOption = None,
     url: options.Url = None,
     api_key: options.ApiKey = None,
 ) -> None:
@@ -47,7 +48,8 @@ def chat(
         privacy=privacy,
         stop=stop,
         documents=documents,
-        synchronous=synchronous,
+        method=method,
+        aggregation=aggregation,
     )
     with find_daemon(url, api_key) as daemon:
         daemon.status()

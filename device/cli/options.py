@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from common.runtime.request import Privacy, Sources
-from proto.messages import Placement, Sampler
+from common.runtime.request import Method, Privacy, Sources
+from proto.messages import Aggregation, Placement, Sampler
 
 Url = Annotated[
     str | None,
@@ -26,9 +26,9 @@ PlacementOption = Annotated[Placement | None, typer.Option("--placement", help="
 PrivacyOption = Annotated[Privacy | None, typer.Option("--privacy", help="What may leave this device")]
 Stop = Annotated[list[str] | None, typer.Option("--stop", help="End the answer before this text (up to 4)")]
 Documents = Annotated[int | None, typer.Option("--documents", help="Documents retrieved on each side")]
-Synchronous = Annotated[
-    bool | None,
-    typer.Option("--synchronous/--speculative", help="Wait for the other side at every token, or run ahead"),
+MethodOption = Annotated[Method | None, typer.Option("--method", help="How the two sides come to one answer")]
+AggregationOption = Annotated[
+    Aggregation | None, typer.Option("--aggregation", help="A row per document, or one row with all of them")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead")]
 

@@ -38,6 +38,8 @@ def figures_line(report: Json) -> str:
         parts.append(f"{_milliseconds(report['per_token'], 1000)}/token")
     parts.append(f"accepted {_accepted('device', report)} {_accepted('cloud', report)}")
     parts.append(f"{_bytes_per_token(report)} bytes/token")
+    if report["fetched_bytes"]:
+        parts.append(f"{report['fetched_bytes']} bytes fetched")
     if report["degraded"]:
         parts.append(f"{len(report['degraded'])} tokens without the cloud")
     return ", ".join(parts)
@@ -143,12 +145,13 @@ def _network(report: Json) -> str:
     trip = "no round trip measured" if report["rtt_ms"] is None else f"round trip {_milliseconds(report['rtt_ms'], 1)}"
     return (
         f"{trip}, {report['sent_bytes']} bytes sent, {report['received_bytes']} received "
-        f"({_bytes_per_token(report)} bytes/token)"
+        f"({_bytes_per_token(report)} bytes/token), {report['fetched_bytes']} bytes of documents"
     )
 
 
 def _decisions(report: Json) -> str:
     return (
+        f"method {report['method']}, aggregation {report['aggregation']}, "
         f"sampler {report['sampler']}, placement {report['placement']}, seed {report['seed']}, "
         f"{_count(report['switches'], 'switch', 'switches')}, "
         f"{_count(report['certificate_failures'], 'certificate failure')}, "

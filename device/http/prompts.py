@@ -23,7 +23,8 @@ SHARED_FIELDS = (
     "exact",
     "documents",
     "sources",
-    "synchronous",
+    "method",
+    "aggregation",
 )
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
-from common.runtime.request import Privacy, Sources
+from common.runtime.request import Method, Privacy, Sources
 from device.http.errors import ApiError
-from proto.messages import Codec, Placement, Sampler
+from proto.messages import Aggregation, Codec, Placement, Sampler
 
 # Fields of OpenAI's API that are not implemented, with the values that ask for nothing (null always does).
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
@@ -75,7 +75,8 @@ class GenerationBody(BaseModel):
     exact: bool | None = None
     documents: int | None = Field(None, ge=0, le=255)
     sources: Sources | None = None
-    synchronous: bool | None = None
+    method: Method | None = None
+    aggregation: Aggregation | None = None
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -70,7 +70,7 @@ def kinds_of_answers() -> Iterator[dict[str, Any]]:
     yield common | {"temperature": 2.0}
     yield common | {"temperature": 2.0, "entries": 1}
     yield common | {"temperature": 1.0, "sampler": "paper"}
-    yield common | {"temperature": 2.0, "entries": 1, "synchronous": True}
+    yield common | {"temperature": 2.0, "entries": 1, "method": "token-wise"}
 
 
 def test_the_private_documents_took_part(tapped: Tapped) -> None:

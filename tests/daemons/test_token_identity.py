@@ -30,12 +30,13 @@ SEED = 20
 LENGTH = 24
 MODES: tuple[dict[str, object], ...] = (
     {"placement": "device"},
-    {"placement": "device", "synchronous": True},
+    {"placement": "device", "method": "token-wise"},
     {"placement": "cloud"},
     {"placement": "mirrored"},
     {"placement": "greedy"},
     {"placement": "random"},
     {"placement": "device", "entries": 4},
+    {"method": "fetch-text"},
 )
 
 

@@ -26,6 +26,7 @@ from proto.framing import (
     wire_size,
 )
 from proto.messages import Message
+from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
 from proto.payloads.race import RaceEntries, decode_race, encode_race
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
@@ -129,7 +130,7 @@ def test_limits_version_and_codes_are_documented() -> None:
 
 def test_every_message_and_payload_has_golden_bytes() -> None:
     kinds = {golden.kind.split()[0] for golden in GOLDENS}
-    assert kinds >= {*KINDS, *ENTRIES, "digest", "logcode"}
+    assert kinds >= {*KINDS, *ENTRIES, "kv", "digest", "logcode"}
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=NAMES)
@@ -141,6 +142,8 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         assert decode(golden.frames) == message
     elif name in ENTRIES:
         check_payload(name, golden, options)
+    elif name == "kv":
+        check_kv(golden, int(options[0].removeprefix("vocabulary=")))
     elif name == "digest":
         assert digest.digest(golden.value).to_bytes(8, "big").hex(" ") == golden.frames[0].hex(" ")
     else:
@@ -148,6 +151,24 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         (probability,) = struct.unpack(">d", golden.frames[0])
         assert logcode.TABLE[golden.value] == probability
         assert logcode.encode(np.array([probability])) == [golden.value]
+
+
+def check_kv(golden: Golden, vocabulary: int) -> None:
+    """A layer is written as key codes, key scales, value codes, value scales."""
+    layers = tuple(
+        tuple(Codes(np.array(layer[at], np.int8), np.array(layer[at + 1], np.float16)) for at in (0, 2))
+        for layer in golden.value["layers"]
+    )
+    entries = KvEntries(tuple(golden.value["tokens"]), layers)  # type: ignore[arg-type]  # two of each
+    (data,) = golden.frames
+    assert encode_kv(entries).hex(" ") == data.hex(" ")
+    shapes = [KvShape(keys.codes.shape[0], keys.codes.shape[2], values.codes.shape[2]) for keys, values in layers]
+    decoded = decode_kv(data, shapes, vocabulary, len(entries.tokens))
+    assert decoded.tokens == entries.tokens
+    for told, meant in zip(decoded.layers, layers, strict=True):
+        for half in (0, 1):
+            assert np.array_equal(told[half].codes, meant[half].codes)
+            assert np.array_equal(told[half].scales, meant[half].scales)
 
 
 def check_payload(name: str, golden: Golden, options: list[str]) -> None:

@@ -36,22 +36,22 @@ class TestAsk:
     def test_options_reach_the_engine(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
         options = (
             "--sources device --seed 3 --temperature 0.5 --max-tokens 4 --sampler paper --placement cloud "
-            "--privacy balanced --stop x --stop y --documents 2 --synchronous"
+            "--privacy balanced --stop x --stop y --documents 2 --method token-wise --aggregation context"
         )
         assert dragon("ask", "q", *options.split(), "--url", server.url).returncode == 0
         request = engine.generation().request
         assert (request.sources, request.seed, request.temperature) == ("device", 3, 0.5)
         assert (request.max_tokens, request.sampler, request.placement) == (4, "paper", "cloud")
         assert (request.privacy, request.stop, request.documents) == ("balanced", ("x", "y"), 2)
-        assert request.synchronous is True
+        assert (request.method, request.aggregation) == ("token-wise", "context")
 
     def test_options_left_out_are_not_sent(self, dragon: Dragon, serve: Serve, engine: TableEngine) -> None:
         from common.runtime.request import Request
 
-        defaults = Request("", "", temperature=0.25, synchronous=True, documents=9)
+        defaults = Request("", "", temperature=0.25, method="fetch-kv", documents=9)
         assert dragon("ask", "q", "--url", serve(defaults=defaults).url).returncode == 0
         request = engine.generation().request
-        assert (request.temperature, request.synchronous, request.documents) == (0.25, True, 9)
+        assert (request.temperature, request.method, request.documents) == (0.25, "fetch-kv", 9)
 
     def test_json_is_one_object(self, dragon: Dragon, server: HttpServer) -> None:
         done = dragon("ask", "one two", "--json", "--url", server.url)

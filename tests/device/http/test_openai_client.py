@@ -146,7 +146,8 @@ class TestExtras:
             "exact": False,
             "documents": 7,
             "sources": "device",
-            "synchronous": True,
+            "method": "fetch-text",
+            "aggregation": "context",
         }
         client.completions.create(
             model="dragon",

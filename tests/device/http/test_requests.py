@@ -93,7 +93,8 @@ class TestFields:
             ("documents", -1),
             ("documents", 256),
             ("sources", ["device"]),
-            ("synchronous", 0),
+            ("method", "drdg"),
+            ("aggregation", 0),
             ("user", 7),
         ],
     )

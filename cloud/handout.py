@@ -1,0 +1,157 @@
+"""Documents handed over to a device that reads them itself (DRCG): retrieved, put into messages, sent at its pace."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from common.model.decoder import Decoder
+from common.model.document_cache import DocumentStates
+from common.model.document_states import pack_states
+from common.model.errors import Preempted
+from common.retrieval.library import Hit
+from common.runtime.side import LONGEST_TITLE, SideRuntime
+from proto.framing import PAYLOAD_LIMIT
+from proto.messages import Error, Fetch, Fetched, Message
+
+log = logging.getLogger(__name__)
+
+AHEAD = 2**20  # bytes that wait in the link for one device; its other answers' drafts wait behind no more than this
+PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
+
+
+class Handout:
+    """One `Fetch` on this cloud. Takes a session's place until the last part is with the link."""
+
+    def __init__(
+        self,
+        request: Fetch,
+        side: SideRuntime,
+        send: Callable[[Message], int],
+        queued: Callable[[], int],
+        done: Callable[[], None],
+    ) -> None:
+        """`send` gives 0 for what was dropped, `queued` the bytes that wait in the link, `done` is told of the end."""
+        self._request = request
+        self._side = side
+        self._send = send
+        self._queued = queued
+        self._done = done
+        self._over = False
+        self._hits: Sequence[Hit] = ()
+        self._prepared = 0  # documents whose parts were made
+        self._preparing = True  # documents are being retrieved, or one is being prepared
+        self._parts: deque[Fetched] = deque()
+        self._moved = time.monotonic()  # when a part was sent last
+        self._lock = threading.Lock()  # of all that changes
+
+    def begin(self) -> None:
+        """Retrieve, on the retrieval thread, and start to send."""
+        self._side.later(self._retrieve)
+
+    def end(self) -> None:
+        """Stop here: cancelled, or the device is gone."""
+        self._over = True
+
+    def silent(self, now: float) -> float:
+        """Seconds since anything was sent."""
+        return now - self._moved
+
+    def pump(self) -> None:
+        """Send what the link has room for; to be called from time to time."""
+        with self._lock:
+            finished = self._pump()
+        if finished:
+            self._done()
+
+    def _pump(self) -> bool:
+        while self._parts and not self._over and self._queued() < AHEAD:
+            if not self._send(self._parts[0]):
+                break
+            self._parts.popleft()
+            self._moved = time.monotonic()
+        if self._over or self._preparing:
+            return False
+        if self._prepared < len(self._hits):
+            if sum(len(part.payload) for part in self._parts) < PREPARED:
+                self._preparing = True
+                self._side.later(partial(self._prepare, self._prepared))
+            return False
+        return not self._parts
+
+    def _retrieve(self) -> None:
+        request = self._request
+        if self._over:
+            return
+        try:
+            hits = self._side.library.search(request.question, request.documents)
+        except Exception:
+            log.exception("retrieval failed")
+            self._fail()
+            return
+        with self._lock:
+            self._hits, self._preparing = hits, False
+            if not hits:
+                self._parts.append(Fetched(request.session, 0, 0, 0, 0, 0.0, "", b""))
+        self.pump()
+
+    def _prepare(self, index: int) -> None:
+        """On the retrieval thread."""
+        hit = self._hits[index]
+        if self._request.form == "text":
+            self._ready(hit, hit.text.encode())
+            return
+        document = self._side.document(hit.title, hit.text, hit.similarity, self._side.decoder.max_context)
+        self._side.decoding.errand(partial(self._compute, hit, document.tokens))
+
+    def _compute(self, hit: Hit, tokens: tuple[int, ...], decoder: Decoder) -> None:
+        """On the decoder thread, which owns the model and its document cache."""
+        if self._over:
+            return
+        try:
+            states = decoder.document_states(tokens, lambda: self._over)
+        except Preempted:
+            return
+        except Exception:
+            log.exception("a document's keys and values could not be computed")
+            self._fail()
+            return
+        self._side.later(partial(self._pack, hit, tokens, states))
+
+    def _pack(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
+        try:
+            body = pack_states(tokens, states)
+        except ValueError:
+            log.exception("a document's keys and values can't be sent")
+            self._fail()
+            return
+        self._ready(hit, body)
+
+    def _ready(self, hit: Hit, body: bytes) -> None:
+        pieces = [body[start : start + PAYLOAD_LIMIT] for start in range(0, len(body), PAYLOAD_LIMIT)] or [b""]
+        with self._lock:
+            for part, piece in enumerate(pieces):
+                self._parts.append(
+                    Fetched(
+                        self._request.session,
+                        self._prepared,
+                        len(self._hits),
+                        part,
+                        len(pieces),
+                        hit.similarity,
+                        hit.title[:LONGEST_TITLE],
+                        piece,
+                    )
+                )
+            self._prepared += 1
+            self._preparing = False
+        self.pump()
+
+    def _fail(self) -> None:
+        text = "The cloud could not hand over its documents; its log says why."
+        self._send(Error(self._request.session, "unservable", text))
+        self._done()

@@ -1,0 +1,91 @@
+"""From documents to the rows that a side reads: one row each, or all of them in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.model.document_cache import DocumentStates
+from common.model.document_states import shortened
+from common.runtime.decoding import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A retrieved passage as the model reads it."""
+
+    title: str
+    tokens: tuple[int, ...]
+    similarity: float  # retrieval cosine
+    states: DocumentStates | None = None  # its keys and values, where they came along
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What is read for one answer."""
+
+    prompt: Prompt
+    titles: tuple[str, ...]
+    tokens: int  # of all rows' documents and the query, once
+    fetched_titles: tuple[str, ...] = ()  # of the other side's documents
+
+
+def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None) -> Retrieved:
+    """Output aggregation: a row per document, one without document when there is none."""
+    documents = [*own, *fetched]
+    if not documents:
+        return _without(query, begin)
+    prompt = Prompt(
+        tuple(document.tokens for document in documents),
+        query,
+        tuple(document.similarity for document in documents),
+        fetched=len(fetched) if own else 0,  # alone they are all there is
+        states={row: document.states for row, document in enumerate(documents) if document.states is not None},
+    )
+    return Retrieved(prompt, _titles(own), len(query) + sum(map(len, prompt.documents)), _titles(fetched))
+
+
+def one_row(
+    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None, room: int
+) -> Retrieved:
+    """Context aggregation: the documents of both sides one after another, the most similar last.
+
+    At most `room` tokens: the most similar ones are kept, the last that fits is cut.
+    """
+    documents = [*own, *fetched]
+    kept: list[int] = []
+    parts: list[tuple[int, ...]] = []
+    left = room - (begin is not None)
+    for index in sorted(range(len(documents)), key=lambda index: -documents[index].similarity):
+        if left <= 0:
+            break
+        tokens = documents[index].tokens
+        tokens = tokens[1:] if begin is not None and tokens[:1] == (begin,) else tokens
+        kept.append(index)
+        parts.insert(0, tokens[:left])
+        left -= len(parts[0])
+    if not kept:
+        return _without(query, begin)
+    start = () if begin is None else (begin,)
+    row = start + tuple(token for part in parts for token in part)
+    prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
+    of_own = [documents[index] for index in sorted(kept) if index < len(own)]
+    of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
+    return Retrieved(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))
+
+
+def cut(document: Document, room: int) -> Document:
+    """`document` with its first `room` tokens at most."""
+    if len(document.tokens) <= room:
+        return document
+    states = None if document.states is None else shortened(document.states, room)
+    return Document(document.title, document.tokens[:room], document.similarity, states)
+
+
+def _without(query: tuple[int, ...], begin: int | None) -> Retrieved:
+    row = () if begin is None else (begin,)
+    return Retrieved(Prompt((row,), query, (0.0,), absent=True), (), len(query) + len(row))
+
+
+def _titles(documents: Sequence[Document]) -> tuple[str, ...]:
+    return tuple(document.title for document in documents)

@@ -1,0 +1,186 @@
+"""The cloud's documents on the device, which answers by itself (the paper's DRCG): as text, or with keys and values."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from common.aggregation.joint import Joint
+from common.model.document_states import largest_states, unpack_states
+from common.runtime.answer import Answer
+from common.runtime.reading import Document, cut
+from common.runtime.request import AnswerFailed, RequestError
+from common.runtime.side import LONGEST_TITLE, SEARCH_FAILED, SideRuntime
+from device.asked import Asked
+from device.assembly import LARGEST_TEXT, Assembly, Body
+from proto.errors import ProtocolError, malformed
+from proto.messages import Cancel, Fetch, Fetched, Form, Generated
+
+log = logging.getLogger(__name__)
+
+LATE = "The cloud did not take part: it did not hand over its documents in time."
+MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
+
+
+class Fetching:
+    """Asks for the cloud's documents, retrieves the device's meanwhile, and answers from both."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        answer: Answer,
+        side: SideRuntime,
+        joint: Joint,
+        cloud_model: Callable[[], str | None],
+        patience: Callable[[], float],
+    ) -> None:
+        """`patience`: seconds of silence after which the cloud is given up now."""
+        self._asked = asked
+        self._answer = answer
+        self._side = side
+        self._joint = joint
+        self._cloud_model = cloud_model
+        self._patience = patience
+        self._form: Form = "kv" if asked.request.method == "fetch-kv" else "text"
+        self._assembly = self._empty()
+        self._waiting = True  # for the cloud's documents
+        self._heard = time.monotonic()
+        self._own: list[Document] | None = None
+        self._fetched: list[Document] | None = None
+        self._begun = False  # the retrieval thread's own
+        self._lock = threading.Lock()  # of `_waiting` and `_assembly`
+
+    # --- Exchange
+
+    def start(self, absence: str | None) -> None:
+        self._side.later(self._find)
+        if absence is None:
+            self._ask()
+        else:
+            self.without_cloud(absence)
+
+    def receive(self, message: Fetched | Generated, size: int) -> None:
+        if not isinstance(message, Fetched):
+            return
+        self._asked.record.fetched_bytes += size
+        try:
+            with self._lock:
+                if not self._waiting:
+                    return
+                self._asked.ready = True
+                self._heard = time.monotonic()
+                self._assembly.add(message)
+                if not self._assembly.complete:
+                    return
+                self._waiting = False
+        except ProtocolError as error:
+            log.warning("the cloud sent a malformed document: %s", error)
+            self._give_up(MALFORMED)
+            return
+        self._asked.with_cloud = False  # its part is done, and it has forgotten the session
+        self._side.later(self._read)
+
+    def without_cloud(self, sentence: str) -> None:
+        with self._lock:
+            if not self._waiting:
+                return
+            self._waiting = False
+        self._alone(sentence)
+        self._side.later(self._proceed)
+
+    def reconnected(self) -> None:
+        with self._lock:
+            waiting = self._waiting
+        if waiting:
+            self._ask()
+
+    def tick(self, now: float) -> None:
+        if self._waiting and not self._answer.over and now - self._heard > self._patience():
+            self._give_up(LATE)
+
+    def cancel(self) -> None:
+        self._answer.end()
+
+    # --- the cloud's documents
+
+    def _ask(self) -> None:
+        model = self._cloud_model()
+        if self._form == "kv" and model != self._side.decoder.identity:
+            self._answer.end(
+                RequestError(
+                    "Method 'fetch-kv' needs the same model on both sides, and the cloud has another one: use "
+                    "'fetch-text'.",
+                    "method",
+                )
+            )
+            return
+        with self._lock:
+            self._assembly = self._empty()
+            self._heard = time.monotonic()
+            self._asked.ready = False
+        opening = self._asked.opening
+        self._asked.send(Fetch(opening.session, opening.question, opening.documents, self._form))
+
+    def _give_up(self, sentence: str) -> None:
+        self._asked.send(Cancel(self._asked.opening.session))
+        self.without_cloud(sentence)
+
+    def _alone(self, sentence: str) -> None:
+        self._asked.note(sentence)
+        self._asked.record.alone = True
+        self._asked.with_cloud = False
+        self._fetched = []
+
+    def _empty(self) -> Assembly:
+        decoder = self._side.decoder
+        largest = LARGEST_TEXT if self._form == "text" else largest_states(decoder.layout, decoder.max_context)
+        return Assembly(self._asked.opening.documents, largest)
+
+    def _read(self) -> None:
+        """Bytes into documents, on the retrieval thread."""
+        room = self._side.room(self._asked.opening)
+        try:
+            self._fetched = [self._document(body, room) for body in self._assembly.bodies()]
+        except ProtocolError as error:
+            log.warning("the cloud sent a malformed document: %s", error)
+            self._alone(MALFORMED)
+        self._proceed()
+
+    def _document(self, body: Body, room: int) -> Document:
+        if self._form == "text":
+            try:
+                text = body.whole.decode()
+            except UnicodeDecodeError:
+                raise malformed("the text of a fetched document must be UTF-8") from None
+            return self._side.document(body.title, text, body.similarity, room)
+        decoder = self._side.decoder
+        tokens, states = unpack_states(body.whole, decoder.layout, decoder.vocabulary, decoder.max_context)
+        return cut(Document(body.title[:LONGEST_TITLE], tuple(tokens), body.similarity, states), room)
+
+    # --- the answer
+
+    def _find(self) -> None:
+        """The device's own documents, on the retrieval thread."""
+        if self._answer.over:
+            return
+        try:
+            self._own = self._side.find(self._asked.opening)
+        except Exception:
+            log.exception("retrieval failed")
+            self._answer.end(AnswerFailed(SEARCH_FAILED))
+            return
+        self._proceed()
+
+    def _proceed(self) -> None:
+        """Decode once both sides' documents are known; on the retrieval thread."""
+        if self._begun or self._own is None or self._fetched is None or self._answer.over:
+            return
+        self._begun = True
+        asked = self._asked
+        found = self._side.arrange(asked.opening, self._own, self._fetched)
+        asked.record.device_titles = found.titles
+        asked.record.cloud_titles = found.fetched_titles
+        asked.record.prompt_tokens = found.tokens
+        self._side.decode(self._answer, asked.opening, asked.drafting, found, self._joint)

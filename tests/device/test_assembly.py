@@ -1,0 +1,85 @@
+"""Parts of fetched documents: put together in any order, refused where they could cost more than they may."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from device.assembly import LARGEST_TOTAL, Assembly
+from proto.errors import ProtocolError
+from proto.framing import PAYLOAD_LIMIT
+from proto.messages import Fetched
+
+FULL = PAYLOAD_LIMIT
+BODIES = (b"a" * (2 * FULL + 5), b"short", b"b" * FULL)
+
+
+def part(index: int, number: int, parts: int, payload: bytes, count: int = 3) -> Fetched:
+    return Fetched(1, index, count, number, parts, 0.5, f"title {index}", payload)
+
+
+def messages() -> list[Fetched]:
+    found = []
+    for index, body in enumerate(BODIES):
+        pieces = [body[at : at + FULL] for at in range(0, len(body), FULL)]
+        found += [part(index, number, len(pieces), piece) for number, piece in enumerate(pieces)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_and_twice(seed: int) -> None:
+    order = messages() * 2
+    random.Random(seed).shuffle(order)
+    assembly = Assembly(4, 3 * FULL)
+    missing = {(message.index, message.part) for message in order}
+    for message in order:
+        assert not (missing and assembly.complete)
+        assembly.add(message)
+        missing.discard((message.index, message.part))
+        assert assembly.complete == (not missing)
+    assert [body.whole for body in assembly.bodies()] == list(BODIES)
+    assert [body.title for body in assembly.bodies()] == ["title 0", "title 1", "title 2"]
+
+
+def test_no_documents() -> None:
+    assembly = Assembly(4, FULL)
+    assert not assembly.complete
+    assembly.add(Fetched(1, 0, 0, 0, 0, 0.0, "", b""))
+    assert assembly.complete
+    assert assembly.bodies() == []
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        [part(0, 0, 1, b"x", count=5)],  # more documents than asked for
+        [part(3, 0, 1, b"x")],
+        [part(0, 0, 0, b"x")],
+        [part(0, 1, 1, b"x")],
+        [part(0, 0, 4, b"a" * FULL)],  # more than a document may have
+        [part(0, 0, 65535, b"a" * FULL)],
+        [part(0, 0, 2, b"small")],  # many small parts would cost more than their bytes
+        [part(0, 0, 2, b"")],
+        [part(0, 0, 1, b"")],
+        [part(0, 0, 1, b"a" * (FULL + 1))],
+        [part(0, 0, 2, b"a" * FULL), part(0, 1, 3, b"a" * FULL)],
+        [part(0, 0, 2, b"a" * FULL), part(1, 0, 1, b"x", count=2)],
+        [part(0, 0, 2, b"a" * FULL), part(0, 0, 0, b"", count=0)],
+    ],
+)
+def test_hostile_parts(hostile: list[Fetched]) -> None:
+    assembly = Assembly(4, 3 * FULL)
+    with pytest.raises(ProtocolError):
+        for message in hostile:
+            assembly.add(message)
+
+
+def test_all_documents_together_are_bounded() -> None:
+    assembly = Assembly(255, LARGEST_TOTAL)
+    payload = bytes(FULL)
+    allowed = LARGEST_TOTAL // FULL
+    for number in range(allowed):
+        assembly.add(part(number // 4000, number % 4000, 4096, payload, count=4))
+    with pytest.raises(ProtocolError):
+        assembly.add(part(3, 0, 4096, payload, count=4))
