@@ -62,7 +62,7 @@ class Imposter:
                 self.asked.append(message)
                 if isinstance(message, Fetch | Open):
                     for answer in self.answers:
-                        self._link.send(peer, replace(answer, session=message.session))  # type: ignore[call-arg]
+                        self._link.send(peer, replace(answer, session=message.session))  # type: ignore[arg-type]
                     self.heard.set()
 
     def on_connected(self, peer: Peer) -> None: ...

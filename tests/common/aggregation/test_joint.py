@@ -29,7 +29,7 @@ def mixture(seed: int, temperature: float) -> Mixture:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: f"{each.sampler}-{each.codec}-{each.temperature}")
 def test_the_token_of_two_sides(request_: Open) -> None:
-    sides = {side: make_aggregation(side, request_, VOCABULARY, "cpu") for side in ("device", "cloud")}  # type: ignore[arg-type]
+    sides = {side: make_aggregation(side, request_, VOCABULARY, "cpu") for side in ("device", "cloud")}
     joint = make_joint(request_, VOCABULARY, "cpu")
     tokens = []
     for position in range(60):
