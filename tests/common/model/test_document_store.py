@@ -196,6 +196,16 @@ class TestLimit:
         assert small.counters == StoreCounters(misses=1)
         small.close()
 
+    def test_counts_what_others_wrote(self, store: DocumentStore) -> None:
+        limit = 4 * store.file_bytes(TOKENS)
+        one, other = reopened(store, limit), reopened(store, limit)
+        fill(one, 1)
+        fill(other, 2, 3)
+        fill(one, 4, 5)
+        assert sum(path.stat().st_size for path in document_files(store.folder)) <= limit
+        one.close()
+        other.close()
+
     @staticmethod
     def used(folder: Path) -> int:
         """Bytes of all files, unfinished ones included; nobody writes while they are counted."""
