@@ -39,7 +39,7 @@ class Plan:
     """Sizes of a run; the defaults are OPT-125M's shape."""
 
     document_tokens: tuple[int, ...] = (64, 256)
-    repeats: int = 15
+    repeats: int = 9
     layers: int = 12
     hidden: int = 768
     answers: int = 8

@@ -200,8 +200,8 @@ class TestLimit:
         limit = 4 * store.file_bytes(TOKENS)
         one, other = reopened(store, limit), reopened(store, limit)
         fill(one, 1)
-        fill(other, 2, 3)
-        fill(one, 4, 5)
+        fill(other, 2, 3, 4)
+        fill(one, 5, 6)
         assert sum(path.stat().st_size for path in document_files(store.folder)) <= limit
         one.close()
         other.close()
