@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from common.model.decoder import Decoder
-from common.model.document_cache import DocumentStates
 from common.model.document_states import pack_states
 from common.model.errors import Preempted
+from common.model.slab import DocumentStates
 from common.retrieval.library import Hit
 from common.runtime.side import LONGEST_TITLE, SideRuntime
 from proto.framing import PAYLOAD_LIMIT

@@ -14,10 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.logcode import dequantise, quantise
+from common.sampling.fastest import fastest
+from common.sampling.logcode import quantise
 from common.sampling.mixture import Mixture
-from common.sampling.noise import VocabularyNoise
+from common.sampling.noise import VocabularyNoise, exponential
 from common.sampling.paper import PaperSampler
+from proto.logcode import decode
 from proto.messages import Open
 
 
@@ -59,13 +61,19 @@ class JointRace:
         self._noise = VocabularyNoise(vocabulary, torch_device) if temperature > 0 else None
 
     def decide(self, position: int, device: torch.Tensor, cloud: torch.Tensor, eta: int) -> int:
-        scores = self._speeds(position, device).mul_(float(eta))
-        scores += self._speeds(position, cloud).mul_(float(WHOLE - eta))
-        return int((scores == scores.max()).nonzero()[0])  # argmax leaves open which of equal ones it takes
+        codes = quantise(device), quantise(cloud)
+        weights = eta / WHOLE, (WHOLE - eta) / WHOLE  # exact: WHOLE is a power of two
 
-    def _speeds(self, position: int, probabilities: torch.Tensor) -> torch.Tensor:
-        speeds = dequantise(quantise(probabilities))
-        return speeds if self._noise is None else self._noise.divide(speeds, self._seed, position)
+        def scores(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+            chosen = torch.from_numpy(ids).to(device.device)
+            noise = 1.0 if self._noise is None else exponential(self._seed, position, ids)
+            of_device, of_cloud = (decode(of_side[chosen].cpu().numpy()) / noise for of_side in codes)
+            return np.asarray(weights[0] * of_device + weights[1] * of_cloud)
+
+        mixture = (weights[0] * device + weights[1] * cloud).to(torch.float32)
+        bounds = mixture if self._noise is None else self._noise.speed_bounds(mixture, self._seed, position)
+        ids, _ = fastest(bounds, 1, scores)
+        return int(ids[0])
 
 
 class JointPaper:

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.model.document_cache import DocumentStates
-from common.model.slab import Layout
+from common.model.slab import DocumentStates, Layout
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise
 
 _OVER_TOKENS, _OVER_DIMENSIONS = 1, 2  # axes of [kv_heads, tokens, dim]

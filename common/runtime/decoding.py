@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.aggregation.joint import Joint
 from common.model.decoder import Decoder, Rows
-from common.model.document_cache import DocumentStates
+from common.model.slab import DocumentStates
 from common.runtime.outcome import Mixing
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import aggregate_documents

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.model.document_cache import DocumentStates
 from common.model.document_states import shortened
+from common.model.slab import DocumentStates
 from common.runtime.decoding import Prompt
 
 
