@@ -6,11 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from common.scheduling.estimators import RoundTripTime
+from common.scheduling.round_trip import Pace, RoundTripTime
 from common.transport.probe import RoundTrips
 from proto.messages import Probe, ProbeReply
-
-PROBE_PERIOD = 0.5  # seconds between two probes
 
 
 class LinkMeter:
@@ -20,7 +18,7 @@ class LinkMeter:
         self._send = send
         self._trips = RoundTrips()
         self._round_trip = RoundTripTime()
-        self._probed = -PROBE_PERIOD
+        self._pace = Pace()
         self._lock = threading.Lock()
 
     @property
@@ -38,9 +36,8 @@ class LinkMeter:
     def probe(self, now: float) -> None:
         """Send the next probe if it is time; `now` is monotonic, in seconds."""
         with self._lock:
-            if now - self._probed < PROBE_PERIOD:
+            if not self._pace.due(now, self._round_trip.settled, self._trips.outstanding):
                 return
-            self._probed = now
             probe = self._trips.probe(_microseconds())
         self._send(probe)
 

@@ -1,4 +1,4 @@
-"""What the scheduler knows about the two sides and the way between them (DRAGON §5.2).
+"""What the scheduler knows about the two sides (DRAGON §5.2); `round_trip.py` has the way between them.
 
 Every estimator is fed by its caller and belongs to one thread; none reads a clock. Times are seconds.
 """
@@ -16,15 +16,12 @@ from proto.messages import Side
 
 DECODE_WEIGHT = 0.2  # ζ: half of a lasting change is seen after about three tokens near the profiled contexts
 ACCEPTANCE_WEIGHT = 0.1
-REALTIME_WEIGHT = 0.5
-HISTORY_WEIGHT = 1 / 8  # this and the next are those of RFC 6298
-DEVIATION_WEIGHT = 1 / 4
+LASTING_WEIGHT = 1 / 32  # of an outcome in the acceptance that bounds the run-ahead
 
 _OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which an offline sample is not used
 _NORMAL_DEVIATION = 1.4826  # standard deviation of a normal law over its median absolute deviation
 _ROUNDING = 1e-9  # relative; samples this close to a line are on it
 _MEDIAN_OF = 3  # latest decode steps of which the middle one counts
-_MINIMUM_OF = 32  # latest round trips of which the shortest is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,64 +138,6 @@ class MovingAverage:
         return self.value
 
 
-class RoundTripTime:
-    """The delay of both directions together, from samples of the link (§5.2, runtime stage).
-
-    Two moving averages, a real-time and a historical one, as in the paper, which leaves open how they are
-    combined: here the estimate is their mean, but not below the shortest of the recent samples.
-    """
-
-    def __init__(self) -> None:
-        self._realtime = MovingAverage(REALTIME_WEIGHT)
-        self._history = MovingAverage(HISTORY_WEIGHT)
-        self._deviation = MovingAverage(DEVIATION_WEIGHT)
-        self._latest: deque[float] = deque(maxlen=_MINIMUM_OF)
-
-    def observe(self, seconds: float) -> None:
-        """Take one round trip in. Raises `ValueError` for a negative or endless one."""
-        if not 0.0 <= seconds < math.inf:
-            raise ValueError(f"a round trip of {seconds} s is not possible")
-        if self._history.value is not None:
-            self._deviation.update(abs(seconds - self._history.value))
-        self._latest.append(seconds)
-        self._realtime.update(seconds)
-        self._history.update(seconds)
-
-    @property
-    def estimate(self) -> float | None:
-        """Seconds the next round trip is expected to take; None before the first sample."""
-        if self._realtime.value is None or self._history.value is None:
-            return None
-        return max(min(self._latest), 0.5 * (self._realtime.value + self._history.value))
-
-    @property
-    def minimum(self) -> float | None:
-        """The shortest of the recent samples: the way without queues. None before the first sample."""
-        return min(self._latest, default=None)
-
-    @property
-    def deviation(self) -> float:
-        """Mean absolute deviation from the historical average, seconds; 0 before the second sample."""
-        return self._deviation.value or 0.0
-
-    def upper(self, deviations: float = 4.0) -> float | None:
-        """A round trip that is seldom exceeded, as RFC 6298 has it: for time-outs and run-ahead."""
-        estimate = self.estimate
-        return None if estimate is None else estimate + deviations * self.deviation
-
-    def transmission(self, size: int, rate: float | None = None) -> float | None:
-        """c_trans of both directions, seconds: latency, and `size` bytes (both together) at `rate` bytes/s.
-
-        Without a rate the size costs nothing: drafts are a few dozen bytes. None before the first sample.
-        """
-        if size < 0 or (rate is not None and not rate > 0.0):
-            raise ValueError(f"can't transmit {size} bytes at {rate} bytes/s")
-        estimate = self.estimate
-        if estimate is None or rate is None:
-            return estimate
-        return estimate + size / rate
-
-
 class Acceptance:
     """α of each side: how probable it is that its next draft is the target.
 
@@ -212,14 +151,25 @@ class Acceptance:
             "cloud": MovingAverage(weight, prior),
         }
         self._estimates: dict[Side, float] = {"device": prior, "cloud": prior}
+        self._lasting: dict[Side, float] = {"device": 1.0, "cloud": 1.0}
 
     def observe(self, side: Side, value: float) -> None:
         """One draft of `side` was, or is expected to be, accepted. Raises `ValueError` outside of [0, 1]."""
         _check_probability(value)
         self._estimates[side] = self._averages[side].update(value)
+        self._lasting[side] += LASTING_WEIGHT * (value - self._lasting[side])
 
     def of(self, side: Side) -> float:
+        """The expectation, for choosing the aggregator."""
         return self._estimates[side]
+
+    def at_most(self, side: Side) -> float:
+        """An upper estimate, for giving up drafts: too low a one costs latency, too high a one only work.
+
+        The larger of a fast average, which follows stretches where everything is accepted, and a slow one, which no
+        few rejections bring down and which comes down from 1.
+        """
+        return max(self._estimates[side], self._lasting[side])
 
 
 def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[float, float]:

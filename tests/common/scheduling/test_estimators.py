@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.scheduling.estimators import Acceptance, DecodeDelay, DecodeLine, MovingAverage, RoundTripTime
+from common.scheduling.estimators import Acceptance, DecodeDelay, DecodeLine, MovingAverage
 
 SLOPE, INTERCEPT = 2e-5, 0.02  # a small model on a processor: 20 ms and 20 us per token of context
 CONTEXTS = np.repeat(np.arange(64, 1024, 64), 5)
@@ -213,81 +212,6 @@ class TestMovingAverage:
         assert average.value == 1.0
 
 
-def round_trips(*seconds: float) -> RoundTripTime:
-    rtt = RoundTripTime()
-    for value in seconds:
-        rtt.observe(value)
-    return rtt
-
-
-class TestRoundTripTime:
-    def test_knows_nothing_at_first(self) -> None:
-        rtt = RoundTripTime()
-        assert (rtt.estimate, rtt.minimum, rtt.upper(), rtt.transmission(100)) == (None, None, None, None)
-        assert rtt.deviation == 0.0
-
-    def test_a_steady_way(self) -> None:
-        rtt = round_trips(*[0.3] * 10)
-        assert (rtt.estimate, rtt.minimum) == pytest.approx((0.3, 0.3))
-        assert rtt.upper() == pytest.approx(0.3)
-
-    def test_a_single_spike_moves_it_less_than_half_way(self) -> None:
-        rtt = round_trips(*[0.1] * 20, 1.1)
-        assert rtt.estimate == pytest.approx(0.1 + (0.5 + 0.125) / 2)
-
-    def test_a_lasting_change_is_seen_soon_and_then_wholly(self) -> None:
-        """The historical average alone would be at 0.18 after three samples."""
-        rtt = round_trips(*[0.1] * 20, *[0.5] * 3)
-        assert rtt.estimate is not None
-        assert rtt.estimate > 0.3
-        for _ in range(40):
-            rtt.observe(0.5)
-        assert rtt.estimate == pytest.approx(0.5, rel=0.01)
-
-    def test_a_way_that_became_longer_is_never_thought_shorter_than_its_shortest(self) -> None:
-        """Averages alone still remember the old way; the recent minimum does not."""
-        rtt = round_trips(*[0.01] * 40, *[0.5] * 32)
-        assert rtt.minimum == 0.5
-        assert rtt.estimate == pytest.approx(0.5, abs=1e-12)
-
-    @given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=100))
-    def test_lies_between_shortest_and_longest(self, samples: list[float]) -> None:
-        rtt = round_trips(*samples)
-        assert rtt.estimate is not None
-        assert min(samples) - 1e-9 <= rtt.estimate <= max(samples) + 1e-9
-        assert rtt.minimum == min(samples[-32:])
-
-    def test_jitter_widens_the_upper_estimate(self) -> None:
-        """The mean absolute deviation of a sinusoid of amplitude A is 2 A / pi."""
-        samples = [0.3 + 0.06 * math.sin(index / 3.0) for index in range(400)]
-        rtt = round_trips(*samples)
-        upper = rtt.upper()
-        assert upper is not None
-        assert rtt.deviation == pytest.approx(0.06 * 2 / math.pi, rel=0.4)
-        assert upper > max(samples)
-
-    def test_transmission_adds_the_bytes_where_the_rate_is_known(self) -> None:
-        rtt = round_trips(0.2)
-        assert rtt.transmission(1000) == pytest.approx(0.2)
-        assert rtt.transmission(1000, rate=10_000.0) == pytest.approx(0.3)
-
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda rtt: rtt.observe(-0.1),
-            lambda rtt: rtt.observe(math.nan),
-            lambda rtt: rtt.observe(math.inf),
-            lambda rtt: rtt.transmission(-1),
-            lambda rtt: rtt.transmission(10, rate=0.0),
-        ],
-    )
-    def test_nonsense_is_refused(self, call: Callable[[RoundTripTime], None]) -> None:
-        rtt = round_trips(0.2)
-        with pytest.raises(ValueError, match=r"not possible|can't transmit"):
-            call(rtt)
-        assert rtt.estimate == 0.2
-
-
 class TestAcceptance:
     def test_sides_are_kept_apart(self) -> None:
         acceptance = Acceptance(prior=0.5)
@@ -318,6 +242,20 @@ class TestAcceptance:
             acceptance.observe("device", 1.0)
         acceptance.observe("device", 0.0)
         assert acceptance.of("device") == pytest.approx(0.9, abs=0.01)
+
+    def test_the_upper_estimate_comes_down_slowly_and_goes_up_soon(self) -> None:
+        """A dozen rejections leave it above the truth; a stretch of acceptance is believed at once."""
+        acceptance = Acceptance()
+        assert acceptance.at_most("device") == 1.0
+        for _ in range(12):
+            acceptance.observe("device", 0.0)
+        assert acceptance.of("device") < 0.2 < 0.6 < acceptance.at_most("device")
+        for _ in range(200):
+            acceptance.observe("device", 0.0)
+        assert acceptance.at_most("device") < 0.01
+        for _ in range(20):
+            acceptance.observe("device", 1.0)
+        assert acceptance.at_most("device") == acceptance.of("device") > 0.8
 
     @pytest.mark.parametrize("value", [-0.01, 1.01, math.nan])
     def test_nonsense_is_refused(self, value: float) -> None:
