@@ -15,12 +15,11 @@ from cloud.reciting import Reciter
 from cloud.settings import CloudSettings
 from common.runtime.answer import Answer
 from common.runtime.handshake import refusal
-from common.runtime.link_meter import LinkMeter
 from common.runtime.opening import open_session
+from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, question_evidence
 from common.runtime.side import SideRuntime
-from common.scheduling.policy import Estimates
 from common.speculation.watch import Limits
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
@@ -67,7 +66,7 @@ class Sessions:
         self.link: Link | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
-        self._peers: dict[Peer, LinkMeter] = {}  # those that said hello
+        self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
         self._hosted: dict[Key, Hosted | Handout] = {}
         self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables
@@ -81,10 +80,10 @@ class Sessions:
         """The connection broke. The device comes back as another peer and opens its sessions anew."""
         self._complained.discard(peer)
         with self._lock:
-            meter = self._peers.pop(peer, None)
+            estimates = self._peers.pop(peer, None)
             keys = [key for key in self._hosted if key[0] == peer]
-        if meter is not None:
-            self._side.profiler.forget(meter)
+        if estimates is not None:
+            self._side.profiler.forget(estimates)
         for key in keys:
             self._free(key)
 
@@ -99,8 +98,7 @@ class Sessions:
             case Draft() | Target() | Resolve() | Resolved() | Sync():
                 self._deliver(peer, message)
             case ProbeReply():
-                if (meter := self._meter(peer)) is not None:
-                    meter.replied(message)
+                self._estimates(peer).meter.replied(message)
             case Hello():
                 self._greet(peer, message)
             case Open() | Fetch():
@@ -125,7 +123,7 @@ class Sessions:
                 session.pump()
             else:
                 most = min(session.opened.run_ahead, self._settings.run_ahead)
-                ahead = self._side.profiler.run_ahead(self._meter(key[0]), most)
+                ahead = self._estimates(key[0]).run_ahead(most)
                 session.answer.poll(now, Limits(NEVER, NEVER), ahead)
 
     # --- handshake and admission
@@ -136,12 +134,9 @@ class Sessions:
         if reason is not None:
             self._send(peer, Error(0, "mismatch", reason))
             return
-        meter = LinkMeter(partial(self._send, peer))
         with self._lock:
-            known = self._peers.setdefault(peer, meter)
-        if known is meter:
-            self._side.profiler.watch(meter)
-        self._side.profiler.remote_line(hello.decode_slope, hello.decode_intercept)
+            if peer not in self._peers:
+                self._peers[peer] = self._side.profiler.watch(hello, partial(self._send, peer))
         settings = self._settings
         self._send(peer, Welcome(mine, settings.max_sessions, settings.max_tokens, settings.max_query_bytes))
 
@@ -184,8 +179,9 @@ class Sessions:
         participants: frozenset[Side] = frozenset({"cloud"})
         if request.sources == "both":
             participants |= {"device"}
+        estimates = self._estimates(peer)
         try:
-            opened = open_session("cloud", request, side.decoder, partial(self._estimates, peer), participants)
+            opened = open_session("cloud", request, side.decoder, lambda: estimates.estimates, participants)
         except ValueError as error:
             self._send(peer, Error(request.session, "unservable", str(error)))
             return
@@ -194,12 +190,13 @@ class Sessions:
         if request.delivery == "sequence":
             reciter = Reciter(request, RecordingDrafting(opened.drafting), side.decoder.eos, send)
             send = _nowhere
-        answer = Answer(opened.session, send, reciter or Watcher(), side.profiler.judged, side.decoding.wake)
+        answer = Answer(opened.session, send, reciter or Watcher(), estimates.judged, side.decoding.wake)
         hosted = Hosted(request, answer, reciter)
         with self._lock:
             self._hosted[key] = hosted
         drafting = opened.drafting if reciter is None else reciter.drafting
-        side.begin(answer, request, drafting, partial(self._ready, peer, hosted))
+        decoded = partial(side.profiler.decoded, estimates)
+        side.begin(answer, request, drafting, partial(self._ready, peer, hosted), decoded)
 
     def _hand_out(self, key: Key, request: Fetch) -> None:
         link, peer = self.link, key[0]
@@ -228,7 +225,7 @@ class Sessions:
                 self._send(peer, Error(message.session, "unknown-session", text))
             return
         if isinstance(message, Draft):
-            self._side.profiler.remote_decoded(message.decode_time / 1e6)
+            self._estimates(peer).remote_decoded(message.decode_time / 1e6)
         try:
             hosted.answer.receive(message)
         except ProtocolError as error:
@@ -240,12 +237,9 @@ class Sessions:
             self._send(peer, hosted.closed())
             self._free((peer, message.session))
 
-    def _estimates(self, peer: Peer) -> Estimates:
-        return self._side.profiler.estimates(self._meter(peer))
-
-    def _meter(self, peer: Peer) -> LinkMeter | None:
+    def _estimates(self, peer: Peer) -> PeerEstimates:
         with self._lock:
-            return self._peers.get(peer)
+            return self._peers.get(peer, self._side.profiler.nobody)
 
     def _find(self, peer: Peer, session: int) -> Hosted | None:
         with self._lock:

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from common.runtime.link_meter import LinkMeter
+from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.request import CloudStatus, Privacy
 from common.runtime.side import SideRuntime
 from common.transport.interface import LinkStatus, Peer
 from proto.errors import ProtocolError
-from proto.messages import Error, Message, ProbeReply, Welcome
+from proto.messages import Error, Hello, Message, ProbeReply, Welcome
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class CloudConnection:
         self._deliver = deliver
         self._welcomed = welcomed
         self._link: Link | None = None
-        self.meter = LinkMeter(self.send)
+        self.peer: PeerEstimates = side.profiler.nobody  # of the latest connection
         self._refusal: str | None = None
 
     def attach(self, link: Link) -> None:
@@ -58,12 +58,11 @@ class CloudConnection:
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
             case ProbeReply():
-                self.meter.replied(message)
+                self.peer.meter.replied(message)
             case Welcome():
-                self._measure_anew()
+                self._measure_anew(message.hello)
                 self.welcome = message
                 log.info("connected to the cloud at %s", self.address)
-                self._side.profiler.remote_line(message.hello.decode_slope, message.hello.decode_intercept)
                 self._welcomed()
             case Error(session=0):
                 self._refusal = message.text
@@ -79,15 +78,14 @@ class CloudConnection:
             log.warning("lost the cloud at %s", self.address)
         self.welcome = None
 
-    def _measure_anew(self) -> None:
-        """Another connection, perhaps to another machine: another clock and another round trip."""
-        self._side.profiler.forget(self.meter)
-        self.meter = LinkMeter(self.send)
-        self._side.profiler.watch(self.meter)
+    def _measure_anew(self, hello: Hello) -> None:
+        """Another connection, perhaps to another machine: another clock, round trip, decode time and library."""
+        self._side.profiler.forget(self.peer)
+        self.peer = self._side.profiler.watch(hello, self.send)
 
     def status(self) -> CloudStatus:
         """For the user."""
-        rtt = self.meter.rtt
+        rtt = self.peer.meter.rtt
         rtt_ms = None if rtt is None else 1000 * rtt
         if self.welcome is not None:
             return CloudStatus("connected", self.address, "", rtt_ms, self.welcome.hello.model)

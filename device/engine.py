@@ -8,13 +8,14 @@ from functools import partial
 
 from common.aggregation.joint import make_joint
 from common.runtime.answer import Answer, Observer
-from common.runtime.link_meter import LinkMeter
 from common.runtime.opening import open_session
+from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
 from common.scheduling.policy import Estimates
+from common.speculation.values import Commit
 from common.speculation.watch import Limits
 from device.asked import Asked
 from device.checks import check
@@ -95,7 +96,7 @@ class DeviceEngine:
             asked.note(self._without_cloud())
             answer.go_alone()
         if "device" in answer.session.config.participants:
-            self._side.begin(answer, opening, asked.drafting, partial(self._retrieved, asked))
+            self._side.begin(answer, opening, asked.drafting, partial(self._retrieved, asked), self._decoded)
         return asked
 
     def status(self) -> EngineStatus:
@@ -112,14 +113,20 @@ class DeviceEngine:
         )
 
     @property
-    def _meter(self) -> LinkMeter | None:
-        return None if self.cloud is None else self.cloud.meter
+    def _peer(self) -> PeerEstimates:
+        return self._side.profiler.nobody if self.cloud is None else self.cloud.peer
 
     def _rtt(self) -> float | None:
-        return None if self._meter is None else self._meter.rtt
+        return self._peer.meter.rtt
 
     def _estimates(self) -> Estimates:
-        return self._side.profiler.estimates(self._meter)
+        return self._peer.estimates
+
+    def _judged(self, commit: Commit) -> None:
+        self._peer.judged(commit)
+
+    def _decoded(self, context: int, seconds: float) -> None:
+        self._side.profiler.decoded(self._peer, context, seconds)
 
     @property
     def connected(self) -> bool:
@@ -163,11 +170,13 @@ class DeviceEngine:
             asked.note(self._without_cloud())
         observer: Observer = asked
         if request.method in WHOLE_ANSWERS:
-            asked.exchange = observer = SequenceWise(asked, side, partial(self._silence, request.max_tokens))
-        asked.answer = Answer(opened.session, asked.send, observer, side.profiler.judged, side.decoding.wake)
+            asked.exchange = observer = SequenceWise(
+                asked, side, self._decoded, partial(self._silence, request.max_tokens)
+            )
+        asked.answer = Answer(opened.session, asked.send, observer, self._judged, side.decoding.wake)
         if request.method in FETCHES:
             joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
-            asked.exchange = Fetching(asked, asked.answer, side, joint, self._cloud_model, self._silence)
+            asked.exchange = Fetching(asked, asked.answer, side, joint, self._cloud_model, self._decoded, self._silence)
         opened.session.run_ahead = self._run_ahead(asked)
         return asked
 
@@ -196,7 +205,7 @@ class DeviceEngine:
                 asked.record.received_bytes += size
                 if isinstance(message, Draft):
                     asked.ready = True
-                    self._side.profiler.remote_decoded(message.decode_time / 1e6)
+                    self._peer.remote_decoded(message.decode_time / 1e6)
                 self._deliver(asked.answer, message)
             case Fetched() | Generated():
                 if asked.exchange is not None:
@@ -270,11 +279,7 @@ class DeviceEngine:
         return Limits(resync, max(patience, PREFILL_PATIENCE) if waits_for_prefill else patience)
 
     def _run_ahead(self, asked: Asked) -> int:
-        return (
-            1
-            if asked.request.method == "token-wise"
-            else self._side.profiler.run_ahead(self._meter, asked.opening.run_ahead)
-        )
+        return 1 if asked.request.method == "token-wise" else self._peer.run_ahead(asked.opening.run_ahead)
 
     def _silence(self, tokens: int = 0) -> float:
         """Seconds after which a cloud that reads, and generates `tokens` tokens, is given up."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from common.aggregation.joint import Joint
 from common.model.document_states import largest_states, unpack_states
 from common.runtime.answer import Answer
+from common.runtime.decoder_thread import Measured
 from common.runtime.reading import Document, cut
 from common.runtime.request import AnswerFailed, RequestError
 from common.runtime.side import LONGEST_TITLE, SEARCH_FAILED, SideRuntime
@@ -34,6 +35,7 @@ class Fetching:
         side: SideRuntime,
         joint: Joint,
         cloud_model: Callable[[], str | None],
+        measured: Measured,
         patience: Callable[[], float],
     ) -> None:
         """`patience`: seconds of silence after which the cloud is given up now."""
@@ -42,6 +44,7 @@ class Fetching:
         self._side = side
         self._joint = joint
         self._cloud_model = cloud_model
+        self._measured = measured
         self._patience = patience
         self._form: Form = "kv" if asked.request.method == "fetch-kv" else "text"
         self._assembly = self._empty()
@@ -183,4 +186,4 @@ class Fetching:
         asked.record.device_titles = found.titles
         asked.record.cloud_titles = found.fetched_titles
         asked.record.prompt_tokens = found.tokens
-        self._side.decode(self._answer, asked.opening, asked.drafting, found, self._joint)
+        self._side.decode(self._answer, asked.opening, asked.drafting, found, self._measured, self._joint)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from common.aggregation.sequences import Candidate, Chosen, choose
 from common.runtime.answer import Answer
+from common.runtime.decoder_thread import Measured
 from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, candidate, question_evidence, received_candidate
 from common.runtime.side import SideRuntime
@@ -29,10 +30,11 @@ class SequenceWise:
     Nothing is shown before both answers are known, or the cloud's is given up.
     """
 
-    def __init__(self, asked: Asked, side: SideRuntime, patience: Callable[[], float]) -> None:
+    def __init__(self, asked: Asked, side: SideRuntime, measured: Measured, patience: Callable[[], float]) -> None:
         """`patience`: seconds since it was asked after which the cloud is given up now."""
         self._asked = asked
         self._side = side
+        self._measured = measured
         self._patience = patience
         self._recording = RecordingDrafting(asked.drafting)
         self._evidence = 0.0  # of the device's documents, known after retrieval
@@ -69,7 +71,7 @@ class SequenceWise:
         answer = self._asked.answer
         if answer is None:
             return
-        self._side.begin(answer, self._asked.opening, self._recording, self._retrieved)
+        self._side.begin(answer, self._asked.opening, self._recording, self._retrieved, self._measured)
         if absence is None:
             self._ask()
         else:

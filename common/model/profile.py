@@ -31,9 +31,11 @@ def profile_decode(
     contexts: Sequence[int],
     repeats: int = 5,
     clock: Callable[[], float] = time.perf_counter,
+    reached: Callable[[int], object] = lambda context: None,
 ) -> DecodeProfile:
     """Time `repeats` one-token steps of `rows` dummy documents at every context length, given in tokens.
 
+    `reached` is told each length once it is measured.
     The documents are not kept in the document cache. Raises `ContextError` if a length doesn't fit the model,
     `ValueError` for lengths below 1 or not increasing.
     """
@@ -66,6 +68,7 @@ def profile_decode(
         if length > session.context:
             decoder.step(session, [_DUMMY_TOKEN] * (length - session.context))
         measured += [(length, timed_step()) for _ in range(repeats)]
+        reached(length)
     return DecodeProfile(
         np.array([context for context, _ in measured], dtype=np.int64),
         np.array([seconds for _, seconds in measured], dtype=np.float64),

@@ -49,7 +49,7 @@ class Answer:
         self.over = False  # finished, failed or cancelled
         self._send = send
         self._observer = observer
-        self._judged = judged  # told of positions where both sides' drafts are known
+        self._judged = judged  # told of decisions between both sides' drafts, with those that are known here
         self._wake = wake  # the decoder thread
         self._watch = Watch()
         self._lock = threading.Lock()
@@ -125,7 +125,8 @@ class Answer:
                     self._send(action.message)
                 case Commit():
                     self.outcome.commit(action, self.session.role)
-                    if len(action.accepted) == 2:
+                    # Alone, a side accepts whatever it drafts.
+                    if action.accepted and not action.degraded and len(self.session.config.participants) == 2:
                         self._judged(action)
                     goes_on = goes_on and self._observer.committed(action)
                 case Withdraw():

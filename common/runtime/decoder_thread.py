@@ -45,6 +45,7 @@ class Job:
 
     answer: Answer
     prepare: Prepare
+    measured: Measured
     decoding: Decoding | None = None
 
 
@@ -62,9 +63,8 @@ class Step:
 class DecoderThread:
     """Runs until closed. `submit` may be called from any thread."""
 
-    def __init__(self, decoder: Decoder, measured: Measured, floor: DecodeFloor | None = None) -> None:
+    def __init__(self, decoder: Decoder, floor: DecodeFloor | None = None) -> None:
         self._decoder = decoder
-        self._measured = measured
         self._floor = floor
         self._jobs: list[Job] = []
         self._errands: deque[Callable[[Decoder], None]] = deque()
@@ -74,10 +74,10 @@ class DecoderThread:
         self._thread = threading.Thread(target=self._run, name="decoder", daemon=True)
         self._thread.start()
 
-    def submit(self, answer: Answer, prepare: Prepare) -> None:
-        """Decode for `answer` until it is over; `prepare` prefills, on the decoder thread."""
+    def submit(self, answer: Answer, prepare: Prepare, measured: Measured) -> None:
+        """Decode for `answer` until it is over; `prepare` prefills and `measured` is told, on the decoder thread."""
         with self._jobs_lock:
-            self._jobs.append(Job(answer, prepare))
+            self._jobs.append(Job(answer, prepare, measured))
         self._wake.set()
 
     def errand(self, run: Callable[[Decoder], None]) -> None:
@@ -189,7 +189,7 @@ class DecoderThread:
         draft = replace(drafted.draft, decode_time=int(seconds * 1e6))
         step.job.answer.drafted(draft, drafted.mixture, seconds)
         if step.tokens:
-            self._measured(step.decoding.rows.context, seconds)
+            step.job.measured(step.decoding.rows.context, seconds)
 
     def _wait_out(self, seconds: float, started: float, interrupt: Callable[[], bool]) -> None:
         """Emulate slower hardware: a step takes at least `seconds`, and can be pre-empted all the while."""

@@ -1,18 +1,10 @@
-"""What the other threads tell the profiler."""
+"""What the other threads tell the profiler about a connection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from proto.messages import Side
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A step of this side, at `context` tokens."""
-
-    context: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +16,10 @@ class RemoteDecoded:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An aggregation: Eq. 5's expectations of (device, cloud) where the sampler has them, and what happened."""
+    """A decision: Eq. 5's expectations of (device, cloud) where the sampler has them, and what happened."""
 
     expected: tuple[float, float] | None
     accepted: dict[Side, bool]
 
 
-Measurement = Decoded | RemoteDecoded | Judged
+Measurement = RemoteDecoded | Judged

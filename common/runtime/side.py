@@ -14,9 +14,11 @@ from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
 from common.runtime.answer import Answer
-from common.runtime.decoder_thread import DecodeFloor, DecoderThread
+from common.runtime.decoder_thread import DecodeFloor, DecoderThread, Measured
 from common.runtime.decoding import Decoding, Drafting
-from common.runtime.profiler import TYPICAL_CONTEXT, Profiler, profiled_line
+from common.runtime.offline import profiled_line
+from common.runtime.peer_estimates import TYPICAL_CONTEXT
+from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
 from common.runtime.request import AnswerFailed
 from common.scheduling.estimators import DecodeLine
@@ -53,7 +55,7 @@ class SideRuntime:
         if floor is not None:
             line = DecodeLine.of(0.0, max(floor(0), line.intercept), TYPICAL_CONTEXT)
         self.profiler = Profiler(role, line)
-        self.decoding = DecoderThread(self.decoder, self.profiler.decoded, floor)
+        self.decoding = DecoderThread(self.decoder, floor)
 
     @property
     def hello(self) -> Hello:
@@ -83,9 +85,12 @@ class SideRuntime:
         request: Open,
         drafting: Drafting,
         retrieved: Callable[[Retrieved], None],
+        measured: Measured,
     ) -> None:
-        """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over."""
-        self._retrieval.submit(self._begin, answer, request, drafting, retrieved)
+        """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over; `measured` is told
+        of every step.
+        """
+        self._retrieval.submit(self._begin, answer, request, drafting, retrieved, measured)
 
     def later(self, run: Callable[[], None]) -> None:
         """Call `run` on the retrieval thread. It must not raise."""
@@ -105,6 +110,7 @@ class SideRuntime:
         request: Open,
         drafting: Drafting,
         retrieved: Callable[[Retrieved], None],
+        measured: Measured,
     ) -> None:
         if answer.over:
             return
@@ -115,10 +121,16 @@ class SideRuntime:
             answer.end(AnswerFailed(SEARCH_FAILED))
             return
         retrieved(found)
-        self.decode(answer, request, drafting, found)
+        self.decode(answer, request, drafting, found, measured)
 
     def decode(
-        self, answer: Answer, request: Open, drafting: Drafting, found: Retrieved, joint: Joint | None = None
+        self,
+        answer: Answer,
+        request: Open,
+        drafting: Drafting,
+        found: Retrieved,
+        measured: Measured,
+        joint: Joint | None = None,
     ) -> None:
         """Decode on what was found until the answer is over; see `Decoding` for `joint`."""
         reserve = request.max_tokens + 1
@@ -131,7 +143,7 @@ class SideRuntime:
             reserve=reserve,
             joint=joint,
         )
-        self.decoding.submit(answer, prepare)
+        self.decoding.submit(answer, prepare, measured)
 
     def retrieve(self, request: Open) -> Retrieved:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""

@@ -11,6 +11,7 @@ from common.scheduling.cost import best_aggregator
 from proto.messages import Placement, Side
 
 HYSTERESIS = 0.05  # share of the latency per token that a switch must save; 0 is the paper's rule
+SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
 MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being decoded meanwhile
 
 
@@ -100,17 +101,38 @@ def placement_policy(
             return Greedy(role, estimates, hysteresis)
 
 
-def run_ahead(rtt: float, decode_seconds: float, maximum: int, margin: int = 1) -> int:
-    """Drafts a side may hold beyond the committed prefix without ever waiting while they are accepted.
+def run_ahead(
+    rtt: float,
+    decode_seconds: float,
+    maximum: int,
+    acceptance: float = 1.0,
+    margin: int = 1,
+    survival: float = SURVIVAL,
+) -> int:
+    """Drafts a side may hold beyond the committed prefix: enough to be busy while verdicts are under way, none in vain.
 
     While the verdict on a draft is under way, `rtt` seconds, ceil(rtt / decode_seconds) more are decoded;
     `margin` 1 is what keeps the decoder busy then. Further drafts only add work that a rejection throws away.
-    Not below 2, not above `maximum` (1 is synchronous). Give an upper estimate of `rtt` where it varies.
+    A draft behind n others is of use if all of them are accepted, with probability `acceptance`^n; those with less
+    than `survival` are not made. Not below 2, not above `maximum` (1 is synchronous). Give upper estimates of `rtt`
+    and `acceptance` where they vary.
     """
     if maximum < 1 or margin < 0:
         raise ValueError(f"maximum must be at least 1 and margin not negative, got {maximum} and {margin}")
     if not (rtt >= 0.0 and decode_seconds >= 0.0):
         raise ValueError(f"times must not be negative, got {rtt} and {decode_seconds}")
+    if not (0.0 <= acceptance <= 1.0 and 0.0 < survival < 1.0):
+        raise ValueError(f"acceptance and survival must be probabilities, got {acceptance} and {survival}")
+    maximum = min(maximum, max(MINIMUM_RUN_AHEAD, _worthwhile(acceptance, survival, maximum)))
     if rtt >= decode_seconds * maximum:  # also where the quotient would be too large for an integer
         return maximum
     return min(maximum, max(MINIMUM_RUN_AHEAD, math.ceil(rtt / decode_seconds) + margin))
+
+
+def _worthwhile(acceptance: float, survival: float, maximum: int) -> int:
+    """Drafts of which the last is still of use with the probability `survival`, up to `maximum`."""
+    if acceptance <= survival:
+        return 1
+    if acceptance**maximum >= survival:
+        return maximum
+    return 1 + math.floor(math.log(survival) / math.log(acceptance))

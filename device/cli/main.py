@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from device.cli import ask, chat, daemons, keys, library, settings, status
+from device.cli import ask, chat, daemons, keys, library, profile, settings, status
 from device.cli.failures import BAD_INPUT, CommandFailed
 
 INTERRUPTED = 130
@@ -25,6 +25,7 @@ app.command("ask")(ask.ask)
 app.command("chat")(chat.chat)
 app.command("status")(status.status)
 app.command("config")(settings.config)
+app.command("profile")(profile.profile)
 app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.device)
 app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
 app.add_typer(library.app, name="library")

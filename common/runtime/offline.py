@@ -1,0 +1,88 @@
+"""The offline stage of the profiler: how long a decode step takes at each context length (DRAGON §5.2)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from common.model.decoder import Decoder
+from common.model.profile import profile_decode
+from common.scheduling.estimators import DecodeLine
+from common.scheduling.profile_store import ProfileKey, ProfileStore
+
+log = logging.getLogger(__name__)
+
+REPEATS = 5  # steps at each context length
+START_LENGTHS, START_LONGEST = 3, 512  # what a daemon without a profile measures: a start must not take long
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineProfile:
+    """What was measured with `rows` documents, and the line through it. Medians of each context, seconds."""
+
+    rows: int
+    contexts: tuple[int, ...]
+    medians: tuple[float, ...]
+    line: DecodeLine
+
+    @property
+    def residual(self) -> float:
+        """Root mean square distance of the medians from the line, as a share of their mean."""
+        distances = [median - self.line.predict(context) for context, median in self.pairs]
+        mean = sum(self.medians) / len(self.medians)
+        return math.sqrt(sum(distance**2 for distance in distances) / len(distances)) / mean
+
+    @property
+    def pairs(self) -> list[tuple[int, float]]:
+        return list(zip(self.contexts, self.medians, strict=True))
+
+
+def evenly(count: int, longest: int) -> list[int]:
+    """`count` context lengths, evenly spaced, of which the last is `longest`."""
+    return sorted({max(1, longest * step // count) for step in range(1, count + 1)})
+
+
+def profile(
+    decoder: Decoder,
+    rows: int,
+    contexts: Sequence[int],
+    repeats: int = REPEATS,
+    reached: Callable[[int], object] = lambda context: None,
+) -> OfflineProfile:
+    """Measure the decode steps of `decoder` with `rows` documents at increasing context lengths, and fit the line.
+
+    Raises `ContextError` for lengths that don't fit the model, `ValueError` for less than two of them.
+    """
+    if len(contexts) < 2:
+        raise ValueError("a decode line needs two context lengths or more")
+    measured = profile_decode(decoder, rows, contexts, repeats, reached=reached)
+    # Medians, because a machine that does something else makes steps longer and never shorter.
+    medians = [float(np.median(measured.seconds[measured.contexts == context])) for context in contexts]
+    return OfflineProfile(rows, tuple(contexts), tuple(medians), DecodeLine.fit(contexts, medians))
+
+
+def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
+    """The decode line of `decoder` with `rows` documents: from `folder`, or measured now in short and kept there."""
+    line = ProfileStore(folder).load(_key(decoder, rows))
+    if line is None:
+        line = profile(decoder, rows, evenly(START_LENGTHS, min(decoder.max_context - 1, START_LONGEST))).line
+        try:
+            keep(decoder, rows, line, folder)
+        except OSError as error:
+            log.warning("the decode profile can't be kept: %s", error.strerror)
+    return line
+
+
+def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path) -> None:
+    """Store the line where `profiled_line` finds it. Raises `OSError`."""
+    ProfileStore(folder).save(_key(decoder, rows), line)
+
+
+def _key(decoder: Decoder, rows: int) -> ProfileKey:
+    return ProfileKey(decoder.identity, f"{decoder.torch_device}/{decoder.dtype}/{torch.get_num_threads()}", rows)

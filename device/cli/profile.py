@@ -1,0 +1,37 @@
+"""`dragon profile`: how long the configured model takes for a token on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from device.cli.failures import bad_input
+from device.cli.settings import Role, load_common
+
+ROWS = [1, 2, 4, 8, 16]
+
+
+def profile(
+    documents: Annotated[
+        list[int] | None, typer.Option("--documents", min=1, max=64, help="Rows of the batch [default: 1, 2, 4, 8, 16]")
+    ] = None,
+    context: Annotated[
+        list[int] | None, typer.Option("--context", min=1, help="Context length [default: 6 up to the maximum]")
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Decode steps at each context length")] = 5,
+    png: Annotated[Path | None, typer.Option("--png", help="Plot them into this file")] = None,
+    role: Role = "device",
+) -> None:
+    """Measure decode steps over growing context, and keep the result for the daemon."""
+    settings = load_common(role)
+    from common.model.errors import ContextError, ModelError
+    from common.runtime import profile_command
+
+    try:
+        profile_command.run(settings, documents or ROWS, context or [], repeats, png)
+    except (ModelError, ContextError, ValueError) as error:
+        raise bad_input(str(error)) from None
+    except OSError as error:
+        raise bad_input(f"{error.filename or 'the profile'} can't be written: {error.strerror or error}") from None
