@@ -129,6 +129,19 @@ class TestRunAhead:
 
     def test_one_is_synchronous(self) -> None:
         assert run_ahead(1.0, 0.01, maximum=1) == 1
+        assert run_ahead(1.0, 0.01, maximum=1, acceptance=0.0) == 1
+
+    @given(st.floats(0.0, 1.0), st.floats(0.001, 0.5), st.integers(2, 128))
+    def test_no_draft_is_made_that_is_hardly_ever_of_use_and_none_is_left_out_that_is(
+        self, acceptance: float, survival: float, maximum: int
+    ) -> None:
+        drafts = run_ahead(math.inf, 0.1, maximum, acceptance, survival=survival)
+        # The last of n drafts is of use if the n - 1 before it are accepted.
+        assert drafts == 2 or acceptance ** (drafts - 1) >= survival * (1 - 1e-9)
+        assert drafts == maximum or acceptance**drafts <= survival * (1 + 1e-9)
+
+    def test_few_are_accepted_few_are_made(self) -> None:
+        assert [run_ahead(0.3, 0.01, 64, alpha) for alpha in (0.0, 0.3, 0.5, 0.75, 0.9, 1.0)] == [2, 4, 7, 17, 31, 31]
 
     @pytest.mark.parametrize(
         "call",
@@ -138,6 +151,9 @@ class TestRunAhead:
             lambda: run_ahead(0.1, math.nan, 8),
             lambda: run_ahead(0.1, 0.1, 0),
             lambda: run_ahead(0.1, 0.1, 8, margin=-1),
+            lambda: run_ahead(0.1, 0.1, 8, acceptance=1.1),
+            lambda: run_ahead(0.1, 0.1, 8, acceptance=math.nan),
+            lambda: run_ahead(0.1, 0.1, 8, survival=0.0),
         ],
     )
     def test_nonsense_is_refused(self, call: Callable[[], int]) -> None:

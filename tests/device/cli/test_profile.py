@@ -1,0 +1,74 @@
+"""`dragon profile` measures the configured model, and the daemon uses what it found."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from common.configuration import EMBEDDED_MODEL
+from common.model.decoder import Decoder
+from common.runtime.offline import OfflineProfile, evenly, profiled_line
+from common.scheduling.estimators import DecodeLine
+from tests.common.model.tiny_models import load_pair
+from tests.device.cli.conftest import Dragon
+
+SHORT = ("--context", "40", "--context", "8", "--repeats", "1")
+
+
+def test_lines_are_printed_and_kept_for_the_daemon(dragon: Dragon, tmp_path: Path) -> None:
+    picture = tmp_path / "profile.png"
+    environment = {"DRAGON_DEVICE_DATA": str(tmp_path), "DRAGON_DEVICE_TORCH_DEVICE": "cpu"}
+    done = dragon("profile", "--documents", "2", "--documents", "1", *SHORT, "--png", str(picture), **environment)
+    assert done.returncode == 0, done.stderr
+    heads = re.findall(
+        r"^(\d+) documents?: ([\d.]+) ms \+ ([\d.]+) us per token of context, residual [\d.]+%$", done.stdout, re.M
+    )
+    assert [head[0] for head in heads] == ["1", "2"]
+    rows = re.findall(r"^ +(\d+) +[\d.]+ +[\d.]+$", done.stdout, re.M)
+    assert rows == ["8", "40"] * 2
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+    kept = sorted((tmp_path / "profile").iterdir())
+    assert len(kept) == 2
+    decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_MODEL.parent / "tokenizer"), torch_device="cpu")
+    line = profiled_line(decoder, 2, tmp_path / "profile")
+    assert (1e3 * line.intercept, 1e6 * line.slope) == pytest.approx([float(heads[1][i]) for i in (1, 2)], abs=0.006)
+    assert sorted((tmp_path / "profile").iterdir()) == kept  # nothing was measured again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--context", "40"), "two context lengths"),
+        (("--context", "40", "--context", "4000"), "holds 1024"),
+        (("--documents", "0"), "--documents"),
+        ((*SHORT, "--documents", "1", "--png", "/nowhere/x.png"), "/nowhere/x.png can't be written"),
+    ],
+)
+def test_what_can_not_be_measured_is_one_sentence(
+    dragon: Dragon, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = dragon("profile", *arguments, DRAGON_DEVICE_DATA=str(tmp_path))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_residual_is_relative_to_the_mean_step() -> None:
+    measured = OfflineProfile(1, (100, 200), (0.9, 2.1), DecodeLine.of(0.01, 0.0, 150.0))
+    assert measured.residual == pytest.approx(0.1 / 1.5)
+    assert math.isclose(sum(median for _, median in measured.pairs), 3.0)
+
+
+def test_lengths_are_even_and_end_at_the_longest() -> None:
+    assert evenly(3, 512) == [170, 341, 512]
+    assert evenly(6, 4) == [1, 2, 3, 4]
+
+
+def test_a_first_start_measures_and_keeps(tmp_path: Path) -> None:
+    decoder = load_pair("llama", tmp_path / "model").decoder
+    line = profiled_line(decoder, 3, tmp_path)
+    assert profiled_line(decoder, 3, tmp_path) == line
