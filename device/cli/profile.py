@@ -24,7 +24,7 @@ def profile(
     png: Annotated[Path | None, typer.Option("--png", help="Plot them into this file")] = None,
     role: Role = "device",
 ) -> None:
-    """Measure decode steps over growing context, and keep the result for the daemon."""
+    """Measure decode steps over growing context for the daemon."""
     settings = load_common(role)
     from common.model.errors import ContextError, ModelError
     from common.runtime import profile_command

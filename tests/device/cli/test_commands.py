@@ -230,7 +230,7 @@ class TestOthers:
         assert dragon("version").stdout.startswith("dragon ")
         done = dragon("--help")
         assert done.returncode == 0
-        for command in ("ask", "chat", "status", "config", "device", "cloud", "library", "keys", "version"):
+        for command in ("ask", "chat", "status", "config", "profile", "device", "cloud", "library", "keys", "version"):
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]
         assert dragon().returncode == 2
