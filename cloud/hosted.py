@@ -7,7 +7,8 @@ import time
 from cloud.reciting import Reciter
 from common.runtime.answer import Answer
 from common.speculation.values import Commit
-from proto.messages import WHOLE_SHARE, Closed, Open
+from proto.messages import WHOLE_SHARE, Closed, Open, Spans
+from proto.payloads.trace import SPANS_PER_MESSAGE, encode_spans
 
 
 class Watcher:
@@ -64,3 +65,15 @@ class Hosted:
             session.counters.disagreements,
             bytes(rows),
         )
+
+    def traced(self) -> list[Spans]:
+        """This side's half of the trace; nothing unless it was asked for."""
+        recorder = self.answer.recorder
+        if recorder is None:
+            return []
+        spans, size = list(recorder.spans), SPANS_PER_MESSAGE
+        payloads = [encode_spans(spans[start : start + size]) for start in range(0, len(spans), size)]
+        return [
+            Spans(self.opened.session, part, len(payloads), recorder.dropped, payload)
+            for part, payload in enumerate(payloads)
+        ]

@@ -21,6 +21,7 @@ from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, question_evidence
 from common.runtime.side import SideRuntime
 from common.speculation.watch import Limits
+from common.tracing.recorder import Recorder
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
 from proto.messages import (
@@ -190,7 +191,12 @@ class Sessions:
         if request.delivery == "sequence":
             reciter = Reciter(request, RecordingDrafting(opened.drafting), side.decoder.eos, send)
             send = _nowhere
-        answer = Answer(opened.session, send, reciter or Watcher(), estimates.judged, side.decoding.wake)
+        recorder = None
+        if request.trace:
+            alone = "device" not in participants
+            recorder = Recorder("cloud", lambda: estimates.estimates, opened.session.aggregator, alone)
+            recorder.message("receive", request)
+        answer = Answer(opened.session, send, reciter or Watcher(), estimates.judged, side.decoding.wake, recorder)
         hosted = Hosted(request, answer, reciter)
         with self._lock:
             self._hosted[key] = hosted
@@ -213,7 +219,10 @@ class Sessions:
         hosted.titles = retrieved.titles
         if hosted.reciter is not None:
             hosted.reciter.evidence = question_evidence(self._side.scorer, retrieved.prompt)
-        self._send(peer, Ready(hosted.opened.session, retrieved.titles, retrieved.tokens))
+        ready = Ready(hosted.opened.session, retrieved.titles, retrieved.tokens)
+        if hosted.answer.recorder is not None:
+            hosted.answer.recorder.message("send", ready)
+        self._send(peer, ready)
 
     # --- messages of an open session
 
@@ -234,6 +243,8 @@ class Sessions:
     def _close(self, peer: Peer, message: Close) -> None:
         hosted = self._find(peer, message.session)
         if hosted is not None:
+            for part in hosted.traced():
+                self._send(peer, part)
             self._send(peer, hosted.closed())
             self._free((peer, message.session))
 

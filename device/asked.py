@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from common.model.tokenizer import StopFilter
 from common.runtime.answer import Answer
@@ -19,6 +20,7 @@ from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
 from device.exchange import Exchange
 from device.report import Record, build_report
+from device.tracing import Tracing
 from proto.messages import Cancel, Close, Closed, Draft, Message, Open, Resolve, Resolved, Sync, Target
 
 CLOSING_PATIENCE = 1.0  # seconds that the cloud has for its part of the report
@@ -44,6 +46,7 @@ class Asked:
         self.opening = opening
         self.drafting = drafting
         self.record = Record(time.monotonic(), opening.seed)
+        self.tracing: Tracing | None = None  # None: nobody asked for a trace
         self.answer: Answer | None = None  # set right after construction: each needs the other
         self.exchange: Exchange | None = None  # of a method that does not go token by token
         self.with_cloud = False  # the session is, or shall be, open on the cloud
@@ -67,9 +70,10 @@ class Asked:
             event = self._events.get()
             if isinstance(event, Exception):
                 raise event
-            yield event
             if isinstance(event, Finished):
+                yield self._traced(event)
                 return
+            yield event
 
     def cancel(self) -> None:
         if self.exchange is not None:
@@ -81,6 +85,8 @@ class Asked:
 
     def send(self, message: Message) -> None:
         """To the cloud, if it takes part; counts the bytes of what belongs to the tokens."""
+        if self.tracing is not None and isinstance(message, Open):
+            self.tracing.recorder.message("send", message)
         size = self._link_send(message) if self.with_cloud else 0
         if isinstance(message, Draft | Target | Resolve | Resolved | Sync):
             self.record.sent_bytes += size
@@ -148,6 +154,12 @@ class Asked:
         self._note_absence(self.answer.session.counters.degraded)
         report = build_report(self.request, self.record, self.answer, closed, self._rtt(), self._ended)
         self._finish(Finished(self._reason, "".join(self._text), report))
+
+    def _traced(self, finished: Finished) -> Finished:
+        """With the trace, which is put together here: the reader's thread has the time, the engine's have not."""
+        if self.tracing is None:
+            return finished
+        return replace(finished, report=replace(finished.report, trace=self.tracing.merged()))
 
     def _note_absence(self, degraded: list[int]) -> None:
         """A cloud that went in the middle; what kept it away from the beginning is noted already."""

@@ -17,6 +17,7 @@ from common.runtime.side import SideRuntime
 from common.scheduling.policy import Estimates
 from common.speculation.values import Commit
 from common.speculation.watch import Limits
+from common.tracing.recorder import Recorder
 from device.asked import Asked
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
@@ -25,6 +26,7 @@ from device.fetching import Fetching
 from device.opening import make_opening
 from device.sequence_wise import SequenceWise
 from device.settings import DeviceSettings
+from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -173,7 +175,11 @@ class DeviceEngine:
             asked.exchange = observer = SequenceWise(
                 asked, side, self._decoded, partial(self._silence, request.max_tokens)
             )
-        asked.answer = Answer(opened.session, asked.send, observer, self._judged, side.decoding.wake)
+        recorder = None
+        if request.trace:
+            recorder = Recorder("device", self._estimates, opened.session.aggregator, participants == {"device"})
+            asked.tracing = Tracing(recorder, lambda: self._peer.meter)
+        asked.answer = Answer(opened.session, asked.send, observer, self._judged, side.decoding.wake, recorder)
         if request.method in FETCHES:
             joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
             asked.exchange = Fetching(asked, asked.answer, side, joint, self._cloud_model, self._decoded, self._silence)
@@ -199,6 +205,8 @@ class DeviceEngine:
     def _on_message(self, message: Message, size: int) -> None:
         asked = self._active.get(getattr(message, "session", 0))
         if asked is None or asked.answer is None:
+            return
+        if asked.tracing is not None and asked.tracing.heard(message):
             return
         match message:
             case Draft() | Target() | Resolve() | Resolved() | Sync():

@@ -33,4 +33,5 @@ def make_opening(request: Request, run_ahead: int) -> Open:
         max_tokens=request.max_tokens,
         aggregation=request.aggregation,
         delivery="sequence" if whole else "tokens",
+        trace=request.trace,
     )

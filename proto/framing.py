@@ -30,6 +30,7 @@ from proto.messages import (
     Ready,
     Resolve,
     Resolved,
+    Spans,
     Sync,
     Target,
     Welcome,
@@ -62,6 +63,7 @@ TAGS: Final[dict[type[Message], int]] = {
     Fetch: 17,
     Fetched: 18,
     Generated: 19,
+    Spans: 20,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

@@ -75,6 +75,7 @@ class Open:
     max_tokens: Position
     aggregation: Aggregation = "output"  # "context": all of the cloud's documents in one row; with sources "cloud" only
     delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
+    trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,17 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Spans:
+    """Part of the cloud's half of a trace: when it did what (payloads/trace.py), without tokens and text."""
+
+    session: SessionId
+    part: Annotated[int, Count(256)]
+    parts: Annotated[int, Count(257)]  # how many there are
+    dropped: Annotated[int, Count(2**32)]  # spans that the cloud had no room to note
+    payload: Annotated[bytes, Bytes(2**16)]
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Free the session at once; nothing is answered."""
 
@@ -258,6 +270,7 @@ Message = (
     | Sync
     | Close
     | Closed
+    | Spans
     | Cancel
     | Probe
     | ProbeReply

@@ -8,6 +8,7 @@ out the actions; each is a hand-over to a queue and takes microseconds.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from common.runtime.outcome import Mixing, Outcome
 from common.speculation.session import Session
 from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, Withdraw, Work
 from common.speculation.watch import Limits, Watch
+from common.tracing.recorder import Recorder
 from proto.messages import Draft, Message
 
 
@@ -42,8 +44,10 @@ class Answer:
         observer: Observer,
         judged: Callable[[Commit], None],
         wake: Callable[[], None],
+        recorder: Recorder | None = None,
     ) -> None:
         self.session = session
+        self.recorder = recorder  # None: nobody asked for a trace
         self.outcome = Outcome()
         self.preempted = 0
         self.over = False  # finished, failed or cancelled
@@ -58,7 +62,10 @@ class Answer:
 
     def receive(self, message: Message) -> None:
         """From the link thread. Raises `ProtocolError` when the message is malformed."""
+        arrived = time.monotonic_ns()
         with self._lock:
+            if self.recorder is not None:
+                self.recorder.message("receive", message, arrived)
             if isinstance(message, Draft):
                 self.outcome.remote_decode(message.decode_time)
             if not self.over:
@@ -66,13 +73,25 @@ class Answer:
 
     def drafted(self, draft: LocalDraft, mixture: Mixing, seconds: float) -> None:
         """From the decoder thread: a step ended that took `seconds`."""
+        ended = time.monotonic_ns()
         with self._lock:
             if self.over:
                 return
             self.outcome.drafted(draft.position, mixture, seconds)
-            self._apply(self.session.drafted(draft))
+            epoch, late = self.session.epoch, self.session.counters.late
+            actions = self.session.drafted(draft)
+            if self.recorder is not None:
+                detail = "drafted" if self.session.counters.late == late else "late"
+                self.recorder.step(detail, draft.position, epoch, ended - int(seconds * 1e9), ended)
+            self._apply(actions)
             if draft.position < self.session.position:
                 self.outcome.forget(draft.position)
+
+    def gave_up(self, work: Work, started: int) -> None:
+        """From the decoder thread: the step that began at `started` (nanoseconds) was pre-empted."""
+        self.preempted += 1
+        if self.recorder is not None:
+            self.recorder.step("pre-empted", work.position, work.epoch, started, time.monotonic_ns())
 
     def poll(self, now: float, limits: Limits, run_ahead: int) -> None:
         """From the scheduler thread, from time to time."""
@@ -118,6 +137,8 @@ class Answer:
     # --- actions
 
     def _apply(self, actions: list[Action]) -> None:
+        if self.recorder is not None:
+            self.recorder.acted(actions, self.session.aggregator, self.session.position)
         goes_on = True
         for action in actions:
             match action:

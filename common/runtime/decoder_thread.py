@@ -125,8 +125,11 @@ class DecoderThread:
 
     def _next_step(self, job: Job) -> Step | None:
         if job.decoding is None:
+            started = time.monotonic_ns()
             try:
                 job.decoding = job.prepare(self._decoder, interrupt=lambda: job.answer.over)
+                if job.answer.recorder is not None:
+                    job.answer.recorder.since("prefill", started)
             except Preempted:
                 return None
             except ContextError as error:
@@ -143,11 +146,12 @@ class DecoderThread:
 
     def _guarded(self, steps: list[Step], run: Callable[[list[Step]], None]) -> None:
         """A step that fails ends its answers and nothing else."""
+        started = time.monotonic_ns()
         try:
             run(steps)
         except Preempted:
             for step in steps:
-                step.job.answer.preempted += 1
+                step.job.answer.gave_up(step.work, started)
         except Exception:
             for step in steps:
                 self._fail(step.job)

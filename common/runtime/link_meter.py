@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from common.scheduling.round_trip import Pace, RoundTripTime
-from common.transport.probe import RoundTrips
+from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Probe, ProbeReply
+
+KEPT = 256  # latest round trips, for whoever draws them: half a minute to two
 
 
 class LinkMeter:
@@ -19,6 +22,8 @@ class LinkMeter:
         self._trips = RoundTrips()
         self._round_trip = RoundTripTime()
         self._pace = Pace()
+        self._clocks = ClockDifference()
+        self._recent: deque[RoundTrip] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
 
     @property
@@ -32,6 +37,18 @@ class LinkMeter:
         """Seconds that a round trip seldom exceeds; None before the first sample."""
         with self._lock:
             return self._round_trip.upper()
+
+    @property
+    def clock(self) -> ClockOffset | None:
+        """How far the other side's clock is ahead; None before the first sample."""
+        with self._lock:
+            return self._clocks.offset
+
+    @property
+    def recent(self) -> list[RoundTrip]:
+        """The latest round trips."""
+        with self._lock:
+            return list(self._recent)
 
     def probe(self, now: float) -> None:
         """Send the next probe if it is time; `now` is monotonic, in seconds."""
@@ -47,6 +64,8 @@ class LinkMeter:
             trip = self._trips.reply(reply, _microseconds())
             if trip is not None:
                 self._round_trip.observe(trip.rtt)
+                self._clocks.observe(trip)
+                self._recent.append(trip)
 
 
 def _microseconds() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from common.tracing.trace import Trace
 from proto.messages import Aggregation, Codec, Placement, Sampler, Side
 
 Sources = Literal["both", "device", "cloud"]
@@ -37,6 +38,7 @@ class Request:
     method: Method = "speculative"
     aggregation: Aggregation = "output"  # "context": all documents of the side that generates in one row
     documents: int = 4  # retrieved per side
+    trace: bool = False  # whether the report says what took when, on both sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Report:
     # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()
     notes: tuple[str, ...] = field(default=())  # sentences for the user, e.g. that the cloud was not reachable
+    trace: Trace | None = None  # None unless asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -114,12 +115,15 @@ class SideRuntime:
     ) -> None:
         if answer.over:
             return
+        started = time.monotonic_ns()
         try:
             found = self.retrieve(request)
         except Exception:
             log.exception("retrieval failed")
             answer.end(AnswerFailed(SEARCH_FAILED))
             return
+        if answer.recorder is not None:
+            answer.recorder.since("retrieve", started)
         retrieved(found)
         self.decode(answer, request, drafting, found, measured)
 

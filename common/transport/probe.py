@@ -1,24 +1,62 @@
-"""Round-trip times measured in-band."""
+"""Round-trip times measured in-band, and what they tell about the other side's clock."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from proto.messages import Probe, ProbeReply
 
 _SEQUENCES = 2**32
+_BEST_OF = 32  # latest round trips of which the shortest tells the clocks apart: they drift
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """One sample, in seconds."""
+    """One sample. Times are microseconds of this side's monotonic clock, `received` of the other's."""
 
-    rtt: float
-    # How much longer the way took than the shortest so far. The clocks of two machines differ by an unknown
-    # constant, so a one-way delay itself can't be known, but its changes can.
-    outward_change: float
-    return_change: float
+    sent: int
+    received: int  # when the other side saw the probe
+    back: int
+
+    @property
+    def rtt(self) -> float:
+        """Seconds."""
+        return (self.back - self.sent) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """How far the other side's monotonic clock is ahead of this one's, nanoseconds.
+
+    Exact when both directions took equally long; else wrong by half of the difference, which is at most
+    `uncertainty`: half of the round trip.
+    """
+
+    ahead: int
+    uncertainty: int
+
+
+class ClockDifference:
+    """The offset of the other side's clock, from the shortest of the recent round trips.
+
+    That one had least time in queues, so the least that the two directions can differ by.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[RoundTrip] = deque(maxlen=_BEST_OF)
+
+    def observe(self, trip: RoundTrip) -> None:
+        self._recent.append(trip)
+
+    @property
+    def offset(self) -> ClockOffset | None:
+        """None before the first sample."""
+        best = min(self._recent, key=lambda trip: trip.back - trip.sent, default=None)
+        if best is None:
+            return None
+        # Half microseconds are 500 ns.
+        return ClockOffset(500 * (2 * best.received - best.sent - best.back), 500 * (best.back - best.sent))
 
 
 class RoundTrips:
@@ -33,8 +71,6 @@ class RoundTrips:
         self._limit = outstanding
         self._waiting: OrderedDict[int, int] = OrderedDict()  # sequence -> sent
         self._next = 0
-        self._outward_least: int | None = None
-        self._return_least: int | None = None
 
     @property
     def outstanding(self) -> int:
@@ -56,21 +92,9 @@ class RoundTrips:
         if sent is None or sent != reply.sent or now < sent:
             return None
         del self._waiting[reply.sequence]
-        outward = reply.received - sent
-        homeward = now - reply.received
-        self._outward_least = _least(self._outward_least, outward)
-        self._return_least = _least(self._return_least, homeward)
-        return RoundTrip(
-            rtt=(now - sent) / 1e6,
-            outward_change=(outward - self._outward_least) / 1e6,
-            return_change=(homeward - self._return_least) / 1e6,
-        )
+        return RoundTrip(sent, reply.received, now)
 
 
 def answer(probe: Probe, now: int) -> ProbeReply:
     """The reply to a probe that arrived at `now` (microseconds of the replier's monotonic clock)."""
     return ProbeReply(probe.sequence, probe.sent, now)
-
-
-def _least(known: int | None, value: int) -> int:
-    return value if known is None else min(known, value)

@@ -25,6 +25,7 @@ SHARED_FIELDS = (
     "sources",
     "method",
     "aggregation",
+    "trace",
 )
 
 

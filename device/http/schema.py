@@ -77,6 +77,7 @@ class GenerationBody(BaseModel):
     sources: Sources | None = None
     method: Method | None = None
     aggregation: Aggregation | None = None
+    trace: bool | None = None
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -237,5 +237,6 @@ def make_request(**changes: Any) -> Open:
         sources="both",
         run_ahead=1,
         max_tokens=4096,
+        trace=False,
     )
     return replace(request, **changes)

@@ -1,0 +1,1 @@
+"""What a request spent its time on, on both sides and between them."""

@@ -1,0 +1,106 @@
+"""What one side notes down about an answer that is traced. An answer that is not has no recorder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from common.scheduling.policy import Estimates
+from common.speculation.values import Action, Commit, Send, Withdraw
+from proto.messages import Message, Open, Ready, Side, Target
+from proto.payloads.trace import MESSAGES, Kind, Span
+
+MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
+
+
+class Recorder:
+    """Collects spans, a few microseconds each. Any thread may call it; it never blocks.
+
+    `estimates` is what the scheduler knows at the moment, noted with every aggregation; `aggregator` is in charge of
+    the first position; `alone`: no other side's documents take part.
+    """
+
+    def __init__(
+        self,
+        role: Side,
+        estimates: Callable[[], Estimates],
+        aggregator: Side,
+        alone: bool = False,
+        most: int = MOST_SPANS,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.spans: list[Span] = []
+        self.dropped = 0
+        self._role: Side = role
+        self._estimates = estimates
+        self._aggregator: Side = aggregator  # of the next position
+        self._alone = alone
+        self._most = most
+        self._clock = clock
+        self._cause: int | None = None  # when that began which is being acted on
+
+    def since(self, kind: Kind, start: int) -> None:
+        """Retrieval or prefill, from `start` until now."""
+        self._note(Span(kind, "", 0, start, self._clock()))
+
+    def message(self, kind: Kind, message: Message, at: int | None = None) -> None:
+        """A message of the answer is handed to the link, or came from it; others are not noted."""
+        at = self._clock() if at is None else at
+        detail = type(message).__name__.lower()
+        if detail not in MESSAGES:
+            return
+        if kind == "receive" and not isinstance(message, Open | Ready):
+            self._cause = at
+        position, epoch = getattr(message, "position", 0), getattr(message, "epoch", 0)
+        count = len(message.tokens) if isinstance(message, Target) else 1
+        self._note(Span(kind, detail, position, at, at, epoch, max(count, 1)))
+
+    def step(self, detail: str, position: int, epoch: int, start: int, end: int) -> None:
+        """A decode step: a draft of `epoch` was made, or it came too late, or it was pre-empted."""
+        if detail != "pre-empted":
+            self._cause = end
+        self._note(Span("decode", detail, position, start, end, epoch))
+
+    def acted(self, actions: Sequence[Action], aggregator: Side, position: int) -> None:
+        """What an event led to; `aggregator` is in charge of `position`, the first undecided one, after it."""
+        now = self._clock()
+        start = now if self._cause is None else self._cause
+        self._cause = None
+        for action in actions:
+            match action:
+                case Send(message):
+                    self.message("send", message, now)
+                case Commit():
+                    self._decided(action, start, now)
+                case Withdraw(cut):
+                    self._note(Span("roll back", "", cut, now, now))
+        if aggregator != self._aggregator:
+            self._aggregator = aggregator
+            self._note(Span("migrate", aggregator, position, now, now))
+
+    def _decided(self, commit: Commit, start: int, now: int) -> None:
+        verdicts = commit.accepted.get("device"), commit.accepted.get("cloud")
+        position = commit.position
+        alone = self._alone or commit.degraded
+        if alone or commit.cloud_share is not None:  # decided here, not announced by the other side
+            found = self._estimates()
+            estimates = (
+                found.device_decode,
+                found.cloud_decode,
+                found.rtt,
+                found.device_acceptance,
+                found.cloud_acceptance,
+            )
+            detail = "alone" if alone else "both"
+            self._note(Span("aggregate", detail, position, start, now, accepted=verdicts, estimates=estimates))
+        else:
+            self._note(Span("follow", "", position, start, now, accepted=verdicts))
+        if commit.accepted.get(self._role) is False:
+            self._note(Span("roll back", "", position, now, now))
+
+    def _note(self, span: Span) -> None:
+        if len(self.spans) < self._most:
+            self.spans.append(span)
+        else:
+            self.dropped += 1

@@ -1,0 +1,56 @@
+"""One request's trace as it is collected on the device."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from common.runtime.link_meter import LinkMeter
+from common.tracing.merge import Notes, merge
+from common.tracing.recorder import Recorder
+from common.tracing.trace import Trace
+from proto.errors import ProtocolError
+from proto.messages import Message, Ready, Spans
+from proto.payloads.trace import Span, decode_spans
+
+log = logging.getLogger(__name__)
+
+
+class Tracing:
+    """The device's notes, and what the cloud sends of its own."""
+
+    def __init__(self, recorder: Recorder, meter: Callable[[], LinkMeter | None]) -> None:
+        self.recorder = recorder
+        self._started = time.monotonic_ns()
+        self._meter = meter
+        self._parts: dict[int, list[Span]] = {}
+        self._dropped = 0  # on the cloud
+
+    def heard(self, message: Message) -> bool:
+        """A message of the request's session came; returns whether it is the trace's alone."""
+        if isinstance(message, Ready):
+            self.recorder.message("receive", message)
+        if not isinstance(message, Spans):
+            return False
+        if message.part < message.parts:
+            try:
+                self._parts[message.part] = decode_spans(message.payload)
+                self._dropped = message.dropped
+            except ProtocolError as error:
+                log.warning("the cloud sent a malformed trace: %s", error)
+        return True
+
+    def merged(self) -> Trace:
+        """Both halves, once the answer is over; takes milliseconds."""
+        meter = self._meter()
+        recorder = self.recorder
+        cloud = [span for part in sorted(self._parts) for span in self._parts[part]]
+        return merge(
+            Notes(tuple(recorder.spans), recorder.dropped),
+            Notes(cloud, self._dropped) if self._parts else None,
+            None if meter is None else meter.clock,
+            self._started,
+            time.monotonic_ns(),
+            () if meter is None else meter.recent,
+        )
