@@ -30,6 +30,7 @@ VERDICTS: Final = (None, True, False)  # of a draft at a decided position: none 
 
 SPANS_PER_MESSAGE: Final = 1024
 _LONGEST_ESTIMATE: Final = 1e9  # seconds
+_ESTIMATES: Final = ("device_decode", "cloud_decode", "rtt", "device_acceptance", "cloud_acceptance")
 _RECORD = np.dtype(
     [
         ("kind", "u1"),
@@ -40,7 +41,7 @@ _RECORD = np.dtype(
         ("epoch", "<u4"),
         ("start", "<u8"),
         ("end", "<u8"),
-        ("estimates", "<f4", (5,)),
+        *((name, "<f4") for name in _ESTIMATES),
     ]
 )
 
@@ -73,8 +74,8 @@ def encode_spans(spans: Sequence[Span]) -> bytes:
         record["verdicts"] = len(VERDICTS) * device + cloud
         for name in ("count", "position", "epoch", "start", "end"):
             record[name] = getattr(span, name)
-        if span.estimates is not None:
-            record["estimates"] = span.estimates
+        for name, value in zip(_ESTIMATES, span.estimates or (), strict=False):
+            record[name] = value
     return seal(0, records.tobytes())
 
 
@@ -95,7 +96,7 @@ def _span(
     epoch: int,
     start: int,
     end: int,
-    estimates: Sequence[float],
+    *estimates: float,
 ) -> Span:
     if kind >= len(KINDS) or detail >= len(DETAILS[KINDS[kind]]):
         raise malformed("the kind and the detail of a span must be known ones")
