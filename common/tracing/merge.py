@@ -50,7 +50,8 @@ def merge(
     by more than the uncertainty explains are dropped: a wrong clock, or a cloud that makes them up.
     """
     spans = _placed("device", judged("device", device.spans), started)
-    dropped, notes = device.dropped, ()
+    dropped = device.dropped
+    notes: tuple[str, ...] = ()
     if cloud is None:
         notes = (NO_CLOUD,)
     elif clock is None:

@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from device.cli import ask, chat, daemons, keys, library, profile, settings, status
+from device.cli import ask, chat, daemons, keys, library, profile, settings, status, trace
 from device.cli.failures import BAD_INPUT, CommandFailed
 
 INTERRUPTED = 130
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("ask")(ask.ask)
 app.command("chat")(chat.chat)
+app.command("trace")(trace.trace)
 app.command("status")(status.status)
 app.command("config")(settings.config)
 app.command("profile")(profile.profile)

@@ -117,19 +117,18 @@ def _span(
         epoch,
         count,
         (VERDICTS[device], VERDICTS[cloud]),
-        _estimates(estimates) if name == "aggregate" else _nothing(estimates),
+        _estimates(name, estimates),
     )
 
 
-def _estimates(values: Sequence[float]) -> tuple[float, float, float, float, float]:
+def _estimates(kind: Kind, values: Sequence[float]) -> tuple[float, float, float, float, float] | None:
+    if kind != "aggregate":
+        if any(values):  # NaN counts as true
+            raise malformed("only an aggregation has estimates")
+        return None
     device_decode, cloud_decode, rtt, device_acceptance, cloud_acceptance = values
     times, rates = (device_decode, cloud_decode, rtt), (device_acceptance, cloud_acceptance)
     # NaN fails the comparisons
     if not (all(0.0 <= time <= _LONGEST_ESTIMATE for time in times) and all(0.0 <= rate <= 1.0 for rate in rates)):
         raise malformed("the estimates of a span must be times from 0 to 1e9 seconds and rates from 0 to 1")
     return (*times, *rates)
-
-
-def _nothing(values: Sequence[float]) -> None:
-    if any(values) or any(value != value for value in values):
-        raise malformed("only an aggregation has estimates")

@@ -29,6 +29,7 @@ SUITES = {
     "acceptance": ("how often drafts are the target, by sampler", "scripts.bench.acceptance"),
     "codecs": ("bytes per draft by codec, and the tokens that a codec changes", "scripts.bench.codecs"),
     "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
+    "timeline": ("both sides' pipelines (Fig. 9) and what the time per token went into", "scripts.bench.timeline"),
 }
 
 

@@ -1,0 +1,113 @@
+"""`dragon trace`: one question, and where the time went."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from device.cli import options
+from device.cli.failures import CommandFailed, answer_failed, bad_input
+
+if TYPE_CHECKING:
+    from common.tracing.trace import Trace
+
+PICTURE_INCHES = (12.0, 10.0)
+HEIGHTS = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the figure's rows
+
+
+def trace(
+    question: Annotated[str, typer.Argument(help="The question; - reads it from standard input")],
+    output: Annotated[Path | None, typer.Option("--output", help="Write the trace for Perfetto or Chrome")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Draw both pipelines, RTT, score and acceptance")] = None,
+    text: Annotated[bool, typer.Option("--text", help="One line for each token")] = False,
+    sources: options.SourcesOption = None,
+    seed: options.Seed = None,
+    temperature: options.Temperature = None,
+    max_tokens: options.MaxTokens = None,
+    sampler: options.SamplerOption = None,
+    placement: options.PlacementOption = None,
+    privacy: options.PrivacyOption = None,
+    stop: options.Stop = None,
+    documents: options.Documents = None,
+    synchronous: options.Synchronous = None,
+    url: options.Url = None,
+    api_key: options.ApiKey = None,
+) -> None:
+    """Answer one question, and show what the time went into on both sides.
+
+    The answer goes to stderr as it comes, the figures to stdout.
+    """
+    from common.tracing.trace import from_json
+    from device.cli.answers import conversation, stream_answer
+    from device.cli.connection import find_daemon
+    from device.cli.timeline import summary, table
+
+    asked = sys.stdin.read() if question == "-" else question
+    if not asked.strip():
+        raise bad_input("the question is empty")
+    if png is not None:
+        _require_matplotlib()
+    body = options.request_fields(
+        messages=conversation([], asked),
+        sources=sources,
+        seed=seed,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        sampler=sampler,
+        placement=placement,
+        privacy=privacy,
+        stop=stop,
+        documents=documents,
+        synchronous=synchronous,
+        trace=True,
+    )
+    with find_daemon(url, api_key) as daemon:
+        printed = stream_answer(daemon, body, sys.stderr)
+    if printed.report.get("trace") is None:
+        raise answer_failed("the daemon sent no trace")
+    try:
+        found = from_json(printed.report["trace"])
+    except ValueError as error:
+        raise answer_failed(str(error)) from None
+    print("\n\n".join([*([table(found)] if text else []), summary(found)]))
+    _save(found, output, png)
+
+
+def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
+    from common.tracing.chrome import chrome_trace
+
+    try:
+        if output is not None:
+            output.write_text(json.dumps(chrome_trace(trace)) + "\n", "utf-8")
+        if png is not None:
+            _draw(trace, png)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise bad_input(f"{error.filename or output or png} can't be written: {reason}") from None
+
+
+def _draw(trace: Trace, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from common.tracing.figure import ROWS, draw_timeline
+
+    figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
+    axes = figure.subplots(ROWS, 1, sharex=True, height_ratios=HEIGHTS)
+    draw_timeline(list(axes), trace)
+    figure.savefig(path, format="png")
+
+
+def _require_matplotlib() -> None:
+    """Before the question is asked: the answer may take long."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise _no_matplotlib() from None
+
+
+def _no_matplotlib() -> CommandFailed:
+    return bad_input("--png needs matplotlib, which is not installed; install it with pip install matplotlib")
