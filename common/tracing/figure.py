@@ -25,6 +25,7 @@ COLORS: Final = {
     "other": "#b07aa1",
 }
 SIDE_COLORS: Final[dict[Side, str]] = {"device": "#e15759", "cloud": "#4c78a8"}
+SUBLANES: Final = 4  # messages of one type that are under way together lie below each other
 _LANES: Final = ("decode", "draft", "target", "other")  # from the top
 
 
@@ -74,13 +75,13 @@ def _decisions(trace: Trace) -> list[Interval]:
 
 def _pipeline(axis: Axes, trace: Trace, side: Side) -> None:
     for lane, name in enumerate(_LANES):
-        bars: dict[str, list[tuple[float, float]]] = {}
-        for span in trace.spans:
-            if span.side == side and _lane(span) == name:
-                bar = (span.start / 1e9, max(0, span.end - span.start) / 1e9)
-                bars.setdefault(_color(span, name), []).append(bar)
-        for color, places in bars.items():
-            axis.broken_barh(places, (-lane - 0.4, 0.8), facecolors=color, edgecolor="white", linewidth=0.4)
+        spans = [span for span in trace.spans if span.side == side and _lane(span) == name]
+        rows = 1 if name == "decode" else SUBLANES
+        height = 0.8 / rows
+        for number, span in enumerate(spans):
+            bar = (span.start / 1e9, max(0, span.end - span.start) / 1e9)
+            bottom = 0.4 - lane - height * (number % rows + 1)
+            axis.broken_barh([bar], (bottom, height), facecolors=_color(span, name), edgecolor="white", linewidth=0.4)
     for span in trace.of("aggregate", side=side):
         axis.axvline(span.end / 1e9, color="black", linewidth=0.5, alpha=0.5)
     for span in trace.of("roll back", side=side):

@@ -33,7 +33,8 @@ def trace(
     privacy: options.PrivacyOption = None,
     stop: options.Stop = None,
     documents: options.Documents = None,
-    synchronous: options.Synchronous = None,
+    method: options.MethodOption = None,
+    aggregation: options.AggregationOption = None,
     url: options.Url = None,
     api_key: options.ApiKey = None,
 ) -> None:
@@ -62,7 +63,8 @@ def trace(
         privacy=privacy,
         stop=stop,
         documents=documents,
-        synchronous=synchronous,
+        method=method,
+        aggregation=aggregation,
         trace=True,
     )
     with find_daemon(url, api_key) as daemon:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ MODES = (
     Mode("paper-greedy", {"sampler": "paper", "placement": "greedy"}),
     Mode("race-device", {"sampler": "race", "placement": "device"}),
     Mode("race-mirrored", {"sampler": "race", "placement": "mirrored"}),
-    Mode("race-synchronous", {"sampler": "race", "placement": "device", "synchronous": True}),
+    Mode("race-token-wise", {"sampler": "race", "method": "token-wise"}),
 )
 
 
@@ -59,16 +60,19 @@ SHORT = Plan(rtt=0.04, device_step=10.0, cloud_step=5.0, questions=1, tokens=8)
 def run(results: Results) -> None:
     """The entry of `make bench`."""
     plan = SHORT if results.short else FULL
-    found = measure(plan, results)
+    show(measure(plan, results), plan, results)
+
+
+def show(found: Mapping[str, Sequence[Trace]], plan: Plan, results: Results) -> None:
+    """The table of all traces, and each mode's first one as a figure and for Perfetto."""
     rows = []
-    for mode in MODES:
-        traces = found[mode.name]
+    for name, traces in found.items():
         walked = [step for trace in traces for step in steps(trace)]
         spent = milliseconds_per_token(walked)
-        rows.append([mode.name, f"{sum(spent.values()):.1f}", *(f"{spent[cause]:.1f}" for cause in CAUSES)])
-        with results.figure(mode.name, rows=ROWS) as axes:
-            draw_timeline(axes, traces[0], f"{mode.name}, RTT {1000 * plan.rtt:.0f} ms")
-        path = results.folder / f"{results.suite}-{mode.name}.perfetto.json"
+        rows.append([name, f"{sum(spent.values()):.1f}", *(f"{spent[cause]:.1f}" for cause in CAUSES)])
+        with results.figure(name, rows=ROWS) as axes:
+            draw_timeline(axes, traces[0], f"{name}, RTT {1000 * plan.rtt:.0f} ms")
+        path = results.folder / f"{results.suite}-{name}.perfetto.json"
         path.write_text(json.dumps(chrome_trace(traces[0])) + "\n")
     note = (
         f"Milliseconds per token after the first, along the way that each token waited for. RTT {1000 * plan.rtt:.0f} "

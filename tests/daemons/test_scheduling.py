@@ -64,6 +64,6 @@ def test_greedy_moves_with_the_link_and_keeps_the_tokens(slow_cloud: Pair, link:
         report = stream.finish()
     assert report["switches"] >= 1
     assert report["degraded"] == []
-    still = slow_cloud.complete(QUESTION, **FIELDS, placement="device", synchronous=True)
+    still = slow_cloud.complete(QUESTION, **FIELDS, method="token-wise")
     assert still["dragon"]["switches"] == 0
     assert stream.text == still["choices"][0]["message"]["content"]

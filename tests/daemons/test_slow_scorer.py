@@ -103,7 +103,7 @@ def test_the_same_tokens_as_one_process_that_waits_for_every_score(town: Town) -
     assert expected != [town.process.answer(question, TEMPERATURE) for question in QUESTIONS], "the answer must matter"
     town.rescored()
     for question, answer in zip(QUESTIONS, expected, strict=True):
-        for mode in ({"placement": "device"}, {"placement": "mirrored"}, {"synchronous": True}):
+        for mode in ({"placement": "device"}, {"placement": "mirrored"}, {"method": "token-wise"}):
             finished = town.ask(question, **mode)
             assert finished.text == answer, (question, mode)
             assert (finished.report.degraded, finished.report.disagreements) == ((), 0)

@@ -30,6 +30,7 @@ from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
 from proto.payloads.race import RaceEntries, decode_race, encode_race
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
+from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text("utf-8")
 KINDS = {kind.__name__: kind for kind in TAGS}
@@ -130,7 +131,7 @@ def test_limits_version_and_codes_are_documented() -> None:
 
 def test_every_message_and_payload_has_golden_bytes() -> None:
     kinds = {golden.kind.split()[0] for golden in GOLDENS}
-    assert kinds >= {*KINDS, *ENTRIES, "kv", "digest", "logcode"}
+    assert kinds >= {*KINDS, *ENTRIES, "kv", "digest", "logcode", "trace"}
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=NAMES)
@@ -144,6 +145,9 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         check_payload(name, golden, options)
     elif name == "kv":
         check_kv(golden, int(options[0].removeprefix("vocabulary=")))
+    elif name == "trace":
+        spans = [Span(*[tuple(item) if isinstance(item, list) else item for item in row]) for row in golden.value]
+        assert decode_spans(golden.frames[0]) == decode_spans(encode_spans(spans)) == spans
     elif name == "digest":
         assert digest.digest(golden.value).to_bytes(8, "big").hex(" ") == golden.frames[0].hex(" ")
     else:
@@ -190,6 +194,12 @@ def check_payload(name: str, golden: Golden, options: list[str]) -> None:
     # LZ4 leaves the choice of matches to the compressor, so only the meaning of compressed bytes is fixed.
     if "decode-only" not in options:
         assert encoded.hex(" ") == data.hex(" ")
+
+
+def test_every_kind_of_span_is_documented() -> None:
+    for number, (kind, details) in enumerate(DETAILS.items()):
+        names = ", ".join(f"{index} `{detail}`" for index, detail in enumerate(details)) if any(details) else "0"
+        assert f"| {number} | `{kind}` | {names} |" in DOCUMENT
 
 
 def test_documented_sizes_hold() -> None:

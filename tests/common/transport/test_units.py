@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.transport.address import TransportError, is_loopback, require_safe, split_address
 from common.transport.limits import Limits, TokenBucket
 from common.transport.outbox import Outbox, Parcel
-from common.transport.probe import RoundTrips, answer
+from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
 from proto.messages import Probe, ProbeReply
 
 STEPS = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200)
@@ -53,30 +53,52 @@ def test_limits_that_cannot_work_are_refused() -> None:
         Limits(payload_bytes=2**22)
 
 
-# Probes. The peer's clock starts anywhere; only changes of a one-way delay can be seen.
+# Probes. The peer's clock starts anywhere.
+
+DELAYS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=30)
 
 
-@given(
-    offset=st.integers(10**9, 2**60),
-    delays=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=30),
-)
-def test_samples_are_exact_whatever_the_peers_clock(offset: int, delays: list[tuple[int, int]]) -> None:
-    trips = RoundTrips()
-    now = 5_000_000
-    outwards: list[int] = []
-    returns: list[int] = []
+def measured(offset: int, delays: list[tuple[int, int]]) -> tuple[list[RoundTrip], ClockOffset]:
+    """The samples of a link whose ways out and back take `delays`, to a peer whose clock is `offset` ahead."""
+    trips, clocks = RoundTrips(), ClockDifference()
+    assert clocks.offset is None
+    now, samples = 5_000_000, []
     for outward, homeward in delays:
-        probe = trips.probe(now)
-        reply = answer(probe, now + outward + offset)
+        reply = answer(trips.probe(now), now + outward + offset)
         now += outward + homeward
         sample = trips.reply(reply, now)
-        outwards.append(outward)
-        returns.append(homeward)
         assert sample is not None
-        assert sample.rtt == pytest.approx((outward + homeward) / 1e6)
-        assert sample.outward_change == pytest.approx((outward - min(outwards)) / 1e6)
-        assert sample.return_change == pytest.approx((homeward - min(returns)) / 1e6)
+        samples.append(sample)
+        clocks.observe(sample)
     assert trips.outstanding == 0
+    assert clocks.offset is not None
+    return samples, clocks.offset
+
+
+@given(offset=st.integers(10**9, 2**60), delays=DELAYS)
+def test_samples_are_exact_whatever_the_peers_clock(offset: int, delays: list[tuple[int, int]]) -> None:
+    samples, _ = measured(offset, delays)
+    assert [sample.rtt for sample in samples] == [pytest.approx(sum(delay) / 1e6) for delay in delays]
+
+
+@given(offset=st.integers(10**9, 2**60), delays=DELAYS)
+def test_the_clocks_differ_by_what_is_said_up_to_half_of_the_asymmetry(
+    offset: int, delays: list[tuple[int, int]]
+) -> None:
+    _, found = measured(offset, delays)
+    outward, homeward = min(delays, key=sum)  # the first of equals
+    assert found.ahead == 1000 * offset + 500 * (outward - homeward)
+    assert abs(found.ahead - 1000 * offset) <= found.uncertainty == 500 * (outward + homeward)
+
+
+def test_a_symmetric_link_tells_the_clocks_exactly_and_an_old_sample_is_forgotten() -> None:
+    assert measured(77, [(40, 40)])[1] == ClockOffset(77_000, 40_000)
+    # A clock that drifts: the short round trip of long ago says what is no longer so.
+    clocks = ClockDifference()
+    clocks.observe(RoundTrip(0, 1000, 2))
+    for number in range(40):
+        clocks.observe(RoundTrip(1000 * number, 1000 * number + 510, 1000 * number + 20))
+    assert clocks.offset == ClockOffset(500_000, 10_000)
 
 
 def test_replies_count_once_and_only_if_asked_for() -> None:

@@ -1,0 +1,61 @@
+"""What the device takes from the cloud for a trace: nothing that is malformed, and each part once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from common.runtime.link_meter import LinkMeter
+from common.scheduling.policy import Estimates
+from common.tracing.recorder import Recorder
+from common.tracing.trace import Trace
+from common.transport.probe import answer
+from device.tracing import Tracing
+from proto.messages import Closed, Probe, Ready, Spans
+from proto.payloads.trace import Span, encode_spans
+
+
+def tracing() -> Tracing:
+    """Of a request over a link whose clocks are the same, and where a probe came back."""
+    probes: list[Probe] = []
+    meter = LinkMeter(probes.append)
+    meter.probe(0.0)
+    meter.replied(answer(probes[0], probes[0].sent))
+    recorder = Recorder("device", lambda: Estimates(0, 0, 0, 0, 0), "device")
+    return Tracing(recorder, lambda: meter)
+
+
+def part(number: int, position: int, at: int, parts: int = 2) -> Spans:
+    return Spans(1, number, parts, 0, encode_spans([Span("prefill", "", position, at, at)]))
+
+
+def prefills(trace: Trace) -> list[int]:
+    return [span.position for span in trace.of("prefill", side="cloud")]
+
+
+def test_parts_may_come_twice_and_in_any_order() -> None:
+    collecting = tracing()
+    now = collecting.recorder._clock()
+    for message in (part(1, 11, now), part(0, 10, now), part(1, 11, now)):
+        assert collecting.heard(message)
+    assert prefills(collecting.merged()) == [10, 11]
+
+
+def test_what_is_malformed_costs_a_line_in_the_log_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    collecting = tracing()
+    now = collecting.recorder._clock()
+    with caplog.at_level(logging.WARNING):
+        assert collecting.heard(Spans(1, 0, 2, 0, b"\0junk"))
+        assert collecting.heard(part(7, 13, now))  # the eighth of two
+    assert len(caplog.records) == 1
+    assert "malformed" in caplog.text
+    assert collecting.heard(part(1, 11, now))
+    assert prefills(collecting.merged()) == [11]
+
+
+def test_other_messages_go_on_to_whom_they_are_for() -> None:
+    collecting = tracing()
+    assert not collecting.heard(Ready(1, (), 5))
+    assert not collecting.heard(Closed(1, 0, 0, 0, 0, 0, 0, b""))
+    assert [span.detail for span in collecting.recorder.spans] == ["ready"]
