@@ -88,6 +88,7 @@ def _pipeline(axis: Axes, trace: Trace, side: Side) -> None:
         axis.plot(span.start / 1e9, 0.0, marker="x", color=SIDE_COLORS["device"], markersize=4)
     for span in trace.of("migrate", side=side):
         axis.axvline(span.start / 1e9, color=SIDE_COLORS["device"], linestyle="--", linewidth=1.0)
+    axis.set_ylim(0.5 - len(_LANES), 0.5)
     axis.set_yticks(
         [-lane for lane in range(len(_LANES))], [side + ": decode", *(f"{name} sent" for name in _LANES[1:])]
     )

@@ -38,7 +38,7 @@ def trace(
     url: options.Url = None,
     api_key: options.ApiKey = None,
 ) -> None:
-    """Answer one question, and show what the time went into on both sides.
+    """Answer one question, and show where the time went.
 
     The answer goes to stderr as it comes, the figures to stdout.
     """

@@ -64,16 +64,17 @@ def run(results: Results) -> None:
 
 
 def show(found: Mapping[str, Sequence[Trace]], plan: Plan, results: Results) -> None:
-    """The table of all traces, and each mode's first one as a figure and for Perfetto."""
+    """The table of all traces, and each mode's longest one as a figure and for Perfetto."""
     rows = []
     for name, traces in found.items():
+        longest = max(traces, key=lambda trace: len(trace.of("aggregate")))
         walked = [step for trace in traces for step in steps(trace)]
         spent = milliseconds_per_token(walked)
         rows.append([name, f"{sum(spent.values()):.1f}", *(f"{spent[cause]:.1f}" for cause in CAUSES)])
         with results.figure(name, rows=ROWS) as axes:
-            draw_timeline(axes, traces[0], f"{name}, RTT {1000 * plan.rtt:.0f} ms")
+            draw_timeline(axes, longest, f"{name}, RTT {1000 * plan.rtt:.0f} ms")
         path = results.folder / f"{results.suite}-{name}.perfetto.json"
-        path.write_text(json.dumps(chrome_trace(traces[0])) + "\n")
+        path.write_text(json.dumps(chrome_trace(longest)) + "\n")
     note = (
         f"Milliseconds per token after the first, along the way that each token waited for. RTT {1000 * plan.rtt:.0f} "
         f"ms; a decode step takes {plan.device_step:.0f} ms on the device and {plan.cloud_step:.0f} ms on the cloud."

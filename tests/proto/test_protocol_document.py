@@ -146,7 +146,10 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
     elif name == "kv":
         check_kv(golden, int(options[0].removeprefix("vocabulary=")))
     elif name == "trace":
-        spans = [Span(*[tuple(item) if isinstance(item, list) else item for item in row]) for row in golden.value]
+        rows: list[list[Any]] = [
+            [tuple(part) if isinstance(part, list) else part for part in row] for row in golden.value
+        ]
+        spans = [Span(*row) for row in rows]
         assert decode_spans(golden.frames[0]) == decode_spans(encode_spans(spans)) == spans
     elif name == "digest":
         assert digest.digest(golden.value).to_bytes(8, "big").hex(" ") == golden.frames[0].hex(" ")

@@ -230,7 +230,8 @@ class TestOthers:
         assert dragon("version").stdout.startswith("dragon ")
         done = dragon("--help")
         assert done.returncode == 0
-        for command in ("ask", "chat", "status", "config", "profile", "device", "cloud", "library", "keys", "version"):
+        names = "ask chat trace status config profile device cloud library keys version"
+        for command in names.split():
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]
         assert dragon().returncode == 2
