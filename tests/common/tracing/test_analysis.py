@@ -36,8 +36,9 @@ def test_a_roll_backs_price_is_the_step_that_is_done_again() -> None:
     assert spent(merged(device(), cloud()), 2) == {"device recomputation": 30, "engine": 2}
 
 
-def test_a_rejection_on_the_remote_side_costs_the_target_a_step_and_the_draft() -> None:
-    """As Eq. 7 has it: a decode step and a round trip."""
+@pytest.mark.parametrize(("fate", "end"), [("pre-empted", 26), ("drafted", 25)])
+def test_a_rejection_on_the_remote_side_costs_the_target_a_step_and_the_draft(fate: str, end: int) -> None:
+    """As Eq. 7 has it: a decode step and a round trip. The step before it was in vain: nobody waited for it."""
     mine = [
         at("decode", "drafted", 0, 0, 1),
         at("receive", "draft", 0, 5, 5),
@@ -51,7 +52,7 @@ def test_a_rejection_on_the_remote_side_costs_the_target_a_step_and_the_draft() 
         at("decode", "drafted", 0, 0, 0),
         at("send", "draft", 0, 0, 0),
         at("decode", "drafted", 1, 1, 9),
-        at("decode", "pre-empted", 2, 9, 26),
+        at("decode", fate, 2, 9, end),
         at("receive", "target", 0, 25, 25),
         at("follow", "", 0, 25, 25, accepted=(None, False)),
         at("roll back", "", 0, 25, 25),
