@@ -18,6 +18,7 @@ from common.runtime.request import (
 )
 from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
+from device.cloud_view import CloudView
 from device.exchange import Exchange
 from device.report import Record, build_report
 from device.tracing import Tracing
@@ -38,8 +39,7 @@ class Asked:
         opening: Open,
         drafting: Drafting,
         side: SideRuntime,
-        send: Callable[[Message], int],
-        rtt: Callable[[], float | None],
+        cloud: CloudView,
         released: Callable[[int], None],
     ) -> None:
         self.request = request
@@ -55,8 +55,7 @@ class Asked:
         self._stream = side.tokenizer.stream()
         self._stops = StopFilter(request.stop)
         self._eos = side.decoder.eos
-        self._rtt = rtt
-        self._link_send = send
+        self._cloud = cloud
         self._released = released
         self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
         self._reason: FinishReason = "cancelled"
@@ -87,7 +86,7 @@ class Asked:
         """To the cloud, if it takes part; counts the bytes of what belongs to the tokens."""
         if self.tracing is not None and isinstance(message, Open):
             self.tracing.recorder.message("send", message)
-        size = self._link_send(message) if self.with_cloud else 0
+        size = self._cloud.send(message) if self.with_cloud else 0
         if isinstance(message, Draft | Target | Resolve | Resolved | Sync):
             self.record.sent_bytes += size
 
@@ -126,7 +125,7 @@ class Asked:
             self.send(Cancel(self.opening.session))
             self.close(None)
         elif self.ready and self.with_cloud and not self.away:
-            self._link_send(Close(self.opening.session, len(self.record.token_times)))
+            self._cloud.send(Close(self.opening.session, len(self.record.token_times)))
         else:
             self.send(Cancel(self.opening.session))
             self.close(None)
@@ -152,7 +151,7 @@ class Asked:
         if self._done or self.answer is None or self._ended is None:
             return
         self._note_absence(self.answer.session.counters.degraded)
-        report = build_report(self.request, self.record, self.answer, closed, self._rtt(), self._ended)
+        report = build_report(self.request, self.record, self.answer, closed, self._cloud.peer.meter.rtt, self._ended)
         self._finish(Finished(self._reason, "".join(self._text), report))
 
     def _traced(self, finished: Finished) -> Finished:

@@ -35,8 +35,10 @@ def _serve(settings: DeviceSettings) -> None:
     try:
         engine = DeviceEngine(settings, side)
         link = None
-        if settings.cloud is not None and engine.cloud is not None:
-            link = DeviceLink(settings.cloud, keys, engine.cloud, side.link_limits, insecure=settings.insecure)
+        if settings.cloud is not None and engine.cloud.connection is not None:
+            link = DeviceLink(
+                settings.cloud, keys, engine.cloud.connection, side.link_limits, insecure=settings.insecure
+            )
         with _listening(engine, options) as server:
             engine.start(link)
             if link is not None:

@@ -9,18 +9,15 @@ from functools import partial
 from common.aggregation.joint import make_joint
 from common.runtime.answer import Answer, Observer
 from common.runtime.opening import open_session
-from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
-from common.scheduling.policy import Estimates
-from common.speculation.values import Commit
-from common.speculation.watch import Limits
 from common.tracing.recorder import Recorder
 from device.asked import Asked
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
+from device.cloud_view import PREFILL_PATIENCE, CloudView
 from device.exchange import FETCHES, WHOLE_ANSWERS, decides_alone
 from device.fetching import Fetching
 from device.opening import make_opening
@@ -47,9 +44,6 @@ from proto.messages import (
 
 log = logging.getLogger(__name__)
 
-PREFILL_PATIENCE = 15.0  # seconds for the cloud to retrieve and read its documents
-SHORTEST_RESYNC = 0.5  # seconds of silence before anything is sent again
-
 
 class DeviceEngine:
     """Implements `Engine`. Start it before the first request; close it once."""
@@ -61,14 +55,15 @@ class DeviceEngine:
         self._lock = threading.Lock()  # of the table
         self._served = 0
         self._scheduler = Scheduler(self._tick)
-        self.cloud: CloudConnection | None = None
+        connection = None
         if settings.cloud is not None and settings.privacy != "offline":
-            self.cloud = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)
+            connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)
+        self.cloud = CloudView(settings, side, connection)
 
     def start(self, link: Link | None) -> None:
         """Begin to serve; `link` is not started yet."""
-        if self.cloud is not None and link is not None:
-            self.cloud.attach(link)
+        if self.cloud.connection is not None and link is not None:
+            self.cloud.connection.attach(link)
         self._scheduler.start()
 
     def close(self) -> None:
@@ -90,19 +85,20 @@ class DeviceEngine:
         if answer is None:
             raise AnswerFailed("The answer was lost before it began.")
         if asked.exchange is not None:
-            asked.exchange.start(None if asked.with_cloud and self.connected else self._without_cloud())
+            asked.exchange.start(None if asked.with_cloud and self.cloud.connected else self.cloud.absence)
             return asked
-        if asked.with_cloud and self.connected:
+        if asked.with_cloud and self.cloud.connected:
             asked.send(opening)
         elif asked.with_cloud:
-            asked.note(self._without_cloud())
+            asked.note(self.cloud.absence)
             answer.go_alone()
         if "device" in answer.session.config.participants:
-            self._side.begin(answer, opening, asked.drafting, partial(self._retrieved, asked), self._decoded)
+            self._side.begin(answer, opening, asked.drafting, partial(self._retrieved, asked), self.cloud.decoded)
         return asked
 
     def status(self) -> EngineStatus:
         files = self._side.library.files()
+        connection = self.cloud.connection
         return EngineStatus(
             model=self._side.decoder.identity,
             tokenizer=self._side.tokenizer.content_hash,
@@ -111,29 +107,8 @@ class DeviceEngine:
             chunks=self._side.library.count,
             active=len(self._active),
             served=self._served,
-            cloud=self.cloud.status() if self.cloud is not None else alone(self._settings.privacy),
+            cloud=connection.status() if connection is not None else alone(self._settings.privacy),
         )
-
-    @property
-    def _peer(self) -> PeerEstimates:
-        return self._side.profiler.nobody if self.cloud is None else self.cloud.peer
-
-    def _rtt(self) -> float | None:
-        return self._peer.meter.rtt
-
-    def _estimates(self) -> Estimates:
-        return self._peer.estimates
-
-    def _judged(self, commit: Commit) -> None:
-        self._peer.judged(commit)
-
-    def _decoded(self, context: int, seconds: float) -> None:
-        self._side.profiler.decoded(self._peer, context, seconds)
-
-    @property
-    def connected(self) -> bool:
-        """Whether the cloud can be counted on now."""
-        return self.cloud is not None and self.cloud.welcome is not None
 
     # --- a new answer
 
@@ -151,48 +126,37 @@ class DeviceEngine:
         participants: frozenset[Side] = frozenset({"device", "cloud"})
         if request.sources != "both":
             participants = frozenset({request.sources})
-        with_cloud = "cloud" in participants and request.privacy != "offline" and self.cloud is not None
+        has_cloud = self.cloud.connection is not None
+        with_cloud = "cloud" in participants and request.privacy != "offline" and has_cloud
         if not with_cloud or decides_alone(request):
             participants = participants & {"device"}
-        if not participants or (request.sources == "cloud" and not self.connected):
-            raise AnswerFailed(self._without_cloud())
+        if not participants or (request.sources == "cloud" and not self.cloud.connected):
+            raise AnswerFailed(self.cloud.absence)
         try:
-            opened = open_session(
-                "device",
-                opening,
-                side.decoder,
-                self._estimates,
-                participants,
-            )
+            opened = open_session("device", opening, side.decoder, self.cloud.estimates, participants)
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
-        asked = Asked(request, opening, opened.drafting, side, self._send, self._rtt, self._release)
+        asked = Asked(request, opening, opened.drafting, side, self.cloud, self._release)
         asked.with_cloud = with_cloud
-        if request.sources == "both" and not asked.with_cloud and self.cloud is None:
-            asked.note(self._without_cloud())
+        if request.sources == "both" and not has_cloud:
+            asked.note(self.cloud.absence)
         observer: Observer = asked
         if request.method in WHOLE_ANSWERS:
-            asked.exchange = observer = SequenceWise(
-                asked, side, self._decoded, partial(self._silence, request.max_tokens)
-            )
+            asked.exchange = observer = SequenceWise(asked, side, self.cloud)
         recorder = None
         if request.trace:
-            recorder = Recorder("device", self._estimates, opened.session.aggregator, participants == {"device"})
-            asked.tracing = Tracing(recorder, lambda: self._peer.meter)
-        asked.answer = Answer(opened.session, asked.send, observer, self._judged, side.decoding.wake, recorder)
+            recorder = Recorder("device", self.cloud.estimates, opened.session.aggregator, participants == {"device"})
+            asked.tracing = Tracing(recorder, lambda: self.cloud.peer.meter)
+        asked.answer = Answer(opened.session, asked.send, observer, self.cloud.judged, side.decoding.wake, recorder)
         if request.method in FETCHES:
             joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
-            asked.exchange = Fetching(asked, asked.answer, side, joint, self._cloud_model, self._decoded, self._silence)
+            asked.exchange = Fetching(asked, asked.answer, side, joint, self.cloud)
         opened.session.run_ahead = self._run_ahead(asked)
         return asked
 
     def _retrieved(self, asked: Asked, retrieved: Retrieved) -> None:
         asked.record.device_titles = retrieved.titles
         asked.record.prompt_tokens += retrieved.tokens
-
-    def _without_cloud(self) -> str:
-        status = self.cloud.status() if self.cloud is not None else alone(self._settings.privacy)
-        return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
 
     # --- the link's events
 
@@ -213,7 +177,7 @@ class DeviceEngine:
                 asked.record.received_bytes += size
                 if isinstance(message, Draft):
                     asked.ready = True
-                    self._peer.remote_decoded(message.decode_time / 1e6)
+                    self.cloud.peer.remote_decoded(message.decode_time / 1e6)
                 self._deliver(asked.answer, message)
             case Fetched() | Generated():
                 if asked.exchange is not None:
@@ -262,10 +226,6 @@ class DeviceEngine:
         else:
             asked.answer.go_alone()
 
-    def _send(self, message: Message) -> int:
-        """Nothing of an answer goes to a cloud before the handshake, or to one that it failed with."""
-        return self.cloud.send(message) if self.cloud is not None and self.connected else 0
-
     # --- the clock
 
     def _tick(self, now: float) -> None:
@@ -277,27 +237,10 @@ class DeviceEngine:
                 continue
             if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
                 asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
-            asked.answer.poll(now, self._limits(asked), self._run_ahead(asked))
-
-    def _limits(self, asked: Asked) -> Limits:
-        estimates = self._estimates()
-        resync = max(SHORTEST_RESYNC, 4 * estimates.rtt + 4 * estimates.cloud_decode)
-        patience = self._settings.patience
-        waits_for_prefill = self.connected and not asked.ready
-        return Limits(resync, max(patience, PREFILL_PATIENCE) if waits_for_prefill else patience)
+            asked.answer.poll(now, self.cloud.limits(asked.ready), self._run_ahead(asked))
 
     def _run_ahead(self, asked: Asked) -> int:
-        return 1 if asked.request.method == "token-wise" else self._peer.run_ahead(asked.opening.run_ahead)
-
-    def _silence(self, tokens: int = 0) -> float:
-        """Seconds after which a cloud that reads, and generates `tokens` tokens, is given up."""
-        if not self.connected:
-            return self._settings.patience
-        return max(self._settings.patience, PREFILL_PATIENCE) + 4 * tokens * self._estimates().cloud_decode
-
-    def _cloud_model(self) -> str | None:
-        welcome = None if self.cloud is None else self.cloud.welcome
-        return None if welcome is None else welcome.hello.model
+        return 1 if asked.request.method == "token-wise" else self.cloud.peer.run_ahead(asked.opening.run_ahead)
 
     def _all(self) -> list[Asked]:
         with self._lock:

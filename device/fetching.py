@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from common.aggregation.joint import Joint
 from common.model.document_states import largest_states, unpack_states
 from common.runtime.answer import Answer
-from common.runtime.decoder_thread import Measured
 from common.runtime.reading import Document, cut
 from common.runtime.request import AnswerFailed, RequestError
 from common.runtime.side import LONGEST_TITLE, SEARCH_FAILED, SideRuntime
 from device.asked import Asked
 from device.assembly import LARGEST_TEXT, Assembly, Body
+from device.cloud_view import CloudView
 from proto.errors import ProtocolError, malformed
 from proto.messages import Cancel, Fetch, Fetched, Form, Generated
 
@@ -34,18 +33,13 @@ class Fetching:
         answer: Answer,
         side: SideRuntime,
         joint: Joint,
-        cloud_model: Callable[[], str | None],
-        measured: Measured,
-        patience: Callable[[], float],
+        cloud: CloudView,
     ) -> None:
-        """`patience`: seconds of silence after which the cloud is given up now."""
         self._asked = asked
         self._answer = answer
         self._side = side
         self._joint = joint
-        self._cloud_model = cloud_model
-        self._measured = measured
-        self._patience = patience
+        self._cloud = cloud
         self._form: Form = "kv" if asked.request.method == "fetch-kv" else "text"
         self._assembly = self._empty()
         self._waiting = True  # for the cloud's documents
@@ -100,7 +94,7 @@ class Fetching:
             self._ask()
 
     def tick(self, now: float) -> None:
-        if self._waiting and not self._answer.over and now - self._heard > self._patience():
+        if self._waiting and not self._answer.over and now - self._heard > self._cloud.silence():
             self._give_up(LATE)
 
     def cancel(self) -> None:
@@ -109,7 +103,7 @@ class Fetching:
     # --- the cloud's documents
 
     def _ask(self) -> None:
-        model = self._cloud_model()
+        model = self._cloud.model
         if self._form == "kv" and model != self._side.decoder.identity:
             self._answer.end(
                 RequestError(
@@ -186,4 +180,4 @@ class Fetching:
         asked.record.device_titles = found.titles
         asked.record.cloud_titles = found.fetched_titles
         asked.record.prompt_tokens = found.tokens
-        self._side.decode(self._answer, asked.opening, asked.drafting, found, self._measured, self._joint)
+        self._side.decode(self._answer, asked.opening, asked.drafting, found, self._cloud.decoded, self._joint)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from common.aggregation.sequences import Candidate, Chosen, choose
 from common.runtime.answer import Answer
-from common.runtime.decoder_thread import Measured
 from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, candidate, question_evidence, received_candidate
 from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
 from device.asked import Asked
+from device.cloud_view import CloudView
 from proto.errors import ProtocolError
 from proto.messages import Cancel, Fetched, Generated
 
@@ -30,12 +29,10 @@ class SequenceWise:
     Nothing is shown before both answers are known, or the cloud's is given up.
     """
 
-    def __init__(self, asked: Asked, side: SideRuntime, measured: Measured, patience: Callable[[], float]) -> None:
-        """`patience`: seconds since it was asked after which the cloud is given up now."""
+    def __init__(self, asked: Asked, side: SideRuntime, cloud: CloudView) -> None:
         self._asked = asked
         self._side = side
-        self._measured = measured
-        self._patience = patience
+        self._view = cloud
         self._recording = RecordingDrafting(asked.drafting)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []
@@ -71,7 +68,7 @@ class SequenceWise:
         answer = self._asked.answer
         if answer is None:
             return
-        self._side.begin(answer, self._asked.opening, self._recording, self._retrieved, self._measured)
+        self._side.begin(answer, self._asked.opening, self._recording, self._retrieved, self._view.decoded)
         if absence is None:
             self._ask()
         else:
@@ -110,7 +107,11 @@ class SequenceWise:
 
     def tick(self, now: float) -> None:
         """Only the device's own answer, once complete, waits for the cloud's."""
-        if self._own is not None and self._awaited and now - self._heard > self._patience():
+        if (
+            self._own is not None
+            and self._awaited
+            and now - self._heard > self._view.silence(self._asked.request.max_tokens)
+        ):
             self._give_up(LATE)
 
     def cancel(self) -> None:

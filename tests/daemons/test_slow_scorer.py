@@ -79,15 +79,15 @@ def town(fresh_data: Callable[[], Path], tmp_path_factory: pytest.TempPathFactor
             data=device.settings.data, cloud=address, privacy="balanced", patience=PATIENCE, max_tokens=LENGTH
         )
         engine = DeviceEngine(settings, device)
-        assert engine.cloud is not None
+        assert engine.cloud.connection is not None
         sessions.link = CloudLink(f"tcp://127.0.0.1:{port}", None, sessions, cloud.link_limits)
         with sessions.link:
             scheduler.start()
-            link = DeviceLink(address, None, engine.cloud, device.link_limits)
+            link = DeviceLink(address, None, engine.cloud.connection, device.link_limits)
             engine.start(link)
             link.start()
             deadline = time.monotonic() + PATIENCE
-            while not engine.connected:
+            while not engine.cloud.connected:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             yield Town(engine, process)

@@ -1,0 +1,80 @@
+"""The cloud as the answers on this device see it: there, away for now, or none at all."""
+
+from __future__ import annotations
+
+from common.runtime.peer_estimates import PeerEstimates
+from common.runtime.side import SideRuntime
+from common.scheduling.policy import Estimates
+from common.speculation.values import Commit
+from common.speculation.watch import Limits
+from device.cloud_connection import CloudConnection, alone
+from device.settings import DeviceSettings
+from proto.messages import Message
+
+PREFILL_PATIENCE = 15.0  # seconds for the cloud to retrieve and read its documents
+SHORTEST_RESYNC = 0.5  # seconds of silence before anything is sent again
+
+
+class CloudView:
+    """Asked from any thread. `connection` is None for a device without a cloud."""
+
+    def __init__(self, settings: DeviceSettings, side: SideRuntime, connection: CloudConnection | None) -> None:
+        self.connection = connection
+        self._settings = settings
+        self._side = side
+
+    @property
+    def connected(self) -> bool:
+        """Whether the cloud can be counted on now."""
+        return self.connection is not None and self.connection.welcome is not None
+
+    @property
+    def absence(self) -> str:
+        """A sentence for the user of an answer that the cloud takes no part in."""
+        status = self.connection.status() if self.connection is not None else alone(self._settings.privacy)
+        return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
+
+    @property
+    def model(self) -> str | None:
+        """Identity of its model, while the handshake stands."""
+        welcome = None if self.connection is None else self.connection.welcome
+        return None if welcome is None else welcome.hello.model
+
+    def send(self, message: Message) -> int:
+        """The bytes on the wire. Nothing of an answer goes to a cloud before the handshake, or after a failed one."""
+        return self.connection.send(message) if self.connection is not None and self.connected else 0
+
+    # --- what is known of it
+
+    @property
+    def peer(self) -> PeerEstimates:
+        return self._side.profiler.nobody if self.connection is None else self.connection.peer
+
+    def estimates(self) -> Estimates:
+        return self.peer.estimates
+
+    def judged(self, commit: Commit) -> None:
+        """A position was decided."""
+        self.peer.judged(commit)
+
+    def decoded(self, context: int, seconds: float) -> None:
+        """This side made a decode step for an answer with the cloud."""
+        self._side.profiler.decoded(self.peer, context, seconds)
+
+    # --- patience, seconds
+
+    def limits(self, ready: bool) -> Limits:
+        """When an answer is stalled, and when it goes on without the cloud; `ready`: the cloud has read its prompt."""
+        estimates = self.estimates()
+        resync = max(SHORTEST_RESYNC, 4 * estimates.rtt + 4 * estimates.cloud_decode)
+        return Limits(resync, self._settings.patience if ready or not self.connected else self._reading)
+
+    def silence(self, tokens: int = 0) -> float:
+        """After which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""
+        if not self.connected:
+            return self._settings.patience
+        return self._reading + 4 * tokens * self.estimates().cloud_decode
+
+    @property
+    def _reading(self) -> float:
+        return max(self._settings.patience, PREFILL_PATIENCE)
