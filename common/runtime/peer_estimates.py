@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from common.runtime.link_meter import LinkMeter
 from common.runtime.notes import Judged, Measurement, RemoteDecoded
-from common.scheduling.estimators import Acceptance, DecodeDelay, DecodeLine
-from common.scheduling.policy import Estimates, run_ahead
-from common.speculation.values import OTHER, Commit
+from common.scheduling.estimators import DecodeDelay, DecodeLine
+from common.scheduling.knowledge import Knowledge
+from common.scheduling.policy import Estimates
+from common.speculation.values import Commit
 from proto.messages import Probe, Side
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 4096  # measurements that wait at most; older ones are worth less than a stall
-TYPICAL_CONTEXT = 256.0  # tokens; where a line without a measured context is pinned
 
 
 class PeerEstimates:
@@ -28,21 +28,17 @@ class PeerEstimates:
     """
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine, send: Callable[[Probe], object]) -> None:
-        """`own` is this side's decode time, which all its connections share; `remote` the other side's profile."""
+        """`own` and `remote` as `Knowledge` has them; `send` takes the probes."""
         self.meter = LinkMeter(send)
-        self._role: Side = role
-        self._own = own
-        self._remote = DecodeDelay(remote)
-        self._acceptance = Acceptance()
-        self._context = TYPICAL_CONTEXT
+        self._knowledge = Knowledge(role, own, remote)
         self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
-        self._snapshot = self._estimate()
+        self._snapshot = self._knowledge.estimates()
 
     # --- measurements
 
     def decoded(self, context: int) -> None:
         """This side made a step for an answer of this connection, at `context` tokens in its longest row."""
-        self._context = float(context)
+        self._knowledge.decoded(context)
 
     def remote_decoded(self, seconds: float) -> None:
         """The other side says how long its step took."""
@@ -56,10 +52,14 @@ class PeerEstimates:
         """Take in what was measured since the last call."""
         while self._measured:
             try:
-                self._take(self._measured.popleft())
+                match self._measured.popleft():
+                    case RemoteDecoded(seconds):
+                        self._knowledge.remote_decoded(seconds)
+                    case Judged(expected, accepted):
+                        self._knowledge.judged(expected, accepted)
             except ValueError:
                 log.warning("an impossible measurement was left out")
-        self._snapshot = self._estimate()
+        self._snapshot = self._knowledge.estimates()
 
     # --- estimates
 
@@ -71,32 +71,4 @@ class PeerEstimates:
 
     def run_ahead(self, maximum: int) -> int:
         """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
-        longest = self.meter.longest
-        own, other = self._snapshot.device_decode, self._snapshot.cloud_decode
-        if self._role == "cloud":
-            own, other = other, own
-        if longest is None or own <= 0.0:
-            return maximum
-        # The verdict on a draft comes no sooner than the slower side's draft for the same position.
-        return run_ahead(longest + other, own, maximum, self._acceptance.at_most(self._role))
-
-    def _take(self, measurement: Measurement) -> None:
-        match measurement:
-            case RemoteDecoded(seconds):
-                # Its context is not told; the two sides' rows are about equally long.
-                self._remote.observe(self._context, seconds)
-            case Judged(expected, accepted):
-                alphas = {"device": expected[0], "cloud": expected[1]} if expected else accepted
-                for side in OTHER:
-                    if side in alphas:
-                        self._acceptance.observe(side, float(alphas[side]))
-
-    def _estimate(self) -> Estimates:
-        delays = {self._role: self._own, OTHER[self._role]: self._remote}
-        return Estimates(
-            delays["device"].predict(self._context),
-            delays["cloud"].predict(self._context),
-            0.0,  # the meter has it
-            self._acceptance.of("device"),
-            self._acceptance.of("cloud"),
-        )
+        return self._knowledge.run_ahead(self.meter.longest, maximum)

@@ -8,13 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from common.runtime.peer_estimates import BACKLOG, TYPICAL_CONTEXT, PeerEstimates
+from common.runtime.peer_estimates import BACKLOG, PeerEstimates
 from common.scheduling.estimators import DecodeDelay, DecodeLine
+from common.scheduling.knowledge import DIGEST_PERIOD, TYPICAL_CONTEXT
 from proto.messages import Hello, Probe, Side
 
 log = logging.getLogger(__name__)
-
-PERIOD = 0.1  # seconds between two looks at what was measured
 
 
 class Profiler:
@@ -57,7 +56,7 @@ class Profiler:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._closing.wait(PERIOD):
+        while not self._closing.wait(DIGEST_PERIOD):
             now = time.monotonic()
             while self._steps:
                 context, seconds = self._steps.popleft()

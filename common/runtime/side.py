@@ -18,11 +18,11 @@ from common.runtime.answer import Answer
 from common.runtime.decoder_thread import DecodeFloor, DecoderThread, Measured
 from common.runtime.decoding import Decoding, Drafting
 from common.runtime.offline import profiled_line
-from common.runtime.peer_estimates import TYPICAL_CONTEXT
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
 from common.runtime.request import AnswerFailed
 from common.scheduling.estimators import DecodeLine
+from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT

@@ -32,7 +32,7 @@ class SimulatedLink(Generic[T]):
 
     clock: Clock
     deliver: Callable[[T], None]
-    fate: Callable[[], Fate]
+    fate: Callable[[T], Fate]
     ordered: bool = True
     outages: tuple[Outage, ...] = ()
     sent: int = 0
@@ -43,7 +43,7 @@ class SimulatedLink(Generic[T]):
         now = self.clock.now
         if any(outage.start <= now < outage.end for outage in self.outages):
             return
-        for delay in self.fate().delays:
+        for delay in self.fate(message).delays:
             arrival = now + delay
             if self.ordered:
                 arrival = max(arrival, self._last)

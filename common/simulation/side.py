@@ -28,36 +28,50 @@ class SimulatedSide:
     clock: Clock
     session: Session
     predictor: Predictor
-    decode_seconds: Callable[[], float]
+    decode_seconds: Callable[[int], float]  # of a position
     limits: Limits
     send: Callable[[Message], None] = lambda message: None
+    decoded: Callable[[int, float], None] = lambda position, seconds: None  # told of every finished step
+    judged: Callable[[Commit], None] = lambda commit: None  # told of positions where both drafts are known
+    step_overhead: float = 0.0  # seconds of work beside the model per step, not part of the step's own time
     commits: list[tuple[float, Commit]] = field(default_factory=list)
     finished_at: float | None = None
+    _prepared: bool = False  # what comes before the prefill's end is taken in, but nothing is decoded
     _busy: Work | None = None
     _watch: Watch = field(default_factory=Watch)
 
     def start(self) -> None:
+        self._prepared = True
         self._decode()
         self._tick()
 
     def receive(self, message: Message) -> None:
         self._carry_out(self.session.received(message))
 
+    def look_ahead(self, run_ahead: int) -> None:
+        """Hold up to `run_ahead` drafts from now on."""
+        self.session.run_ahead = run_ahead
+        self._decode()
+
     def _decode(self) -> None:
         """Begin the next step; a step of an old epoch is given up at once."""
-        work = self.session.work
+        work = self.session.work if self._prepared else None
         if self._busy is not None and self._busy.epoch == self.session.epoch:
             return
         self._busy = work
         if work is not None:
-            self.clock.after(self.decode_seconds(), lambda: self._decoded(work))
+            seconds = self.decode_seconds(work.position)
+            self.clock.after(seconds + self.step_overhead, lambda: self._decoded(work, seconds))
 
-    def _decoded(self, work: Work) -> None:
+    def _decoded(self, work: Work, seconds: float) -> None:
         if self._busy is not work:
             return
         self._busy = None
         view, evidence = self.predictor.predict(work.position, self.session.path[: work.position])
-        self._carry_out(self.session.drafted(LocalDraft(work.position, work.digest, view, evidence, 0)))
+        self._carry_out(
+            self.session.drafted(LocalDraft(work.position, work.digest, view, evidence, int(1e6 * seconds)))
+        )
+        self.decoded(work.position, seconds)
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -66,6 +80,8 @@ class SimulatedSide:
                     self.send(action.message)
                 case Commit():
                     self.commits.append((self.clock.now, action))
+                    if len(action.accepted) == 2:
+                        self.judged(action)
                 case Withdraw():
                     del self.commits[action.position :]
                     self.finished_at = None

@@ -20,7 +20,7 @@ class SideModel:
 
     predictor: Predictor
     aggregation: Aggregation
-    decode_seconds: Callable[[], float]
+    decode_seconds: Callable[[int], float]  # of a position
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,5 @@ class World:
 
     def _link(self, sender: Side, receiver: SimulatedSide, network: Network) -> SimulatedLink[Message]:
         return SimulatedLink(
-            self.clock, receiver.receive, lambda: network.fate(sender), network.ordered, network.outages
+            self.clock, receiver.receive, lambda message: network.fate(sender), network.ordered, network.outages
         )

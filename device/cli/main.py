@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from device.cli import ask, chat, daemons, keys, library, profile, settings, status, trace
+from device.cli import ask, chat, daemons, keys, library, profile, settings, simulate, status, trace
 from device.cli.failures import BAD_INPUT, CommandFailed
 
 INTERRUPTED = 130
@@ -31,6 +31,7 @@ app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.d
 app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
 app.add_typer(library.app, name="library")
 app.add_typer(keys.app, name="keys")
+app.command("simulate")(simulate.simulate)
 app.command("version")(status.version)
 
 

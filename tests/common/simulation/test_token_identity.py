@@ -96,7 +96,9 @@ def build(
     def side(role: Side) -> SideModel:
         aggregation = sampling(seed, temperature, entries)
         mean = float(decode.uniform(0.01, 0.2))
-        return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda: mean * decode.uniform(0.5, 2))
+        return SideModel(
+            TablePredictor(model, role, aggregation), aggregation, lambda position: mean * decode.uniform(0.5, 2)
+        )
 
     return World(
         config,
@@ -223,7 +225,7 @@ class TestDegraded:
         for name in SETTINGS:
             simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, patience=0.5)
             for side in (simulated.device, simulated.cloud):
-                side.decode_seconds = lambda: 0.05
+                side.decode_seconds = lambda position: 0.05
             assert simulated.run(until=200), name
             degraded = simulated.device.session.counters.degraded
             times = {commit.position: time for time, commit in simulated.device.commits}

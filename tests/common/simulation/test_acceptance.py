@@ -1,0 +1,89 @@
+"""Acceptance sequences: modelled rates are met, records survive a file, nonsense is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from common.simulation.acceptance import (
+    Phases,
+    Position,
+    Rates,
+    Recorded,
+    from_commits,
+    load_record,
+    save_record,
+)
+from common.speculation.values import Commit
+
+ANSWERS = (
+    (Position(True, False), Position(False, True, (0.25, 0.5))),
+    (Position(True, True),),
+)
+
+
+class TestRates:
+    @pytest.mark.parametrize("rates", [Rates(0.48, 0.48, 0.03), Rates(0.85, 0.86, 0.73), Rates.independent(0.9, 0.2)])
+    def test_each_and_both_are_met(self, rates: Rates) -> None:
+        """20,000 positions of a fixed seed: within 4 standard deviations (0.0035 at most) of the rate."""
+        drawn = rates.draw(20_000, 5)
+        assert mean(p.device for p in drawn) == pytest.approx(rates.device, abs=0.015)
+        assert mean(p.cloud for p in drawn) == pytest.approx(rates.cloud, abs=0.015)
+        assert mean(p.device and p.cloud for p in drawn) == pytest.approx(rates.both, abs=0.015)
+
+    def test_seeds_differ_and_repeat(self) -> None:
+        rates = Rates(0.5, 0.5, 0.25)
+        assert rates.draw(64, 1) == rates.draw(64, 1) != rates.draw(64, 2)
+
+    @pytest.mark.parametrize("values", [(0.9, 0.9, 0.7), (0.5, 0.4, 0.45), (1.2, 0.5, 0.5), (0.5, -0.1, 0.0)])
+    def test_what_can_not_be_is_refused(self, values: tuple[float, float, float]) -> None:
+        with pytest.raises(ValueError, match="accept"):
+            Rates(*values)
+
+
+def test_phases_take_turns() -> None:
+    phases = Phases((Rates(1.0, 0.0, 0.0), Rates(0.0, 1.0, 0.0)), 10, expectations=True)
+    drawn = phases.draw(60, 3)
+    changes = [i for i in range(1, 60) if drawn[i].device != drawn[i - 1].device]
+    assert {later - sooner for sooner, later in zip(changes, changes[1:], strict=False)} == {10}
+    assert all(position.expected == (float(position.device), float(position.cloud)) for position in drawn)
+
+
+class TestRecord:
+    def test_survives_a_file(self, tmp_path: Path) -> None:
+        save_record(tmp_path / "record.json", ANSWERS)
+        assert load_record(tmp_path / "record.json") == Recorded(ANSWERS)
+
+    def test_the_seed_chooses_the_answer(self) -> None:
+        record = Recorded(ANSWERS)
+        assert [record.draw(1, seed) for seed in range(3)] == [ANSWERS[0][:1], ANSWERS[1], ANSWERS[0][:1]]
+
+    def test_commits_of_a_real_answer_become_positions(self) -> None:
+        def commit(accepted: dict[str, bool], expected: tuple[float, float] | None) -> Commit:
+            return Commit(0, 5, False, None, expected, accepted)  # type: ignore[arg-type]
+
+        both = commit({"device": True, "cloud": False}, None), commit({"device": False, "cloud": True}, (0.25, 0.5))
+        assert from_commits([both[0], commit({"device": True}, None), both[1]]) == ANSWERS[0]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{",
+            "{}",
+            "[]",
+            "[[]]",
+            "[1]",
+            "[[[1]]]",
+            "[[[1, 2]]]",
+            "[[[1, 0, 0.5]]]",
+            "[[[1, 0, 0.5, 2]]]",
+            '[[["1", 0]]]',
+        ],
+    )
+    def test_another_file_is_refused_with_its_name(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "record.json"
+        path.write_text(text)
+        with pytest.raises(ValueError, match="record.json"):
+            load_record(path)

@@ -1,0 +1,181 @@
+"""Simulated answers where the latency can be computed by hand (DRAGON Appendix A.3), and that nothing is left to chance.
+
+Times are milliseconds here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from common.simulation.acceptance import Answer, Rates
+from common.simulation.scenario import Outcome, Scenario, Work, simulate
+from common.simulation.timing import DecodeTime, Scatter, Sinusoid, Way
+from proto.messages import Placement
+
+FREE = Work(0.0, 0.0)
+TOKENS = 64
+
+
+def scenario(device: float, cloud: float, rtt: float, device_right: float, cloud_right: float, **more: Any) -> Scenario:
+    rates = Rates.independent(device_right, cloud_right)
+    steps = (DecodeTime.constant(device / 1e3), DecodeTime.constant(cloud / 1e3))
+    return Scenario(*steps, Way(rtt / 1e3), more.pop("acceptance", rates), **{"tokens": TOKENS, "work": FREE} | more)
+
+
+def period(outcome: Outcome) -> float:
+    """Milliseconds per token once the answer runs: over its last quarter."""
+    start = 3 * len(outcome.times) // 4
+    return 1e3 * (outcome.times[-1] - outcome.times[start - 1]) / (len(outcome.times) - start)
+
+
+def by_hand(local: float, remote: float, rtt: float, remote_right: bool) -> float:
+    """Appendix A.3, i-iii, and Figure 13: only a rejection at the remote side costs a round trip."""
+    return max(local, remote) if remote_right else max(local, remote + rtt)
+
+
+class TestPipelines:
+    @pytest.mark.parametrize(("device", "cloud"), [(150, 50), (50, 50), (20, 10), (50, 100), (400, 50)])
+    @pytest.mark.parametrize("device_right", [True, False])
+    @pytest.mark.parametrize("cloud_right", [True, False])
+    def test_each_case_repeated_gives_the_formula(
+        self, device: int, cloud: int, device_right: bool, cloud_right: bool
+    ) -> None:
+        given = scenario(device, cloud, 300, device_right, cloud_right)
+        at_device = simulate(given, 1)
+        assert period(at_device) == pytest.approx(by_hand(device, cloud, 300, cloud_right), abs=1e-6)
+        at_cloud = simulate(replace(given, placement="cloud"), 1)
+        assert period(at_cloud) == pytest.approx(by_hand(cloud, device, 300, device_right), abs=1e-6)
+
+    @pytest.mark.parametrize(("device", "cloud"), [(150, 50), (20, 10), (50, 100)])
+    def test_synchronous_is_the_slower_side_and_a_round_trip(self, device: int, cloud: int) -> None:
+        """DRDG/TW: the targets' side needs its own draft, and the other one's after a round trip."""
+        outcome = simulate(scenario(device, cloud, 300, 1, 1, synchronous=True), 1)
+        assert period(outcome) == pytest.approx(max(device, cloud + 300), abs=1e-6)
+
+    def test_mirrored_restarts_one_way_after_the_other_draft(self) -> None:
+        """A rejected side knows the target when the other one's draft is there, not a round trip later."""
+        rejected = simulate(scenario(20, 20, 300, 0, 0, placement="mirrored"), 1)
+        assert period(rejected) == pytest.approx(20 + 150, abs=1e-6)
+        assert period(simulate(scenario(20, 10, 300, 1, 1, placement="mirrored"), 1)) == pytest.approx(20, abs=1e-6)
+
+    @pytest.mark.parametrize(("side", "milliseconds"), [("device", 30), ("cloud", 20)])
+    def test_one_side_alone_decodes_at_its_own_pace(self, side: Any, milliseconds: int) -> None:
+        outcome = simulate(scenario(30, 20, 300, 0, 0, participants=frozenset({side})), 1)
+        assert period(outcome) == pytest.approx(milliseconds, abs=1e-6)
+        assert outcome.drafted == {"device": 0, "cloud": 0} | {side: TOKENS}
+        assert outcome.ttft == pytest.approx(0.030 if side == "device" else 0.320)
+
+    def test_first_token_waits_for_the_later_side(self) -> None:
+        """Open goes one way, the cloud prepares and decodes, its draft goes one way."""
+        work = Work(0.0, 0.0, prepare_device=0.1, prepare_cloud=0.4)
+        assert simulate(scenario(20, 10, 300, 1, 1, work=work), 1).ttft == pytest.approx(0.15 + 0.4 + 0.01 + 0.15)
+        work = Work(0.0, 0.0, prepare_device=2.0)
+        assert simulate(scenario(20, 10, 300, 1, 1, work=work), 1).ttft == pytest.approx(2.02)
+
+    def test_work_beside_the_model_adds_up(self) -> None:
+        """Steps take longer; a rejection costs the overhead of a step and of two messages."""
+        work = Work(step=0.002, message=0.005)
+        assert period(simulate(scenario(20, 10, 300, 1, 1, work=work), 1)) == pytest.approx(22, abs=1e-6)
+        assert period(simulate(scenario(20, 10, 300, 1, 0, work=work), 1)) == pytest.approx(322, abs=1e-6)
+
+    def test_a_narrow_link_is_the_bottleneck(self) -> None:
+        narrow = scenario(20, 10, 0, 1, 1)
+        way = Way(rate=1000, draft_bytes=100, other_bytes=10)
+        assert period(simulate(replace(narrow, way=way), 1)) == pytest.approx(100, abs=1e-6)
+
+
+class TestPublishedTable:
+    """Mean of four answers of 200 tokens; the aims are those of an independent simulation, to its rounding and noise."""
+
+    FLAT = {"paper": Rates(0.48, 0.48, 0.03), "race": Rates(0.89, 0.89, 0.79)}
+
+    def mean(self, device: int, cloud: int, rates: Rates, placement: Placement) -> float:
+        given = scenario(device, cloud, 300, 1, 1, acceptance=rates, placement=placement, tokens=200)
+        return 1e3 * mean(simulate(given, seed).per_token for seed in range(4))
+
+    def test_private_placement(self) -> None:
+        assert self.mean(150, 50, self.FLAT["paper"], "device") == pytest.approx(250, rel=0.06)
+        assert self.mean(150, 50, self.FLAT["race"], "device") == pytest.approx(154, rel=0.04)
+        assert self.mean(50, 50, self.FLAT["race"], "device") == pytest.approx(83, rel=0.08)
+
+    def test_mirrored(self) -> None:
+        assert self.mean(50, 50, self.FLAT["race"], "mirrored") == pytest.approx(66, rel=0.08)
+
+
+class TestNetwork:
+    def test_a_seed_fixes_everything(self) -> None:
+        way = Way(0.002, 0.3, Scatter())
+        given = replace(
+            scenario(20, 10, 0, 0.8, 0.8), way=way, placement="greedy", device=DecodeTime((0.02, 0.03), 1e-5)
+        )
+        assert simulate(given, 3) == simulate(given, 3)
+        assert simulate(given, 3).times != simulate(given, 4).times
+
+    def test_jitter_swings_the_extra_latency_alone(self) -> None:
+        """Synchronous answers show the round trip of the moment: 310 ms in the middle, 250 to 370 at the extremes."""
+        way = Way(0.0, 0.3, Sinusoid(period=10.0))
+        given = replace(scenario(20, 10, 0, 1, 1, synchronous=True, tokens=200), way=way)
+        times = simulate(given, 1).times
+        gaps = [1e3 * (later - sooner) for sooner, later in zip(times, times[1:], strict=False)]
+        assert min(gaps) == pytest.approx(250, abs=3)
+        assert max(gaps) == pytest.approx(370, abs=3)
+
+    def test_a_line_makes_later_tokens_slower(self) -> None:
+        given = scenario(20, 10, 0, 1, 1)
+        sloped = simulate(replace(given, device=DecodeTime((0.02,), slope=1e-3, prompt=100)), 1)
+        gaps = [later - sooner for sooner, later in zip(sloped.times, sloped.times[1:], strict=False)]
+        assert gaps[0] == pytest.approx(0.02 + 0.101)
+        assert gaps[-1] == pytest.approx(0.02 + 0.1 + 1e-3 * (TOKENS - 1))
+
+
+class TestScript:
+    def test_counts_are_those_of_the_sequence(self) -> None:
+        """Every position is judged once, however often drafts of wrong prefixes were thrown away."""
+        rates = Rates(0.6, 0.7, 0.4)
+        given = scenario(20, 10, 100, 1, 1, acceptance=rates, tokens=TOKENS)
+        answer: Answer = rates.draw(TOKENS, 9)
+        for placement in ("device", "mirrored"):
+            outcome = simulate(replace(given, placement=placement), 9)  # type: ignore[arg-type]
+            assert outcome.accepted == {"device": sum(p.device for p in answer), "cloud": sum(p.cloud for p in answer)}
+            assert outcome.rollbacks["cloud"] == TOKENS - outcome.accepted["cloud"]
+            assert outcome.drafted["device"] >= TOKENS
+
+    def test_random_moves_the_aggregation_to_and_fro(self) -> None:
+        assert 20 < simulate(scenario(20, 10, 100, 1, 1, placement="random"), 1).switches < 40
+
+
+class TestKnowledge:
+    def test_greedy_decides_by_what_it_has_seen(self) -> None:
+        """The cloud's drafts are always right, the device's never: the device must keep the aggregation; and mirrored."""
+        keep = simulate(scenario(50, 50, 300, 0, 1, placement="greedy"), 1)
+        give = simulate(scenario(50, 50, 300, 1, 0, placement="greedy"), 1)
+        assert (keep.switches, give.switches) == (0, 1)
+        assert period(give) == pytest.approx(50, abs=1e-6)
+
+    def test_run_ahead_follows_the_measured_round_trip(self) -> None:
+        """Enough drafts to never wait, though the bound alone would allow 64 useless ones at every rejection."""
+        near = simulate(scenario(20, 20, 40, 1, 0), 1)
+        bounded = simulate(scenario(20, 20, 40, 1, 0, run_ahead=1), 1)
+        assert near.drafted["cloud"] <= 4 * TOKENS
+        assert period(near) == period(bounded) == pytest.approx(60, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DecodeTime(()),
+        lambda: DecodeTime.constant(0.0),
+        lambda: Way(-0.1),
+        lambda: Way(0.1, jitter=Sinusoid(2.0)),
+        lambda: Way(0.1, rate=0.0),
+        lambda: scenario(20, 10, 0, 1, 1, tokens=0),
+        lambda: scenario(20, 10, 0, 1, 1, participants=frozenset()),
+    ],
+)
+def test_nonsense_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError):
+        make()
