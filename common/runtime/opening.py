@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from common.aggregation.choice import make_aggregation
 from common.model.decoder import Decoder
 from common.runtime.decoding import Drafting
-from common.scheduling.policy import HYSTERESIS, Estimates, placement_policy
+from common.scheduling.policy import Estimates, placement_policy
 from common.speculation.session import Session
 from common.speculation.values import SessionConfig
 from proto.messages import Open, Side
@@ -31,8 +31,8 @@ def open_session(
 ) -> Opened:
     """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
     aggregation = make_aggregation(role, request, decoder.vocabulary, str(decoder.torch_device))
-    # The paper's scheduler goes with its sampler.
-    hysteresis = 0.0 if request.sampler == "paper" else HYSTERESIS
+    # The paper's rule goes with its sampler.
+    hysteresis = 0.0 if request.sampler == "paper" else None
     policy = placement_policy(request.placement, request.seed, estimates, role, hysteresis)
     config = SessionConfig(request.session, request.placement, decoder.eos, request.max_tokens, participants)
     return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

@@ -36,6 +36,17 @@ def delta_z(
     return (local_acceptance - 1.0) * rtt
 
 
+def speed_up(device_decode: float, cloud_decode: float, rtt: float, cloud_acceptance: float) -> float:
+    """S, how many times faster speculation is than token-wise exchange when the device aggregates (Eq. 9)."""
+    if device_decode <= cloud_decode:
+        inverse = 1.0 - cloud_acceptance * rtt / (rtt + cloud_decode)
+    elif device_decode <= cloud_decode + rtt:
+        inverse = 1.0 - (1.0 - device_decode / (cloud_decode + rtt)) * cloud_acceptance
+    else:
+        inverse = 1.0
+    return 1.0 / inverse
+
+
 def best_aggregator(
     current: Side,
     local_decode: float,

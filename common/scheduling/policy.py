@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from common.sampling.noise import Purpose, uniform
 from common.scheduling.cost import best_aggregator
+from common.scheduling.hand_over import best_after
 from proto.messages import Placement, Side
 
-HYSTERESIS = 0.05  # share of the latency per token that a switch must save; 0 is the paper's rule
 SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
 MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being decoded meanwhile
 
@@ -38,7 +38,7 @@ class Fixed:
 
     side: Side
 
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
         return self.side
 
 
@@ -48,26 +48,30 @@ class Random:
 
     draw: Callable[[int], float]
 
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
         return "device" if self.draw(position) < 0.5 else "cloud"
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """The side with the smaller expected latency per token by the estimates of `role` (Eq. 6).
+    """The side that the answer goes on fastest with, by the estimates of `role` and what was just accepted.
 
-    Asked by the side that aggregates, so `role` is the one that has the aggregation now.
+    With a `hysteresis` it is the side with the smaller expected latency per token whatever was accepted: at 0 the
+    paper's rule (Eq. 6), above it one that moves the role only to save that share. Asked by the side that aggregates,
+    so `role` is the one that has the aggregation now.
     """
 
     role: Side
     estimates: Callable[[], Estimates]
-    hysteresis: float = HYSTERESIS
+    hysteresis: float | None = None
 
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
         # Both sides choose the first one, each with its own estimates: they agree without asking (§7.4).
         if position == 0:
             return "device"
-        return greedy_aggregator(self.role, self.estimates(), self.hysteresis)
+        if self.hysteresis is None and len(accepted) == 2:
+            return best_after(self.role, self.estimates(), (accepted["device"], accepted["cloud"]))
+        return greedy_aggregator(self.role, self.estimates(), self.hysteresis or 0.0)
 
 
 def greedy_aggregator(current: Side, estimates: Estimates, hysteresis: float = 0.0) -> Side:
@@ -87,9 +91,12 @@ def placement_policy(
     seed: int,
     estimates: Callable[[], Estimates],
     role: Side,
-    hysteresis: float = HYSTERESIS,
+    hysteresis: float | None = None,
 ) -> Fixed | Random | Greedy:
-    """The policy of `role` in one session. Only `greedy` asks for estimates, only `random` uses the seed."""
+    """The policy of `role` in one session. Only `greedy` asks for estimates, only `random` uses the seed.
+
+    `hysteresis` is that of `Greedy`: 0 for the paper's rule.
+    """
     match placement:
         case "device" | "mirrored":
             return Fixed("device")

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from common.scheduling.policy import HYSTERESIS, placement_policy
+from common.scheduling.policy import placement_policy
 from common.simulation.acceptance import AcceptanceModel, Answer
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, SimulatedLink
@@ -52,7 +52,7 @@ class Scenario:
     synchronous: bool = False  # one draft at a time (DRDG/TW)
     participants: frozenset[Side] = BOTH
     run_ahead: int = 64  # drafts beyond the committed prefix, at most
-    hysteresis: float = HYSTERESIS  # of `greedy`; 0 is the paper's rule
+    hysteresis: float | None = None  # of `greedy`; 0 is the paper's rule
     earlier: Answer = ()  # what both sides' acceptance estimates have seen before this answer
     work: Work = field(default_factory=Work)
 

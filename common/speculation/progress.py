@@ -76,6 +76,12 @@ class Progress:
         digest = self.prefix.digest(self.position)
         return self.local.first(), self._remote.get(self.position, digest)
 
+    def accepted(self, target: int) -> dict[Side, bool]:
+        """Which of the known drafts of the first undecided position are its `target`."""
+        mine, theirs = self.first_pair()
+        known = ((self._role, mine), (OTHER[self._role], theirs))
+        return {side: draft.view.token == target for side, draft in known if draft is not None}
+
     def commit(self, decision: Decided, degraded: bool) -> list[Commit | Finish]:
         """Make a token part of the answer; drafts that follow another one are rolled back."""
         position, token = self.position, decision.token

@@ -48,7 +48,7 @@ class Session:
         self.config = config
         self.away = False  # the device goes on alone
         self.term = 0  # of the aggregation: one more with every take-over
-        self.aggregator: Side = policy.next_aggregator(0)
+        self.aggregator: Side = policy.next_aggregator(0, {})
         self.run_ahead = run_ahead  # drafts held beyond the committed prefix; 1 is synchronous
         self._other: Side = OTHER[role]
         self._aggregation = aggregation
@@ -215,7 +215,7 @@ class Session:
             if not isinstance(decision, Decided):
                 break
             tokens.append(decision.token)
-            in_charge = self._next_aggregator()
+            in_charge = self._next_aggregator(decision.token)
             actions += self._followed(self._progress.commit(decision, degraded))
             self._hand_over(in_charge)
         if tokens and self._announces():
@@ -261,7 +261,7 @@ class Session:
         if not self.away:
             return []
         self.away = False
-        aggregator = self._policy.next_aggregator(self.position)
+        aggregator = self._policy.next_aggregator(self.position, {})
         if aggregator == "device":
             return []
         self.term += 1
@@ -276,10 +276,10 @@ class Session:
             return False
         return self.role == "device" or self.config.placement != "mirrored"
 
-    def _next_aggregator(self) -> Side:
+    def _next_aggregator(self, target: int) -> Side:
         if self.away or self.finished:
             return self.aggregator
-        return self._policy.next_aggregator(self.position + 1)
+        return self._policy.next_aggregator(self.position + 1, self._progress.accepted(target))
 
     def _hand_over(self, aggregator: Side) -> None:
         if aggregator != self.aggregator:

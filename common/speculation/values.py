@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -68,7 +68,9 @@ class Aggregation(Protocol):
 class PlacementPolicy(Protocol):
     """Who aggregates next (§5.1)."""
 
-    def next_aggregator(self, position: int) -> Side: ...
+    def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
+        """The side that decides `position`; `accepted` tells of the drafts, as far as known, of the one before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

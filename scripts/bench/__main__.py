@@ -30,6 +30,8 @@ SUITES = {
     "codecs": ("bytes per draft by codec, and the tokens that a codec changes", "scripts.bench.codecs"),
     "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
     "timeline": ("both sides' pipelines (Fig. 9) and what the time per token went into", "scripts.bench.timeline"),
+    "theory": ("the speed-up of Theorem 6.2, and the simulator's (Fig. 4)", "scripts.bench.theory"),
+    "scheduling": ("placements under added latency, simulated (Fig. 8)", "scripts.bench.scheduling"),
 }
 
 

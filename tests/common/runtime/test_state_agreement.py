@@ -80,7 +80,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
         return SideModel(predictors[role], aggregation, lambda: seconds * generator.uniform(0.5, 1.5))
 
     class Aggregator:
-        def next_aggregator(self, position: int) -> Side:
+        def next_aggregator(self, position: int, accepted: object) -> Side:
             return "cloud" if placement == "cloud" else "device"
 
     def fate(sender: Side) -> Fate:

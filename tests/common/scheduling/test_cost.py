@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.scheduling.cost import best_aggregator, delta_z, latency_per_token
+from common.scheduling.cost import best_aggregator, delta_z, latency_per_token, speed_up
 from common.scheduling.policy import Estimates, greedy_aggregator
 from proto.messages import Side
 
@@ -215,3 +215,20 @@ class TestHysteresis:
             case = Case(0.1 * scale, 0.1 * scale, 0.3 * scale, 0.6, 0.5)  # saves 12 % of 0.25
             assert case.best("device", hysteresis=0.1) == "cloud"
             assert case.best("device", hysteresis=0.14) == "device"
+
+
+class TestSpeedUp:
+    """Theorem 6.2."""
+
+    @given(device=seconds, cloud=seconds, rtt=st.floats(1e-3, 2.0), alpha=shares)
+    def test_is_the_ratio_of_eq_7_without_and_with_accepted_drafts(
+        self, device: float, cloud: float, rtt: float, alpha: float
+    ) -> None:
+        ratio = latency_per_token(device, cloud, rtt, 0.0) / latency_per_token(device, cloud, rtt, alpha)
+        assert speed_up(device, cloud, rtt, alpha) == pytest.approx(ratio)
+
+    def test_limits(self) -> None:
+        assert speed_up(0.05, 0.05, 0.3, 0.0) == 1.0
+        assert speed_up(0.05, 0.05, 0.3, 1.0) == pytest.approx(7.0)
+        assert speed_up(0.01, 0.05, 0.3, 0.9) == speed_up(0.05, 0.05, 0.3, 0.9)
+        assert speed_up(0.5, 0.05, 0.3, 1.0) == 1.0

@@ -26,34 +26,42 @@ class TestPlacement:
     @pytest.mark.parametrize("role", ["device", "cloud"])
     def test_fixed(self, placement: Placement, side: Side, role: Side) -> None:
         policy = placement_policy(placement, 7, unasked, role)
-        assert {policy.next_aggregator(position) for position in range(50)} == {side}
+        assert {policy.next_aggregator(position, {}) for position in range(50)} == {side}
 
     def test_greedy_follows_the_estimates_of_the_moment(self) -> None:
         current = CLOUD_BETTER
         device = placement_policy("greedy", 0, lambda: current, "device")
         cloud = placement_policy("greedy", 0, lambda: current, "cloud")
-        assert device.next_aggregator(1) == "cloud"
-        assert cloud.next_aggregator(2) == "cloud"
+        assert device.next_aggregator(1, {}) == "cloud"
+        assert cloud.next_aggregator(2, {}) == "cloud"
         current = DEVICE_BETTER
-        assert cloud.next_aggregator(3) == "device"
-        assert device.next_aggregator(4) == "device"
+        assert cloud.next_aggregator(3, {}) == "device"
+        assert device.next_aggregator(4, {}) == "device"
 
     def test_greedy_sides_agree_on_the_first_aggregator_without_agreeing_on_estimates(self) -> None:
         device = placement_policy("greedy", 0, lambda: DEVICE_BETTER, "device")
         cloud = placement_policy("greedy", 0, lambda: CLOUD_BETTER, "cloud")
-        assert device.next_aggregator(0) == cloud.next_aggregator(0) == "device"
+        assert device.next_aggregator(0, {}) == cloud.next_aggregator(0, {}) == "device"
 
     def test_greedy_keeps_the_role_within_the_hysteresis(self) -> None:
         """Each side keeps what it has; a policy that took itself for the other side would give it away."""
         slightly = Estimates(0.1, 0.1, 0.3, 0.51, 0.5)
-        assert Greedy("device", lambda: slightly, 0.05).next_aggregator(1) == "device"
-        assert Greedy("cloud", lambda: slightly, 0.05).next_aggregator(1) == "cloud"
-        assert Greedy("device", lambda: slightly, 0.0).next_aggregator(1) == "cloud"
+        assert Greedy("device", lambda: slightly, 0.05).next_aggregator(1, {}) == "device"
+        assert Greedy("cloud", lambda: slightly, 0.05).next_aggregator(1, {}) == "cloud"
+        assert Greedy("device", lambda: slightly, 0.0).next_aggregator(1, {}) == "cloud"
+
+    def test_greedy_minds_what_was_accepted_unless_it_is_the_papers(self) -> None:
+        even = Estimates(0.05, 0.05, 0.3, 0.8, 0.8)
+        rejected: dict[Side, bool] = {"device": True, "cloud": False}
+        assert Greedy("device", lambda: even).next_aggregator(1, rejected) == "cloud"
+        assert Greedy("device", lambda: even).next_aggregator(1, rejected | {"cloud": True}) == "device"
+        assert Greedy("cloud", lambda: even).next_aggregator(1, rejected) == "cloud"
+        assert Greedy("device", lambda: even, 0.0).next_aggregator(1, rejected) == "device"
 
     def test_random_is_the_same_on_both_sides_and_different_for_every_seed(self) -> None:
         def choices(seed: int, role: Side) -> list[Side]:
             policy = placement_policy("random", seed, unasked, role)
-            return [policy.next_aggregator(position) for position in range(64)]
+            return [policy.next_aggregator(position, {}) for position in range(64)]
 
         assert choices(5, "device") == choices(5, "cloud")
         assert choices(5, "device") != choices(6, "device")
@@ -62,14 +70,14 @@ class TestPlacement:
     def test_random_is_even_and_independent_of_the_position_before(self) -> None:
         """2,000 positions of one fixed seed: each count is within 4.5 standard deviations of its mean."""
         policy = placement_policy("random", 11, unasked, "device")
-        devices = [policy.next_aggregator(position) == "device" for position in range(2001)]
+        devices = [policy.next_aggregator(position, {}) == "device" for position in range(2001)]
         repeats = sum(a == b for a, b in pairwise(devices))
         assert abs(sum(devices) - 1000) < 100
         assert abs(repeats - 1000) < 100
 
     @pytest.mark.parametrize(("number", "side"), [(0.0, "device"), (0.499, "device"), (0.5, "cloud"), (0.999, "cloud")])
     def test_random_splits_the_unit_interval(self, number: float, side: Side) -> None:
-        assert Random(lambda _: number).next_aggregator(3) == side
+        assert Random(lambda _: number).next_aggregator(3, {}) == side
 
 
 class TestEstimates:

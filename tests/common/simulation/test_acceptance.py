@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
@@ -47,7 +48,7 @@ def test_phases_take_turns() -> None:
     phases = Phases((Rates(1.0, 0.0, 0.0), Rates(0.0, 1.0, 0.0)), 10, expectations=True)
     drawn = phases.draw(60, 3)
     changes = [i for i in range(1, 60) if drawn[i].device != drawn[i - 1].device]
-    assert {later - sooner for sooner, later in zip(changes, changes[1:], strict=False)} == {10}
+    assert {later - sooner for sooner, later in pairwise(changes)} == {10}
     assert all(position.expected == (float(position.device), float(position.cloud)) for position in drawn)
 
 
@@ -85,5 +86,5 @@ class TestRecord:
     def test_another_file_is_refused_with_its_name(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "record.json"
         path.write_text(text)
-        with pytest.raises(ValueError, match="record.json"):
+        with pytest.raises(ValueError, match=r"record\.json"):
             load_record(path)

@@ -1,4 +1,4 @@
-"""Simulated answers where the latency can be computed by hand (DRAGON Appendix A.3), and that nothing is left to chance.
+"""Simulated answers where the latency can be computed by hand (DRAGON Appendix A.3).
 
 Times are milliseconds here.
 """
@@ -6,6 +6,7 @@ Times are milliseconds here.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from statistics import mean
 from typing import Any
 
@@ -22,8 +23,9 @@ TOKENS = 64
 
 def scenario(device: float, cloud: float, rtt: float, device_right: float, cloud_right: float, **more: Any) -> Scenario:
     rates = Rates.independent(device_right, cloud_right)
+    more = {"tokens": TOKENS, "work": FREE} | more
     steps = (DecodeTime.constant(device / 1e3), DecodeTime.constant(cloud / 1e3))
-    return Scenario(*steps, Way(rtt / 1e3), more.pop("acceptance", rates), **{"tokens": TOKENS, "work": FREE} | more)
+    return Scenario(*steps, Way(rtt / 1e3), more.pop("acceptance", rates), **more)
 
 
 def period(outcome: Outcome) -> float:
@@ -89,29 +91,28 @@ class TestPipelines:
 
 
 class TestPublishedTable:
-    """Mean of four answers of 200 tokens; the aims are those of an independent simulation, to its rounding and noise."""
+    """Means of two answers of 150 tokens, against an independent simulation's: to its rounding and their noise."""
 
-    FLAT = {"paper": Rates(0.48, 0.48, 0.03), "race": Rates(0.89, 0.89, 0.79)}
+    PAPER, RACE = Rates(0.48, 0.48, 0.03), Rates(0.89, 0.89, 0.79)
 
     def mean(self, device: int, cloud: int, rates: Rates, placement: Placement) -> float:
-        given = scenario(device, cloud, 300, 1, 1, acceptance=rates, placement=placement, tokens=200)
-        return 1e3 * mean(simulate(given, seed).per_token for seed in range(4))
+        given = scenario(device, cloud, 300, 1, 1, acceptance=rates, placement=placement, tokens=150)
+        return 1e3 * mean(simulate(given, seed).per_token for seed in range(2))
 
     def test_private_placement(self) -> None:
-        assert self.mean(150, 50, self.FLAT["paper"], "device") == pytest.approx(250, rel=0.06)
-        assert self.mean(150, 50, self.FLAT["race"], "device") == pytest.approx(154, rel=0.04)
-        assert self.mean(50, 50, self.FLAT["race"], "device") == pytest.approx(83, rel=0.08)
+        assert self.mean(150, 50, self.PAPER, "device") == pytest.approx(250, rel=0.12)
+        assert self.mean(150, 50, self.RACE, "device") == pytest.approx(154, rel=0.04)
+        assert self.mean(50, 50, self.RACE, "device") == pytest.approx(83, rel=0.12)
 
     def test_mirrored(self) -> None:
-        assert self.mean(50, 50, self.FLAT["race"], "mirrored") == pytest.approx(66, rel=0.08)
+        assert self.mean(50, 50, self.RACE, "mirrored") == pytest.approx(66, rel=0.12)
 
 
 class TestNetwork:
     def test_a_seed_fixes_everything(self) -> None:
         way = Way(0.002, 0.3, Scatter())
-        given = replace(
-            scenario(20, 10, 0, 0.8, 0.8), way=way, placement="greedy", device=DecodeTime((0.02, 0.03), 1e-5)
-        )
+        steps = DecodeTime((0.02, 0.03), 1e-5)
+        given = replace(scenario(20, 10, 0, 0.8, 0.8), way=way, placement="greedy", device=steps)
         assert simulate(given, 3) == simulate(given, 3)
         assert simulate(given, 3).times != simulate(given, 4).times
 
@@ -120,14 +121,14 @@ class TestNetwork:
         way = Way(0.0, 0.3, Sinusoid(period=10.0))
         given = replace(scenario(20, 10, 0, 1, 1, synchronous=True, tokens=200), way=way)
         times = simulate(given, 1).times
-        gaps = [1e3 * (later - sooner) for sooner, later in zip(times, times[1:], strict=False)]
+        gaps = [1e3 * (later - sooner) for sooner, later in pairwise(times)]
         assert min(gaps) == pytest.approx(250, abs=3)
         assert max(gaps) == pytest.approx(370, abs=3)
 
     def test_a_line_makes_later_tokens_slower(self) -> None:
         given = scenario(20, 10, 0, 1, 1)
         sloped = simulate(replace(given, device=DecodeTime((0.02,), slope=1e-3, prompt=100)), 1)
-        gaps = [later - sooner for sooner, later in zip(sloped.times, sloped.times[1:], strict=False)]
+        gaps = [later - sooner for sooner, later in pairwise(sloped.times)]
         assert gaps[0] == pytest.approx(0.02 + 0.101)
         assert gaps[-1] == pytest.approx(0.02 + 0.1 + 1e-3 * (TOKENS - 1))
 
@@ -139,7 +140,7 @@ class TestScript:
         given = scenario(20, 10, 100, 1, 1, acceptance=rates, tokens=TOKENS)
         answer: Answer = rates.draw(TOKENS, 9)
         for placement in ("device", "mirrored"):
-            outcome = simulate(replace(given, placement=placement), 9)  # type: ignore[arg-type]
+            outcome = simulate(replace(given, placement=placement), 9)
             assert outcome.accepted == {"device": sum(p.device for p in answer), "cloud": sum(p.cloud for p in answer)}
             assert outcome.rollbacks["cloud"] == TOKENS - outcome.accepted["cloud"]
             assert outcome.drafted["device"] >= TOKENS
@@ -150,7 +151,7 @@ class TestScript:
 
 class TestKnowledge:
     def test_greedy_decides_by_what_it_has_seen(self) -> None:
-        """The cloud's drafts are always right, the device's never: the device must keep the aggregation; and mirrored."""
+        """A side whose drafts are never right keeps the aggregation, whichever it is."""
         keep = simulate(scenario(50, 50, 300, 0, 1, placement="greedy"), 1)
         give = simulate(scenario(50, 50, 300, 1, 0, placement="greedy"), 1)
         assert (keep.switches, give.switches) == (0, 1)

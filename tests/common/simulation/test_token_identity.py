@@ -35,7 +35,7 @@ class Fixed:
 
     sides: tuple[Side, ...]
 
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: object) -> Side:
         return self.sides[position % len(self.sides)]
 
 

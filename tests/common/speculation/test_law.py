@@ -94,7 +94,7 @@ def p_value(counts: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], fl
 
 @dataclass(frozen=True)
 class Alternating:
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: object) -> Side:
         return "device" if position % 2 == 0 else "cloud"
 
 
@@ -102,7 +102,7 @@ class Alternating:
 class Always:
     side: Side
 
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: object) -> Side:
         return self.side
 
 

@@ -1,0 +1,163 @@
+"""The suite `scheduling`: time for 100 tokens by placement and added latency, simulated (DRAGON Fig. 8)."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from math import sqrt
+from multiprocessing import get_context
+from statistics import fmean, stdev
+
+from common.simulation.acceptance import AcceptanceModel, Phases, Rates
+from common.simulation.scenario import Scenario, simulate
+from common.simulation.timing import DecodeTime, Sinusoid, Way
+from proto.messages import Placement
+from scripts.bench.measuring import Table
+from scripts.bench.results import Results
+
+BASE_RTT = 0.002  # seconds; what §7.1 measured on its network
+
+# What a strategy is: the placement, and the hysteresis of `greedy` (0: Eq. 6 as the paper has it).
+STRATEGIES: dict[str, tuple[Placement, float | None]] = {
+    "device": ("device", None),
+    "cloud": ("cloud", None),
+    "random": ("random", None),
+    "greedy, Eq. 6": ("greedy", 0.0),
+    "greedy": ("greedy", None),
+}
+OTHERS = tuple(name for name in STRATEGIES if name != "greedy")
+
+REGIMES: dict[str, AcceptanceModel] = {
+    "Algorithm 1 (.85/.86, both .73)": Rates(0.85, 0.86, 0.73),
+    "disagreeing (.48/.48, both .03)": Rates(0.48, 0.48, 0.03),
+    "device right more often (.9/.6)": Rates.independent(0.9, 0.6),
+    "cloud right more often (.6/.9)": Rates.independent(0.6, 0.9),
+    "taking turns every 25 tokens (.95/.6)": Phases((Rates.independent(0.95, 0.6), Rates.independent(0.6, 0.95)), 25),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decode steps and latencies in milliseconds."""
+
+    pairs: tuple[tuple[int, int], ...] = ((150, 50), (50, 50), (20, 10), (50, 100))  # (device, cloud)
+    extra: tuple[int, ...] = (0, 100, 200, 300, 400, 500)
+    sequences: int = 50
+    tokens: int = 100
+
+
+SHORT = Plan(pairs=((50, 50), (20, 10)), extra=(0, 300), sequences=2, tokens=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One point of one curve."""
+
+    regime: str
+    device: int
+    cloud: int
+    extra: int
+    strategy: str
+
+
+def run(results: Results) -> None:
+    """Simulate every setting; tables, samples and one figure for each kind of acceptance."""
+    plan = SHORT if results.short else Plan()
+    settings = [
+        Setting(regime, *pair, extra, strategy)
+        for regime, pair, extra, strategy in product(REGIMES, plan.pairs, plan.extra, STRATEGIES)
+    ]
+    seconds: dict[Setting, list[float]] = {}
+    # Fresh processes: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for number, (setting, values) in enumerate(
+            zip(settings, pool.map(answer_times, settings, [plan] * len(settings)), strict=True)
+        ):
+            seconds[setting] = values
+            if number % 100 == 0:
+                results.say(f"{number} of {len(settings)} settings")
+    samples = [{"setting": _named(setting), "seconds": values} for setting, values in seconds.items()]
+    results.samples("seconds", {"base_rtt_ms": 1e3 * BASE_RTT, "jitter": "sinusoid, 1/5, 20 pi s", "answers": samples})
+    for regime in REGIMES:
+        results.table(f"Seconds for {plan.tokens} tokens: {regime}", _table(plan, regime, seconds))
+        _draw(results, plan, regime, seconds)
+    results.table("`greedy` against every other strategy", _verdict(plan, seconds))
+
+
+def answer_times(setting: Setting, plan: Plan) -> list[float]:
+    """Seconds of each answer. All strategies replay the same sequences, each after the same earlier one."""
+    placement, hysteresis = STRATEGIES[setting.strategy]
+    model = REGIMES[setting.regime]
+    device, cloud = (DecodeTime.constant(step / 1e3) for step in (setting.device, setting.cloud))
+    way = Way(BASE_RTT, setting.extra / 1e3, Sinusoid())
+    return [
+        simulate(
+            Scenario(
+                device,
+                cloud,
+                way,
+                model,
+                placement,
+                plan.tokens,
+                hysteresis=hysteresis,
+                earlier=model.draw(plan.tokens, plan.sequences + number),
+            ),
+            number,
+        ).seconds
+        for number in range(plan.sequences)
+    ]
+
+
+def excess(greedy: list[float], other: list[float]) -> tuple[float, float]:
+    """Mean and standard error of the paired differences greedy - other, seconds."""
+    differences = [one - two for one, two in zip(greedy, other, strict=True)]
+    return fmean(differences), stdev(differences) / sqrt(len(differences))
+
+
+def _table(plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> Table:
+    rows = []
+    for pair, extra in product(plan.pairs, plan.extra):
+        means = [fmean(seconds[Setting(regime, *pair, extra, name)]) for name in STRATEGIES]
+        rows.append([f"{pair[0]} / {pair[1]}", extra, *(f"{mean:.2f}" for mean in means)])
+    return Table(["decode ms, device / cloud", "extra ms", *STRATEGIES], rows)
+
+
+def _verdict(plan: Plan, seconds: dict[Setting, list[float]]) -> Table:
+    """In how many settings greedy loses by more than two standard errors and half a percent, and the worst of them."""
+    rows = []
+    for name in OTHERS:
+        lost, ratios = 0, []
+        for regime, pair, extra in product(REGIMES, plan.pairs, plan.extra):
+            greedy, other = (seconds[Setting(regime, *pair, extra, which)] for which in ("greedy", name))
+            mean, error = excess(greedy, other)
+            ratios.append(fmean(greedy) / fmean(other))
+            lost += mean > 2 * error + 0.005 * fmean(other)
+        rows.append([name, f"{len(ratios) - lost} of {len(ratios)}", f"{fmean(ratios):.3f}", f"{max(ratios):.3f}"])
+    heads = ["greedy against", "matched or beaten", "mean ratio of times", "worst"]
+    return Table(heads, rows)
+
+
+def _draw(results: Results, plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> None:
+    name = regime.split(" (")[0].replace(" ", "-").lower()
+    with results.figure(name, columns=len(plan.pairs)) as panels:
+        for axes, pair in zip(panels, plan.pairs, strict=True):
+            for strategy in STRATEGIES:
+                means = [fmean(seconds[Setting(regime, *pair, extra, strategy)]) for extra in plan.extra]
+                axes.plot(plan.extra, means, marker="o", markersize=3, label=strategy)
+            axes.set_title(f"device {pair[0]} ms, cloud {pair[1]} ms", fontsize=9)
+            axes.set_xlabel("extra latency, ms")
+            axes.set_ylim(bottom=0)
+        panels[0].set_ylabel(f"seconds for {plan.tokens} tokens")
+        panels[0].legend(fontsize=7)
+
+
+def _named(setting: Setting) -> dict[str, str | int]:
+    return {
+        "acceptance": setting.regime,
+        "device_ms": setting.device,
+        "cloud_ms": setting.cloud,
+        "extra_ms": setting.extra,
+        "strategy": setting.strategy,
+    }

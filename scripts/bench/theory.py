@@ -1,0 +1,91 @@
+"""The suite `theory`: the speed-up of Theorem 6.2 (DRAGON Fig. 4), and where the simulator finds it."""
+
+from __future__ import annotations
+
+from itertools import product
+from statistics import fmean
+
+from common.scheduling.cost import speed_up
+from common.simulation.acceptance import Rates
+from common.simulation.scenario import Scenario, Work, simulate
+from common.simulation.timing import DecodeTime, Way
+from scripts.bench.measuring import Table
+from scripts.bench.results import Results
+
+CLOUD = 0.05  # seconds of the cloud's decode step
+DEVICE_ALPHA = 0.85  # by Corollary 6.5 it does not matter
+ALPHAS = (0.3, 0.6, 0.9)
+IDEAL = Work(0.0, 0.0)  # the theorem knows of no other work
+
+NOTE = (
+    "Theorem 6.2 takes a rejection's wait as it comes (Eq. 7). Where the device is the slower side it drafts on "
+    "meanwhile, and decides at the cloud's pace until that lead is used up: there the simulated speed-up is higher, "
+    "the more so the more often the device's own drafts are accepted (against Corollary 6.5)."
+)
+
+
+def run(results: Results) -> None:
+    """Simulate `device` against the synchronous exchange; both ratios side by side, and the curves."""
+    rtts = (0.3,) if results.short else (0.1, 0.3, 0.6)
+    devices = (0.02, 0.15) if results.short else (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8)
+    answers, tokens = (1, 60) if results.short else (8, 200)
+    found: dict[tuple[float, float, float], float] = {}
+    for rtt, alpha, device in product(rtts, ALPHAS, devices):
+        found[rtt, alpha, device] = simulated(device, CLOUD, rtt, alpha, answers, tokens)
+    results.say(f"{len(found)} points simulated")
+    points = [
+        {
+            "rtt": rtt,
+            "alpha": alpha,
+            "device": device,
+            "theorem": speed_up(device, CLOUD, rtt, alpha),
+            "simulated": ratio,
+        }
+        for (rtt, alpha, device), ratio in found.items()
+    ]
+    results.samples("points", {"cloud": CLOUD, "device_alpha": DEVICE_ALPHA, "answers": answers, "points": points})
+    rows = [
+        [
+            f"{1e3 * point['rtt']:g}",
+            point["alpha"],
+            f"{1e3 * point['device']:g}",
+            f"{point['theorem']:.2f}",
+            f"{point['simulated']:.2f}",
+            f"{point['simulated'] / point['theorem'] - 1:+.0%}",
+        ]
+        for point in points
+    ]
+    heads = ["RTT ms", "cloud's acceptance", "device decode ms", "Theorem 6.2", "simulated", "difference"]
+    results.table(f"Speed-up over token-wise exchange, cloud decode {1e3 * CLOUD:g} ms", Table(heads, rows), NOTE)
+    with results.figure("speed-up", columns=len(rtts)) as panels:
+        for axes, rtt in zip(panels, rtts, strict=True):
+            for alpha in ALPHAS:
+                grid = [devices[0] + (devices[-1] - devices[0]) * step / 200 for step in range(201)]
+                (line,) = axes.plot(
+                    [1e3 * device for device in grid],
+                    [speed_up(device, CLOUD, rtt, alpha) for device in grid],
+                    label=f"cloud accepted {alpha:.0%}",
+                )
+                axes.plot(
+                    [1e3 * device for device in devices],
+                    [found[rtt, alpha, device] for device in devices],
+                    "o",
+                    markersize=4,
+                    color=line.get_color(),
+                )
+            axes.set_title(f"RTT {1e3 * rtt:g} ms: theorem (line), simulator (dots)", fontsize=9)
+            axes.set_xlabel("device decode, ms")
+        panels[0].set_ylabel("speed-up over token-wise exchange")
+        panels[0].legend(fontsize=8)
+
+
+def simulated(device: float, cloud: float, rtt: float, alpha: float, answers: int, tokens: int) -> float:
+    """Latency per token of the synchronous exchange over that of speculation, the device aggregating."""
+    rates = Rates.independent(DEVICE_ALPHA, alpha)
+    steps = DecodeTime.constant(device), DecodeTime.constant(cloud)
+
+    def latency(synchronous: bool, count: int) -> float:
+        scenario = Scenario(*steps, Way(rtt), rates, "device", tokens, synchronous, work=IDEAL)
+        return fmean(simulate(scenario, seed).per_token for seed in range(count))
+
+    return latency(True, 1) / latency(False, answers)
