@@ -23,9 +23,9 @@ TOKENS = 64
 
 def scenario(device: float, cloud: float, rtt: float, device_right: float, cloud_right: float, **more: Any) -> Scenario:
     rates = Rates.independent(device_right, cloud_right)
-    more = {"tokens": TOKENS, "work": FREE} | more
+    settings: dict[str, Any] = {"tokens": TOKENS, "work": FREE, **more}
     steps = (DecodeTime.constant(device / 1e3), DecodeTime.constant(cloud / 1e3))
-    return Scenario(*steps, Way(rtt / 1e3), more.pop("acceptance", rates), **more)
+    return Scenario(*steps, Way(rtt / 1e3), settings.pop("acceptance", rates), **settings)
 
 
 def period(outcome: Outcome) -> float:
