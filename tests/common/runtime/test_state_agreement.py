@@ -77,7 +77,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
         sampler = RaceSampler(9, temperature, 32, decoder.vocabulary)
         aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
         predictors[role] = ModelPredictor(decoder, role, aggregation, temperature)
-        return SideModel(predictors[role], aggregation, lambda: seconds * generator.uniform(0.5, 1.5))
+        return SideModel(predictors[role], aggregation, lambda position: seconds * generator.uniform(0.5, 1.5))
 
     class Aggregator:
         def next_aggregator(self, position: int, accepted: object) -> Side:
