@@ -40,9 +40,8 @@ class Knowledge:
 
     def judged(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
         """A position was decided: Eq. 5 of (device, cloud) where there is one, else what became of the known drafts."""
-        if expected is not None:
-            accepted = dict(zip(SIDES, expected, strict=True))
-        for side, alpha in accepted.items():
+        alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
+        for side, alpha in alphas.items():
             self._acceptance.observe(side, float(alpha))
 
     def estimates(self, rtt: float = 0.0) -> Estimates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -24,7 +25,7 @@ ALWAYS: dict[Side, float] = {"device": 1.0, "cloud": 1.0}
 
 @dataclass(frozen=True)
 class OnDevice:
-    def next_aggregator(self, position: int) -> Side:
+    def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
         return "device"
 
 
@@ -41,7 +42,7 @@ def ran(disagreement: float, rtt: float, acceptance: dict[Side, float], survival
     def side(role: Side) -> SideModel:
         aggregation = RaceAggregation(RaceSampler(5, 1.0, VOCABULARY, VOCABULARY), VOCABULARY, exact=True)
         model = TableModel(VOCABULARY, 3, disagreement, end=0.0)
-        return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda: DECODE[role])
+        return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda position: DECODE[role])
 
     world = World(
         SessionConfig(1, "device", frozenset({EOS}), LENGTH),
