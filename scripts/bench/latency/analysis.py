@@ -37,6 +37,11 @@ class Cell:
         return self.spread(lambda answer: answer.per_token)
 
     @property
+    def whole(self) -> Spread:
+        """From the request to the last token, per token, as the paper has it (§7.3)."""
+        return self.spread(lambda answer: answer.whole / answer.tokens)
+
+    @property
     def ttft(self) -> Spread:
         return self.spread(lambda answer: answer.ttft)
 
@@ -73,7 +78,7 @@ def table(found: Sequence[Answered], plan: Plan) -> Table:
                 mode,
                 per_token.text(0),
                 f"{per_token.median / cell.floors.limit:.2f}",
-                cell.spread(lambda answer: answer.whole / answer.tokens).text(0),
+                cell.whole.text(0),
                 cell.ttft.text(0),
                 _acceptance(cell),
                 f"{cell.spread(lambda answer: (answer.sent + answer.received) / answer.tokens).median:.0f}",

@@ -30,7 +30,7 @@ def run(results: Results) -> None:
     results.samples("seed", plan.seed)
     results.table("Latency by method, link and hardware", analysis.table(found, plan), NOTE)
     results.table("Aims", analysis.aims(found, plan))
-    _draw(results, found, plan, "per-token", "ms per token", lambda cell: cell.per_token.median, limit=True)
+    _draw(results, found, plan, "per-token", "ms per token, whole answer", lambda cell: cell.whole.median, limit=True)
     _draw(results, found, plan, "ttft", "ms to the first token", lambda cell: cell.ttft.median, limit=False)
 
 
