@@ -52,7 +52,7 @@ test: $(STAMP) ## lint, format, types and tests
 	@echo "[3/4] mypy"
 	@$(BIN)/mypy
 	@echo "[4/4] pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one
 	@$(BIN)/python -m scripts.bench $(SUITE)

@@ -24,19 +24,21 @@ def _mode(name: str, exact: bool = False, **fields: object) -> Mode:
 
 
 DEVICE_ONLY = _mode("device only", sources="device")
+CLOUD_ONLY = _mode("cloud only", sources="cloud")
 TOKEN_WISE = _mode("DRDG/TW", exact=True, method="token-wise")
+PAPER_DEVICE = _mode("paper/device", sampler="paper", placement="device")
 PAPER_GREEDY = _mode("paper/greedy", sampler="paper", placement="greedy")
 RACE_DEVICE = _mode("race/device", exact=True, placement="device")
 RACE_MIRRORED = _mode("race/mirrored", exact=True, placement="mirrored")
 
 MODES = (
     DEVICE_ONLY,
-    _mode("cloud only", sources="cloud"),
+    CLOUD_ONLY,
     _mode("DRCG/text", method="fetch-text"),
     _mode("DRCG/KV", method="fetch-kv"),
     TOKEN_WISE,
     _mode("DRDG/SW", method="sequence-wise"),
-    _mode("paper/device", sampler="paper", placement="device"),
+    PAPER_DEVICE,
     _mode("paper/cloud", sampler="paper", placement="cloud"),
     PAPER_GREEDY,
     _mode("paper/random", sampler="paper", placement="random"),

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 
-from scripts.bench.latency import analysis
+from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure
 from scripts.bench.latency.plan import SHORT, Plan
 from scripts.bench.results import Results
@@ -30,6 +30,9 @@ def run(results: Results) -> None:
     results.samples("seed", plan.seed)
     results.table("Latency by method, link and hardware", analysis.table(found, plan), NOTE)
     results.table("Aims", analysis.aims(found, plan))
+    predicted = prediction.predict(found, plan)
+    results.samples("predicted", [asdict(one) for one in predicted])
+    results.table("The simulator's prediction", prediction.table(predicted), prediction.verdict(predicted))
     _draw(results, found, plan, "per-token", "ms per token, whole answer", lambda cell: cell.whole.median, limit=True)
     _draw(results, found, plan, "ttft", "ms to the first token", lambda cell: cell.ttft.median, limit=False)
 

@@ -1,0 +1,130 @@
+"""What the simulator says of the answers that were measured: their recorded acceptance under a virtual clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from common.simulation.acceptance import Answer, Position, Recorded
+from common.simulation.scenario import Outcome, Scenario, Work, simulate
+from common.simulation.timing import DecodeTime, Sinusoid, Way
+from proto.messages import Placement
+from scripts.bench.latency.measure import Answered
+from scripts.bench.latency.plan import CLOUD_ONLY, DEVICE_ONLY, PAPER_DEVICE, TOKEN_WISE, Floors, Mode, Plan
+from scripts.bench.measuring import Table
+
+OWN_RTT = 0.001  # seconds of round trip that the lab and the daemons have without any added latency
+PHASES = 4  # of the jitter, which the measured answers met at all of its phases
+AIM = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """One method at one setting: medians over its answers, milliseconds per token of the whole answer."""
+
+    floors: str
+    rtt: float
+    temperature: float
+    mode: str
+    measured: float
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        """Share by which the simulation is off."""
+        return self.simulated / self.measured - 1.0
+
+
+def predict(found: Sequence[Answered], plan: Plan) -> list[Predicted]:
+    """Every setting of the methods that the session runs with both sides."""
+    result = []
+    for floors in plan.floors:
+        for leg in plan.legs:
+            for temperature in leg.temperatures:
+                here = [one for one in found if (one.floors, one.rtt) == (floors.name, leg.rtt)]
+                here = [one for one in here if one.temperature == temperature]
+                work = _work(found, floors)
+                for mode in plan.modes:
+                    answers = [one for one in here if one.mode == mode.name]
+                    if "sources" in mode.fields or not answers or _method(mode) not in ("speculative", "token-wise"):
+                        continue
+                    pairs = [
+                        (one.whole / one.tokens, 1e3 * simulated.seconds / one.tokens)
+                        for one in answers
+                        if (record := _record(found, mode, one)) is not None
+                        for simulated in _simulated(floors, leg.rtt, plan, mode, record, work)
+                    ]
+                    if pairs:
+                        measured, simulated_ = (median(column) for column in zip(*pairs, strict=True))
+                        setting = (floors.name, leg.rtt, temperature, mode.name)
+                        result.append(Predicted(*setting, measured, simulated_))
+    return result
+
+
+def table(predicted: Sequence[Predicted]) -> Table:
+    rows = [
+        [
+            one.floors,
+            f"{one.rtt:g}",
+            f"{one.temperature:g}",
+            one.mode,
+            f"{one.measured:.0f}",
+            f"{one.simulated:.0f}",
+            f"{100 * one.error:+.0f} %",
+        ]
+        for one in predicted
+    ]
+    heads = ["floors, ms", "added RTT, ms", "T", "method", "measured, ms per token", "simulated", "error"]
+    return Table(heads, rows)
+
+
+def verdict(predicted: Sequence[Predicted]) -> str:
+    within = sum(abs(one.error) <= AIM for one in predicted)
+    return f"Within {100 * AIM:.0f} % in {within} of {len(predicted)} settings."
+
+
+def _simulated(floors: Floors, rtt: float, plan: Plan, mode: Mode, record: Answer, work: Work) -> list[Outcome]:
+    placement: Placement = mode.fields.get("placement", "device")
+    outcomes = []
+    for phase in range(PHASES):
+        jitter = Sinusoid(plan.jitter, phase=2 * math.pi * phase / PHASES)
+        scenario = Scenario(
+            DecodeTime.constant(floors.device / 1e3),
+            DecodeTime.constant(floors.cloud / 1e3),
+            Way(OWN_RTT, rtt / 1e3, jitter),
+            Recorded((record,)),
+            placement,
+            len(record),
+            synchronous=_method(mode) == "token-wise",
+            hysteresis=0.0 if mode.fields.get("sampler") == "paper" else None,
+            work=work,
+        )
+        outcomes.append(simulate(scenario, phase))
+    return outcomes
+
+
+def _record(found: Sequence[Answered], mode: Mode, answer: Answered) -> Answer | None:
+    """Both sides' acceptance at every position, from a run of the same sampler in which the device saw all drafts."""
+    source = PAPER_DEVICE.name if mode.fields.get("sampler") == "paper" else TOKEN_WISE.name
+    for one in found:
+        same = (one.question, one.temperature, one.mode) == (answer.question, answer.temperature, source)
+        if same and one.pieces == answer.pieces:
+            pairs = [(device, cloud) for device, cloud in one.accepted if device is not None and cloud is not None]
+            if len(pairs) == len(one.accepted):
+                return tuple(Position(device, cloud) for device, cloud in pairs)
+    return None
+
+
+def _work(found: Sequence[Answered], floors: Floors) -> Work:
+    """What retrieval and prefill take on either side, from the one-sided answers without added latency."""
+    prepared = {}
+    for mode, floor in ((DEVICE_ONLY, floors.device), (CLOUD_ONLY, floors.cloud)):
+        first = [one.ttft for one in found if (one.floors, one.mode, one.rtt) == (floors.name, mode.name, 0.0)]
+        prepared[mode.name] = max(0.0, (median(first) - floor) / 1e3) if first else 0.0
+    return Work(prepare_device=prepared[DEVICE_ONLY.name], prepare_cloud=prepared[CLOUD_ONLY.name])
+
+
+def _method(mode: Mode) -> str:
+    return str(mode.fields.get("method", "speculative"))

@@ -1,0 +1,105 @@
+"""The latency suite: what it makes of answers. How long anything takes is not tested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scripts.bench.latency import analysis, prediction
+from scripts.bench.latency.measure import Answered, TokensDiffer, check_identity
+from scripts.bench.latency.plan import DEVICE_ONLY, RACE_DEVICE, RACE_MIRRORED, TOKEN_WISE, Floors, Leg, Plan
+from scripts.bench.latency.suite import run
+from scripts.bench.results import Results
+from scripts.netlab.namespaces import Namespace, Unavailable
+
+TOKENS = 10
+FLOORS = Floors(20, 10)
+PLAN = Plan(floors=(FLOORS,), legs=(Leg(300, 1, (0.3,)), Leg(0, 1, (0.3,))))
+
+
+def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.0, **changes: object) -> Answered:
+    """An answer of ten tokens, all drafts right but one of the cloud's."""
+    answer = Answered(
+        FLOORS.name,
+        rtt,
+        0.3,
+        0,
+        mode,
+        TOKENS,
+        per_token,
+        ttft + (TOKENS - 1) * per_token,
+        ttft,
+        rtt,
+        (1.0, 0.9),
+        tuple((True, position != 4) for position in range(TOKENS)),
+        (12, 12),
+        200,
+        1500,
+        tuple("abcdefghij"),
+        (),
+    )
+    return replace(answer, **changes)  # type: ignore[arg-type]
+
+
+class TestIdentity:
+    def test_the_same_tokens_at_every_latency_are_right(self) -> None:
+        found = [answered(TOKEN_WISE.name, 310.0)]
+        for mode, rtt in ((RACE_DEVICE, 300.0), (RACE_MIRRORED, 0.0)):
+            found.append(answered(mode.name, 25.0, rtt=rtt))
+            check_identity(found, PLAN)
+
+    def test_another_token_stops_the_run(self) -> None:
+        found = [answered(TOKEN_WISE.name, 310.0), answered(RACE_DEVICE.name, 25.0, pieces=tuple("abcdefghix"))]
+        with pytest.raises(TokensDiffer, match="question 0"):
+            check_identity(found, PLAN)
+
+    def test_methods_of_another_law_may_differ(self) -> None:
+        found = [answered(TOKEN_WISE.name, 310.0), answered("paper/greedy", 25.0, pieces=tuple("abcdefghix"))]
+        check_identity(found, PLAN)
+
+
+class TestAnalysis:
+    def test_aims_are_told_against_the_limit_and_the_other_methods(self) -> None:
+        found = [
+            answered(DEVICE_ONLY.name, 20.0, ttft=50.0),
+            answered(TOKEN_WISE.name, 300.0),
+            answered("paper/greedy", 60.0),
+            answered(RACE_DEVICE.name, 30.0, ttft=420.0),
+        ]
+        told = {str(row[3]): (row[4], row[5]) for row in analysis.aims(found, PLAN).rows}
+        assert told["per token / limit"] == ("<= 2", "1.50")
+        assert told["DRDG/TW / this"] == (">= 8", "10.0")
+        assert told["paper/greedy / this"] == ("> 1", "2.00")
+        assert told["TTFT / (device only + RTT)"] == ("<= 1.15", "1.20")
+
+    def test_a_row_for_every_method_and_setting(self) -> None:
+        found = [answered(mode.name, 30.0, rtt=leg.rtt) for mode in PLAN.modes for leg in PLAN.legs]
+        table = analysis.table(found, PLAN)
+        assert len(table.rows) == len(found)
+        assert {row[8] for row in table.rows} == {"1.00 / 0.90"}
+
+
+class TestPrediction:
+    def test_one_rejection_costs_a_round_trip(self) -> None:
+        found = [answered(mode.name, 30.0) for mode in (TOKEN_WISE, RACE_DEVICE)]
+        token_wise, race = prediction.predict(found, PLAN)
+        assert token_wise.simulated == pytest.approx(311 + 2, rel=0.03)
+        # The first token and the one after the rejection take a round trip, the others a step of the slower side.
+        assert race.simulated == pytest.approx((2 * 312 + 7 * 20) / TOKENS, rel=0.1)
+
+    def test_without_a_record_of_both_sides_there_is_no_prediction(self) -> None:
+        unseen = tuple((True, None) for _ in range(TOKENS))
+        assert prediction.predict([answered(TOKEN_WISE.name, 30.0, accepted=unseen)], PLAN) == []
+
+
+def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        Namespace().close()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    results = Results("latency", tmp_path, short=True)
+    run(results)
+    assert "race/mirrored" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"latency-per-token.png", "latency-ttft.png"}
