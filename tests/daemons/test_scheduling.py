@@ -16,8 +16,8 @@ QUESTION = "What is the best-selling game of the kind I like?"
 NEAR, FAR = 0.1, 0.3  # seconds, one way; long enough that the delays of a busy machine are no tenth of them
 SOON = 5.0  # seconds after a change of the link when the measured round trip must be right
 
-# Hot enough that the two sides often disagree: only then it matters who aggregates.
-FIELDS = {"temperature": 2.0, "max_tokens": 50, "seed": 1}
+# Hot enough that the two sides disagree, and with a seed that has the cloud wrong early: it matters who aggregates.
+FIELDS = {"temperature": 2.0, "max_tokens": 50, "seed": 14}
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +54,13 @@ def test_the_round_trip_is_right_soon_after_a_change(slow_cloud: Pair, link: Fau
 
 
 def test_greedy_moves_with_the_link_and_keeps_the_tokens(slow_cloud: Pair, link: FaultyProxy) -> None:
-    """On a long way, the side that decodes slowly should aggregate; with no way in between it does not matter."""
-    link.set_delay(0.0)
+    """On a long way, the side that decodes slowly should aggregate once its draft was wrong, which some are; with no
+    way in between it does not matter.
+    """
+    link.set_delay(NEAR)
+    wait_until(lambda: slow_cloud.status()["cloud"]["rtt_ms"] > 1500 * NEAR, "the way to be long")
     with Stream(slow_cloud.url, QUESTION, **FIELDS, placement="greedy") as stream:
-        stream.read(5)
-        link.set_delay(NEAR)
-        stream.read(25)
+        stream.read(30)
         link.set_delay(0.0)
         report = stream.finish()
     assert report["switches"] >= 1
