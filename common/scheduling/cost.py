@@ -54,13 +54,8 @@ def best_aggregator(
     rtt: float,
     local_acceptance: float,
     remote_acceptance: float,
-    hysteresis: float = 0.0,
 ) -> Side:
-    """Who aggregates next when `current`, the local side, does now (Eq. 6). Equals leave it where it is.
-
-    The role moves when that saves more than the share `hysteresis` of the latency per token. At 0 this is the
-    paper's rule; more keeps noise in the estimates from moving the aggregator to and fro.
-    """
+    """Who aggregates next when `current`, the local side, does now (Eq. 6). Equals leave it where it is."""
     stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
     move = latency_per_token(remote_decode, local_decode, rtt, local_acceptance)
-    return _OTHER[current] if stay - move > hysteresis * stay else current
+    return _OTHER[current] if move < stay else current

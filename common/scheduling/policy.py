@@ -56,34 +56,31 @@ class Random:
 class Greedy:
     """The side that the answer goes on fastest with, by the estimates of `role` and what was just accepted.
 
-    With a `hysteresis` it is the side with the smaller expected latency per token whatever was accepted: at 0 the
-    paper's rule (Eq. 6), above it one that moves the role only to save that share. Asked by the side that aggregates,
-    so `role` is the one that has the aggregation now.
+    `paper`: the one with the smaller expected latency per token, whatever was accepted (Eq. 6). Asked by the side that
+    aggregates, so `role` is the one that has the aggregation now.
     """
 
     role: Side
     estimates: Callable[[], Estimates]
-    hysteresis: float | None = None
+    paper: bool = False
 
     def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
         # Both sides choose the first one, each with its own estimates: they agree without asking (§7.4).
         if position == 0:
             return "device"
-        if self.hysteresis is None and len(accepted) == 2:
-            return best_after(self.role, self.estimates(), (accepted["device"], accepted["cloud"]))
-        return greedy_aggregator(self.role, self.estimates(), self.hysteresis or 0.0)
+        if self.paper or len(accepted) < 2:
+            return greedy_aggregator(self.role, self.estimates())
+        return best_after(self.role, self.estimates(), (accepted["device"], accepted["cloud"]))
 
 
-def greedy_aggregator(current: Side, estimates: Estimates, hysteresis: float = 0.0) -> Side:
+def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
     """Eq. 6 from a snapshot, when `current` aggregates now."""
     device = estimates.device_decode, estimates.device_acceptance
     cloud = estimates.cloud_decode, estimates.cloud_acceptance
     (local_decode, local_acceptance), (remote_decode, remote_acceptance) = (
         (device, cloud) if current == "device" else (cloud, device)
     )
-    return best_aggregator(
-        current, local_decode, remote_decode, estimates.rtt, local_acceptance, remote_acceptance, hysteresis
-    )
+    return best_aggregator(current, local_decode, remote_decode, estimates.rtt, local_acceptance, remote_acceptance)
 
 
 def placement_policy(
@@ -91,11 +88,11 @@ def placement_policy(
     seed: int,
     estimates: Callable[[], Estimates],
     role: Side,
-    hysteresis: float | None = None,
+    paper: bool = False,
 ) -> Fixed | Random | Greedy:
-    """The policy of `role` in one session. Only `greedy` asks for estimates, only `random` uses the seed.
+    """The policy of `role` in one session; `paper` is that of `Greedy`.
 
-    `hysteresis` is that of `Greedy`: 0 for the paper's rule.
+    Only `greedy` asks for estimates, only `random` uses the seed.
     """
     match placement:
         case "device" | "mirrored":
@@ -105,7 +102,7 @@ def placement_policy(
         case "random":
             return Random(lambda position: uniform(seed, position, Purpose.PLACEMENT))
         case "greedy":
-            return Greedy(role, estimates, hysteresis)
+            return Greedy(role, estimates, paper)
 
 
 def run_ahead(

@@ -52,7 +52,7 @@ class Scenario:
     synchronous: bool = False  # one draft at a time (DRDG/TW)
     participants: frozenset[Side] = BOTH
     run_ahead: int = 64  # drafts beyond the committed prefix, at most
-    hysteresis: float | None = None  # of `greedy`; 0 is the paper's rule
+    paper_rule: bool = False  # of `greedy`: Eq. 6
     earlier: Answer = ()  # what both sides' acceptance estimates have seen before this answer
     work: Work = field(default_factory=Work)
 
@@ -156,7 +156,7 @@ class _Run:
     def _side(self, role: Side) -> SimulatedSide:
         scenario, profiler = self._scenario, self._profilers[role]
         decode = scenario.device if role == "device" else scenario.cloud
-        policy = placement_policy(self._config.placement, self._seed, profiler.estimates, role, scenario.hysteresis)
+        policy = placement_policy(self._config.placement, self._seed, profiler.estimates, role, scenario.paper_rule)
         most = 1 if scenario.synchronous else scenario.run_ahead
         session = Session(role, self._config, ScriptedAggregation(self._answer), policy, most)
         slowest = max(scenario.device.mean(scenario.tokens), scenario.cloud.mean(scenario.tokens))

@@ -98,7 +98,7 @@ def _simulated(floors: Floors, rtt: float, plan: Plan, mode: Mode, record: Answe
             placement,
             len(record),
             synchronous=_method(mode) == "token-wise",
-            hysteresis=0.0 if mode.fields.get("sampler") == "paper" else None,
+            paper_rule=mode.fields.get("sampler") == "paper",
             work=work,
         )
         outcomes.append(simulate(scenario, phase))

@@ -43,12 +43,11 @@ class TestPlacement:
         cloud = placement_policy("greedy", 0, lambda: CLOUD_BETTER, "cloud")
         assert device.next_aggregator(0, {}) == cloud.next_aggregator(0, {}) == "device"
 
-    def test_greedy_keeps_the_role_within_the_hysteresis(self) -> None:
+    def test_the_papers_greedy_keeps_a_role_that_is_as_good(self) -> None:
         """Each side keeps what it has; a policy that took itself for the other side would give it away."""
-        slightly = Estimates(0.1, 0.1, 0.3, 0.51, 0.5)
-        assert Greedy("device", lambda: slightly, 0.05).next_aggregator(1, {}) == "device"
-        assert Greedy("cloud", lambda: slightly, 0.05).next_aggregator(1, {}) == "cloud"
-        assert Greedy("device", lambda: slightly, 0.0).next_aggregator(1, {}) == "cloud"
+        even = Estimates(0.1, 0.1, 0.3, 0.5, 0.5)
+        assert Greedy("device", lambda: even, paper=True).next_aggregator(1, {}) == "device"
+        assert Greedy("cloud", lambda: even, paper=True).next_aggregator(1, {}) == "cloud"
 
     def test_greedy_minds_what_was_accepted_unless_it_is_the_papers(self) -> None:
         even = Estimates(0.05, 0.05, 0.3, 0.8, 0.8)
@@ -56,7 +55,7 @@ class TestPlacement:
         assert Greedy("device", lambda: even).next_aggregator(1, rejected) == "cloud"
         assert Greedy("device", lambda: even).next_aggregator(1, rejected | {"cloud": True}) == "device"
         assert Greedy("cloud", lambda: even).next_aggregator(1, rejected) == "cloud"
-        assert Greedy("device", lambda: even, 0.0).next_aggregator(1, rejected) == "device"
+        assert Greedy("device", lambda: even, paper=True).next_aggregator(1, rejected) == "device"
 
     def test_random_is_the_same_on_both_sides_and_different_for_every_seed(self) -> None:
         def choices(seed: int, role: Side) -> list[Side]:
