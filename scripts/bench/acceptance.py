@@ -250,4 +250,4 @@ def draw(answers: Sequence[Answer], results: Results) -> None:
             axis.set_xlabel("entropy, nats" if made else "temperature")
             axis.set_ylim(0, 1.02)
         axes[0].set_ylabel("share of drafts that are the target")
-        axes[-1].legend(fontsize=6)
+        axes[0].legend(fontsize=6, loc="lower left")

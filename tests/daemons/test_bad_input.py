@@ -121,6 +121,7 @@ def failed_starts(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Itera
             yield dict(zip(commands, done, strict=True)) | {"port": CompletedProcess(port, 0)}
 
 
+@pytest.mark.timeout(300)  # a dozen daemons try to start at once
 @pytest.mark.parametrize(
     ("start", "said"),
     [

@@ -89,9 +89,10 @@ def _files(chunks: int, random: np.random.Generator) -> Iterator[str]:
         sections = []
         for _ in range(min(CHUNKS_PER_FILE, chunks - start)):
             facts = [
-                sentence.format(THINGS[random.integers(len(THINGS))], _name(random), random.integers(1500, 2000), who)
+                sentence.format(
+                    THINGS[random.integers(len(THINGS))], _name(random), random.integers(1500, 2000), _name(random)
+                )
                 for sentence in SENTENCES
-                for who in (_name(random), _name(random))
             ]
             sections.append(f"# {_name(random)}\n\n{' '.join(facts)}\n")
         yield "\n".join(sections)
