@@ -31,6 +31,7 @@ SUITES = {
     "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
     "timeline": ("both sides' pipelines (Fig. 9) and what the time per token went into", "scripts.bench.timeline"),
     "theory": ("the speed-up of Theorem 6.2, and the simulator's (Fig. 4)", "scripts.bench.theory"),
+    "scheduling-link": ("placements on an emulated link, two real daemons (Fig. 8)", "scripts.bench.scheduling_link"),
     "scheduling": ("placements under added latency, simulated (Fig. 8)", "scripts.bench.scheduling"),
 }
 

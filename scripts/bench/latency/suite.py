@@ -18,6 +18,9 @@ NOTE = (
     "first one makes it smaller than the limit where answers are short."
 )
 
+# One for each method; those that are told apart by their style may be alike.
+COLORS = ["gray", "silver", "green", "olive", "brown", "pink", "blue", "cyan", "purple", "dimgray", "red", "orange"]
+
 
 def run(results: Results) -> None:
     """Measure, check that the race's tokens are the same everywhere, and draw Fig. 6 and 7."""
@@ -50,18 +53,21 @@ def _draw(
     temperature = plan.legs[0].temperatures[0]
     with results.figure(name, columns=len(plan.floors)) as axes:
         for axis, floors in zip(axes, plan.floors, strict=True):
-            for mode in plan.modes:
+            for number, mode in enumerate(plan.modes):
                 points = sorted(
                     (rtt, value(cell))
                     for (floor, rtt, t, named), cell in all_cells.items()
                     if (floor, t, named) == (floors.name, temperature, mode.name)
                 )
+                style, width = ("-", 2.2) if mode.name.startswith("race") else (":", 1.2)
+                if mode.name.startswith("paper"):
+                    style = "--"
                 if points:
-                    style = "-" if mode.name.startswith("race") else "--" if mode.name.startswith("paper") else ":"
-                    axis.plot(*zip(*points, strict=True), style, marker="o", markersize=3, label=mode.name)
+                    color = COLORS[number % len(COLORS)]
+                    axis.plot(*zip(*points, strict=True), style, linewidth=width, color=color, label=mode.name)
             if limit:
                 axis.axhline(floors.limit, color="black", linewidth=0.7)
             axis.set(title=f"device {floors.device:g} ms, cloud {floors.cloud:g} ms", xlabel="added round trip, ms")
-            axis.set_yscale("log")
+            axis.set_ylim(bottom=0)
         axes[0].set_ylabel(label)
-        axes[-1].legend(fontsize="x-small")
+        axes[-1].legend(fontsize="x-small", loc="upper left")
