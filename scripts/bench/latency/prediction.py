@@ -101,7 +101,7 @@ def _simulated(floors: Floors, rtt: float, plan: Plan, mode: Mode, record: Answe
             paper_rule=mode.fields.get("sampler") == "paper",
             work=work,
         )
-        outcomes.append(simulate(scenario, phase))
+        outcomes.append(simulate(scenario, plan.seed))  # the seed of the request: `random` moves by it
     return outcomes
 
 

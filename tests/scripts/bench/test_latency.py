@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.bench import scheduling_link
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, TokensDiffer, check_identity
 from scripts.bench.latency.plan import DEVICE_ONLY, RACE_DEVICE, RACE_MIRRORED, TOKEN_WISE, Floors, Leg, Plan
@@ -94,12 +95,28 @@ class TestPrediction:
         assert prediction.predict([answered(TOKEN_WISE.name, 30.0, accepted=unseen)], PLAN) == []
 
 
-def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def need_a_lab() -> None:
     try:
         Namespace().close()
     except Unavailable as reason:
         pytest.skip(str(reason))
+
+
+def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_a_lab()
     results = Results("latency", tmp_path, short=True)
     run(results)
     assert "race/mirrored" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"latency-per-token.png", "latency-ttft.png"}
+
+
+def test_a_short_run_of_the_placements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every strategy gives the same tokens, or the run would have stopped."""
+    need_a_lab()
+    results = Results("scheduling-link", tmp_path, short=True)
+    scheduling_link.run(results)
+    capsys.readouterr()
+    answers = results.record["samples"]["answers"]
+    assert [answer["strategy"] for answer in answers] == list(scheduling_link.STRATEGIES)
+    assert len({tuple(answer["pieces"]) for answer in answers}) == 1
+    assert any(not right for answer in answers for row in answer["accepted"] for right in row if right is not None)
