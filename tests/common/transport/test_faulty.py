@@ -56,6 +56,10 @@ def test_bytes_pass_unchanged_both_ways_and_ends_pass_too(server: Server) -> Non
             thread.start()
             assert read(receiver, len(blob)) == blob
             thread.join()
+        # The count is made after the bytes were handed on, so it may be there a moment later than they are.
+        deadline = time.monotonic() + 10
+        while proxy.forwarded != {"up": len(blob), "down": len(blob)} and time.monotonic() < deadline:
+            time.sleep(0.001)
         assert proxy.forwarded == {"up": len(blob), "down": len(blob)}
         device.shutdown(socket.SHUT_WR)
         assert cloud.recv(1) == b""
