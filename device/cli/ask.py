@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from device.cli import options
-from device.cli.failures import bad_input
 
 
+@options.asking
 def ask(
-    question: Annotated[str, typer.Argument(help="The question; - reads it from standard input")],
-    sources: options.SourcesOption = None,
-    seed: options.Seed = None,
-    temperature: options.Temperature = None,
-    max_tokens: options.MaxTokens = None,
-    sampler: options.SamplerOption = None,
-    placement: options.PlacementOption = None,
-    privacy: options.PrivacyOption = None,
-    stop: options.Stop = None,
-    documents: options.Documents = None,
-    method: options.MethodOption = None,
-    aggregation: options.AggregationOption = None,
+    question: options.Question,
     report: Annotated[bool, typer.Option("--report", help="Print the whole report, with who said what")] = False,
     as_json: options.AsJson = False,
     url: options.Url = None,
     api_key: options.ApiKey = None,
+    *,
+    fields: dict[str, Any],
 ) -> None:
     """Answer one question.
 
@@ -38,23 +29,8 @@ def ask(
     from device.cli.connection import find_daemon
     from device.cli.render import full_report, summary_line
 
-    text = sys.stdin.read() if question == "-" else question
-    if not text.strip():
-        raise bad_input("the question is empty")
-    body = options.request_fields(
-        messages=conversation([], text),
-        sources=sources,
-        seed=seed,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        sampler=sampler,
-        placement=placement,
-        privacy=privacy,
-        stop=stop,
-        documents=documents,
-        method=method,
-        aggregation=aggregation,
-    )
+    asked = options.read_question(question)
+    body = {"messages": conversation([], asked)} | fields
     with find_daemon(url, api_key) as daemon:
         printed = stream_answer(daemon, body, None if as_json else sys.stdout)
     if as_json:

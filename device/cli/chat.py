@@ -16,20 +16,12 @@ PROMPT = "> "
 HELP = "commands: /sources (of the last answer), /quit"
 
 
+@options.asking
 def chat(
-    sources: options.SourcesOption = None,
-    seed: options.Seed = None,
-    temperature: options.Temperature = None,
-    max_tokens: options.MaxTokens = None,
-    sampler: options.SamplerOption = None,
-    placement: options.PlacementOption = None,
-    privacy: options.PrivacyOption = None,
-    stop: options.Stop = None,
-    documents: options.Documents = None,
-    method: options.MethodOption = None,
-    aggregation: options.AggregationOption = None,
     url: options.Url = None,
     api_key: options.ApiKey = None,
+    *,
+    fields: dict[str, Any],
 ) -> None:
     """Hold a conversation.
 
@@ -38,19 +30,6 @@ def chat(
     """
     from device.cli.connection import find_daemon
 
-    fields = options.request_fields(
-        sources=sources,
-        seed=seed,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        sampler=sampler,
-        placement=placement,
-        privacy=privacy,
-        stop=stop,
-        documents=documents,
-        method=method,
-        aggregation=aggregation,
-    )
     with find_daemon(url, api_key) as daemon:
         daemon.status()
         _converse(daemon, fields)

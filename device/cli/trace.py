@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,24 +19,16 @@ PICTURE_INCHES = (12.0, 10.0)
 HEIGHTS = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the figure's rows
 
 
+@options.asking
 def trace(
-    question: Annotated[str, typer.Argument(help="The question; - reads it from standard input")],
+    question: options.Question,
     output: Annotated[Path | None, typer.Option("--output", help="Write the trace for Perfetto or Chrome")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Draw both pipelines, RTT, score and acceptance")] = None,
     text: Annotated[bool, typer.Option("--text", help="One line for each token")] = False,
-    sources: options.SourcesOption = None,
-    seed: options.Seed = None,
-    temperature: options.Temperature = None,
-    max_tokens: options.MaxTokens = None,
-    sampler: options.SamplerOption = None,
-    placement: options.PlacementOption = None,
-    privacy: options.PrivacyOption = None,
-    stop: options.Stop = None,
-    documents: options.Documents = None,
-    method: options.MethodOption = None,
-    aggregation: options.AggregationOption = None,
     url: options.Url = None,
     api_key: options.ApiKey = None,
+    *,
+    fields: dict[str, Any],
 ) -> None:
     """Answer one question, and show where the time went.
 
@@ -47,26 +39,10 @@ def trace(
     from device.cli.connection import find_daemon
     from device.cli.timeline import summary, table
 
-    asked = sys.stdin.read() if question == "-" else question
-    if not asked.strip():
-        raise bad_input("the question is empty")
+    asked = options.read_question(question)
     if png is not None:
         _require_matplotlib()
-    body = options.request_fields(
-        messages=conversation([], asked),
-        sources=sources,
-        seed=seed,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        sampler=sampler,
-        placement=placement,
-        privacy=privacy,
-        stop=stop,
-        documents=documents,
-        method=method,
-        aggregation=aggregation,
-        trace=True,
-    )
+    body = {"messages": conversation([], asked)} | fields | {"trace": True}
     with find_daemon(url, api_key) as daemon:
         printed = stream_answer(daemon, body, sys.stderr)
     if printed.report.get("trace") is None:
