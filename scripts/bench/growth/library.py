@@ -1,25 +1,29 @@
-"""Ingestion, index and queries of a library against its number of chunks, in a process of its own."""
+"""Ingestion, index and queries of a library against its number of chunks."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import psutil
+import torch
 
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
-from scripts.daemons import ROOT
+
+T = TypeVar("T")
 
 CHUNKS_PER_FILE = 500
 QUERIES = 200
+WARM = 20  # questions embedded before the first one that counts
+LIBRARY = "library"
 SENTENCES = (
     "The {0} of {1} was built in {2} by {3}.",
     "In {1}, the {0} serves {3} every day until {2}.",
@@ -30,57 +34,73 @@ THINGS = ("harbour", "library", "mill", "bakery", "tower", "orchard", "museum", 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One library. Times are seconds, sizes bytes."""
+class Filled:
+    """A new library. Times are seconds."""
 
     chunks: int
     ingestion: float
-    folder: int  # on disk: texts, vectors and index
+    processor: float  # of one core, during the ingestion
+    folder: int  # bytes on disk: texts, vectors and index
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A library opened by a process that did not fill it. Times are seconds."""
+
     start: float  # opening it and reading the index
     query: list[float]
-    resident: int  # of the process that searches, more than before it opened the library
+    resident: int  # bytes that the process grew by
 
 
-def measure(chunks: int) -> Measured:
-    """Make a library of about `chunks` chunks and search it, in a fresh process."""
-    command = [sys.executable, "-m", "scripts.bench.growth.library", str(chunks)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the library of {chunks} chunks failed: {done.stderr.strip()[-500:]}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+def measure(chunks: int) -> tuple[Filled, Searched]:
+    """Make a library of about `chunks` chunks and search it, either in a fresh process with one thread."""
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
+        return _alone(_fill, Path(folder), chunks), _alone(_search, Path(folder), min(QUERIES, 2 * chunks))
 
 
-def _measure(chunks: int) -> Measured:
-    random = np.random.default_rng(5)
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
-        folder = Path(name)
-        texts = folder / "texts"
-        texts.mkdir()
-        for number, text in enumerate(_files(chunks, random)):
-            (texts / f"{number:05}.md").write_text(text)
-        embedder = SentenceTransformerEmbedder()
-        library = Library.open(folder / "library", embedder)
-        embedder.encode(["warm"])
-        started = time.perf_counter()
+def _alone(work: Callable[[Path, int], T], folder: Path, count: int) -> T:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as process:
+        return process.submit(work, folder, count).result()
+
+
+def _fill(folder: Path, chunks: int) -> Filled:
+    texts = folder / "texts"
+    texts.mkdir()
+    for number, text in enumerate(_files(chunks, np.random.default_rng(5))):
+        (texts / f"{number:05}.md").write_text(text)
+    embedder = SentenceTransformerEmbedder()
+    embedder.encode(["warm"])
+    with Library.open(folder / LIBRARY, embedder) as library:
+        started, work = time.perf_counter(), time.process_time()
         library.add(texts)
-        ingestion = time.perf_counter() - started
+        ingestion, processor = time.perf_counter() - started, time.process_time() - work
         count = library.count
-        library.close()
-        size = sum(path.stat().st_size for path in (folder / "library").rglob("*") if path.is_file())
-        before = psutil.Process().memory_info().rss
-        started = time.perf_counter()
-        library = Library.open(folder / "library", embedder)
+    size = sum(path.stat().st_size for path in (folder / LIBRARY).rglob("*") if path.is_file())
+    return Filled(count, ingestion, processor, size)
+
+
+def _search(folder: Path, count: int) -> Searched:
+    random = np.random.default_rng(6)
+    embedder = SentenceTransformerEmbedder()
+    for _ in range(WARM):
+        embedder.encode([_question(random)])
+    before = psutil.Process().memory_info().rss
+    started = time.perf_counter()
+    with Library.open(folder / LIBRARY, embedder) as library:
         library.warm()
         start = time.perf_counter() - started
         query = []
-        for _ in range(min(QUERIES, 2 * chunks)):
-            question = f"Who keeps the {THINGS[random.integers(len(THINGS))]} of {_name(random)}?"
+        for _ in range(count):
+            question = _question(random)
             started = time.perf_counter()
             library.search(question, 4)
             query.append(time.perf_counter() - started)
         resident = psutil.Process().memory_info().rss - before
-        library.close()
-    return Measured(count, ingestion, size, start, query, resident)
+    return Searched(start, query, resident)
+
+
+def _question(random: np.random.Generator) -> str:
+    return f"Who keeps the {THINGS[random.integers(len(THINGS))]} of {_name(random)}?"
 
 
 def _files(chunks: int, random: np.random.Generator) -> Iterator[str]:
@@ -101,7 +121,3 @@ def _files(chunks: int, random: np.random.Generator) -> Iterator[str]:
 def _name(random: np.random.Generator) -> str:
     letters = ["bdfgklmnprstvz"[random.integers(14)] + "aeiou"[random.integers(5)] for _ in range(3)]
     return "".join(letters).capitalize()
-
-
-if __name__ == "__main__":
-    print(json.dumps(asdict(_measure(int(sys.argv[1])))))

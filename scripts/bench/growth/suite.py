@@ -65,23 +65,25 @@ def _library(results: Results, sizes: tuple[int, ...]) -> None:
     rows = []
     for size in sizes:
         results.say(f"library of {size} chunks")
-        found = library.measure(size)
-        results.samples(f"library of {size}", asdict(found))
-        low, high = np.percentile(1e3 * np.asarray(found.query), (50, 95))
+        filled, searched = library.measure(size)
+        results.samples(f"library of {size}", asdict(filled) | asdict(searched))
+        low, high = np.percentile(1e3 * np.asarray(searched.query), (50, 95))
         rows.append(
             [
-                found.chunks,
-                f"{found.chunks / found.ingestion:.0f}",
-                f"{found.folder / MEBIBYTE:.1f}",
-                f"{found.start:.2f}",
+                filled.chunks,
+                f"{filled.chunks / filled.ingestion:.0f}",
+                f"{filled.chunks / filled.processor:.0f}",
+                f"{filled.folder / MEBIBYTE:.1f}",
+                f"{searched.start:.2f}",
                 f"{low:.1f}",
                 f"{high:.1f}",
-                f"{found.resident / MEBIBYTE:.0f}",
+                f"{searched.resident / MEBIBYTE:.0f}",
             ]
         )
     heads = [
         "chunks",
         "ingestion, chunks/s",
+        "per second of one core",
         "on disk, MiB",
         "start, s",
         "query p50, ms",

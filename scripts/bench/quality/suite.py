@@ -14,9 +14,7 @@ from scripts.bench.quality.text_model import RECIPE, Recipe, train
 from scripts.bench.results import Results
 
 MODEL = "text-model"  # kept in the results' folder: training takes most of an hour
-SHORT_RECIPE = Recipe(
-    vocabulary=300, layers=1, hidden=32, heads=2, steps=4, batch=2, window=32, document=16, library=40
-)
+SHORT_RECIPE = Recipe(vocabulary=300, steps=4, batch=2, window=32, document=16, library=40)
 
 
 def run(results: Results) -> None:

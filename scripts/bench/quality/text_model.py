@@ -1,4 +1,8 @@
-"""A small language model of real text that was trained to read a retrieved document first."""
+"""A small language model of real text that was trained to read retrieved documents first.
+
+It begins as the embedded model, which can already read: learning that from nothing takes far more text. The tokenizer
+is new, since the embedded one knows few of the texts' words; a token's embedding begins as the mean of its pieces'.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +19,30 @@ import torch
 import torch.nn.functional as functional
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from scripts.bench.quality.corpus import END, Corpus, spread, train_tokenizer, windows
 
 RECIPE = "recipe.json"
 REPORT_EVERY = 200
-WITHOUT_DOCUMENT = 0.25  # share of rows that train the model without retrieval, the baseline
+READ = (0.25, 0.5, 0.25)  # shares of updates whose rows read no, one and two documents
+ITS_OWN = 0.15  # share of rows that read a document cut from the window's own place: what is worth copying, and when
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Shape and training of the model. Lengths are tokens."""
+    """How the model is trained. Lengths are tokens."""
 
     vocabulary: int = 4096
-    layers: int = 4
-    hidden: int = 256
-    heads: int = 4
-    context: int = 2048
     document: int = 64
     window: int = 128
     library: int = 8000  # documents to read, at most
     batch: int = 16
-    minutes: float = 45.0
+    minutes: float = 60.0
     steps: int = 1_000_000
-    rate: float = 1.5e-3
+    rate: float = 1e-3
     warm_up: int = 100
     seed: int = 3
 
@@ -55,7 +57,7 @@ def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], Non
     documents = np.asarray(library, dtype=np.int64)
     say(f"{len(pieces)} windows, {len(documents)} documents to read")
     nearest = _neighbours(tokenizer, pieces, documents, recipe, say)
-    model = _model(recipe, tokenizer)
+    model = _embedded_model(tokenizer)
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
     started, losses = time.monotonic(), list[float]()
     for step in range(recipe.steps):
@@ -67,11 +69,8 @@ def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], Non
             group["lr"] = recipe.rate * scale
         chosen = random.integers(0, len(pieces), recipe.batch)
         windowed = torch.from_numpy(pieces[chosen])
-        if random.random() < WITHOUT_DOCUMENT:
-            read = torch.zeros((recipe.batch, 1), dtype=torch.int64)
-        else:
-            pick = random.integers(0, nearest.shape[1], recipe.batch)
-            read = torch.from_numpy(documents[nearest[chosen, pick]])
+        count = random.choice(len(READ), p=READ)
+        read = _read(count, pieces[chosen], documents, nearest[chosen], random)
         losses.append(_step(model, optimiser, read, windowed))
         if step % REPORT_EVERY == 0:
             recent = sum(losses[-REPORT_EVERY:]) / len(losses[-REPORT_EVERY:])
@@ -80,6 +79,25 @@ def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], Non
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)
     fast.save_pretrained(folder)
     (folder / RECIPE).write_text(json.dumps(asdict(recipe) | {"steps done": len(losses)}) + "\n")
+
+
+def _read(
+    count: int,
+    windows: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    nearest: NDArray[np.int64],
+    random: np.random.Generator,
+) -> torch.Tensor:
+    """What each of `windows` [rows, tokens] reads: `count` documents in a row, or the end of a text, [rows, tokens]."""
+    if count == 0:
+        return torch.zeros((len(windows), 1), dtype=torch.int64)
+    picked = random.permuted(nearest, axis=1)[:, :count]
+    read = documents[picked]
+    length = documents.shape[1]
+    for row in np.flatnonzero(random.random(len(windows)) < ITS_OWN):
+        start = random.integers(windows.shape[1] - length + 1)
+        read[row, random.integers(count)] = windows[row, start : start + length]
+    return torch.from_numpy(read.reshape(len(windows), -1))
 
 
 def _step(model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer, read: torch.Tensor, window: torch.Tensor) -> float:
@@ -123,19 +141,18 @@ def _overlap(documents: NDArray[np.int64], window: NDArray[np.int64], run: int =
     return np.array([bytes(one[:run]) in runs or bytes(one[-run:]) in runs for one in documents])
 
 
-def _model(recipe: Recipe, tokenizer: Tokenizer) -> Qwen2ForCausalLM:
-    config = Qwen2Config(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=recipe.hidden,
-        num_hidden_layers=recipe.layers,
-        intermediate_size=int(2.75 * recipe.hidden) // 16 * 16,
-        num_attention_heads=recipe.heads,
-        num_key_value_heads=recipe.heads,
-        max_position_embeddings=recipe.context,
-        tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model: Qwen2ForCausalLM = Qwen2ForCausalLM(config).train()
+def _embedded_model(tokenizer: Tokenizer) -> Qwen2ForCausalLM:
+    """The embedded model under another vocabulary."""
+    model: Qwen2ForCausalLM = Qwen2ForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32).train()
+    former = PreTrainedTokenizerFast.from_pretrained(EMBEDDED_TOKENIZER)
+    embeddings: torch.Tensor = model.model.embed_tokens.weight.detach().clone()
+    unknown = embeddings.mean(0)
+    vectors = []
+    for token in range(tokenizer.get_vocab_size()):
+        pieces = former.encode(tokenizer.decode([token], skip_special_tokens=True), add_special_tokens=False)
+        vectors.append(embeddings[pieces].mean(0) if pieces else unknown)
+    model.resize_token_embeddings(len(vectors), mean_resizing=False)
+    model.model.embed_tokens.weight.data.copy_(torch.stack(vectors))
+    model.config.bos_token_id = model.config.eos_token_id = model.config.pad_token_id = 0
+    model.generation_config = GenerationConfig.from_model_config(model.config)
     return model
