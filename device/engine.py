@@ -77,7 +77,7 @@ class DeviceEngine:
         """Start an answer. Raises `RequestError` for input that can't be served."""
         check(request, self._settings)
         self._check_length(request)
-        opening = make_opening(request, self._settings.run_ahead)
+        opening = make_opening(request, self._settings.run_ahead, self.cloud.estimates())
         asked = self._prepare(request, opening)
         with self._lock:
             self._active[opening.session] = asked
@@ -211,7 +211,7 @@ class DeviceEngine:
             return
         asked.ready = False
         asked.send(asked.opening)
-        asked.answer.resynchronise()
+        asked.answer.rejoined()
 
     def _do_without(self, asked: Asked, sentence: str) -> None:
         if asked.exchange is not None:

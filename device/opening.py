@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 
 from common.runtime.request import Request
+from common.scheduling.policy import Estimates, first_aggregator
 from device.checks import CODECS
 from device.exchange import WHOLE_ANSWERS
 from proto.messages import Open
 
 
-def make_opening(request: Request, run_ahead: int) -> Open:
+def make_opening(request: Request, run_ahead: int, estimates: Estimates) -> Open:
     """A new session with everything that fixes the answer's law. `run_ahead` is the most that the device wants."""
     whole = request.method in WHOLE_ANSWERS
     of_cloud = whole or request.sources == "cloud"
@@ -34,4 +35,5 @@ def make_opening(request: Request, run_ahead: int) -> Open:
         aggregation=request.aggregation,
         delivery="sequence" if whole else "tokens",
         trace=request.trace,
+        first=first_aggregator(request.placement, estimates, paper=request.sampler == "paper"),
     )

@@ -76,6 +76,7 @@ class Open:
     aggregation: Aggregation = "output"  # "context": all of the cloud's documents in one row; with sources "cloud" only
     delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
     trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
+    first: Side = "device"  # who aggregates the first position under placement `greedy`
 
 
 @dataclass(frozen=True, slots=True)

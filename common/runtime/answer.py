@@ -109,11 +109,11 @@ class Answer:
             if not self.over:
                 self._apply(self.session.out_of_patience())
 
-    def resynchronise(self) -> None:
+    def rejoined(self) -> None:
         """The other side is there again: tell it where this answer stands."""
         with self._lock:
             if not self.over:
-                self._apply(self.session.stalled())
+                self._apply(self.session.rejoined())
 
     def end(self, failure: Exception | None = None) -> None:
         """Stop here: cancelled, failed, or closed by the other side."""

@@ -32,6 +32,7 @@ def open_session(
     """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
     aggregation = make_aggregation(role, request, decoder.vocabulary, str(decoder.torch_device))
     # The paper's rule goes with its sampler.
-    policy = placement_policy(request.placement, request.seed, estimates, role, paper=request.sampler == "paper")
+    paper = request.sampler == "paper"
+    policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
     config = SessionConfig(request.session, request.placement, decoder.eos, request.max_tokens, participants)
     return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

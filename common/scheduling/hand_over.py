@@ -63,8 +63,12 @@ def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
         move += gain
     else:
         stay += gain
-    margin = MARGIN * max(estimates.device_decode, estimates.cloud_decode)
-    return following if move + margin < stay else current
+    return following if move + _margin(estimates) < stay else current
+
+
+def best_first(estimates: Estimates) -> Side:
+    """Who should decide the first position. Either way the device learns of it one round trip after the question."""
+    return "cloud" if relative_value(estimates) < -_margin(estimates) else "device"
 
 
 def relative_value(estimates: Estimates) -> float:
@@ -95,6 +99,10 @@ def relative_value(estimates: Estimates) -> float:
         if abs(change) <= _SETTLED * longest:
             break
     return value
+
+
+def _margin(estimates: Estimates) -> float:
+    return MARGIN * min(max(estimates.device_decode, estimates.cloud_decode), estimates.rtt)
 
 
 def _made_up(stall: float, pace: float, both: float) -> float:

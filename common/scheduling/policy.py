@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from common.sampling.noise import Purpose, uniform
 from common.scheduling.cost import best_aggregator
-from common.scheduling.hand_over import best_after
+from common.scheduling.hand_over import best_after, best_first
 from proto.messages import Placement, Side
 
 SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
@@ -57,17 +57,18 @@ class Greedy:
     """The side that the answer goes on fastest with, by the estimates of `role` and what was just accepted.
 
     `paper`: the one with the smaller expected latency per token, whatever was accepted (Eq. 6). Asked by the side that
-    aggregates, so `role` is the one that has the aggregation now.
+    aggregates, so `role` is the one that has the aggregation now. `first` decides the first position: the two sides
+    have different estimates, so the device chooses it when it opens the answer.
     """
 
     role: Side
     estimates: Callable[[], Estimates]
     paper: bool = False
+    first: Side = "device"
 
     def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
-        # Both sides choose the first one, each with its own estimates: they agree without asking (§7.4).
         if position == 0:
-            return "device"
+            return self.first
         if self.paper or len(accepted) < 2:
             return greedy_aggregator(self.role, self.estimates())
         return best_after(self.role, self.estimates(), (accepted["device"], accepted["cloud"]))
@@ -83,14 +84,20 @@ def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
     return best_aggregator(current, local_decode, remote_decode, estimates.rtt, local_acceptance, remote_acceptance)
 
 
+def first_aggregator(placement: Placement, estimates: Estimates, paper: bool) -> Side:
+    """Who should decide the first position of an answer, as the device sees it; the device in the paper (§7.4)."""
+    return best_first(estimates) if placement == "greedy" and not paper else "device"
+
+
 def placement_policy(
     placement: Placement,
     seed: int,
     estimates: Callable[[], Estimates],
     role: Side,
     paper: bool = False,
+    first: Side = "device",
 ) -> Fixed | Random | Greedy:
-    """The policy of `role` in one session; `paper` is that of `Greedy`.
+    """The policy of `role` in one session; `paper` and `first` are those of `Greedy`.
 
     Only `greedy` asks for estimates, only `random` uses the seed.
     """
@@ -102,7 +109,7 @@ def placement_policy(
         case "random":
             return Random(lambda position: uniform(seed, position, Purpose.PLACEMENT))
         case "greedy":
-            return Greedy(role, estimates, paper)
+            return Greedy(role, estimates, paper, first)
 
 
 def run_ahead(

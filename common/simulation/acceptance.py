@@ -113,6 +113,21 @@ class Recorded:
         return self.answers[seed % len(self.answers)][:tokens]
 
 
+@dataclass(frozen=True, slots=True)
+class InARow:
+    """One long answer made of recorded ones, drawn at random and each begun at a random position."""
+
+    answers: tuple[Answer, ...]
+
+    def draw(self, tokens: int, seed: int) -> Answer:
+        random = np.random.default_rng((seed, 3))
+        drawn: list[Position] = []
+        while len(drawn) < tokens:
+            answer = self.answers[int(random.integers(len(self.answers)))]
+            drawn += answer[int(random.integers(len(answer))) :]
+        return tuple(drawn[:tokens])
+
+
 def from_commits(commits: Iterable[Commit]) -> Answer:
     """What became of the drafts of a real answer; positions where only one side's draft was known are left out."""
     return tuple(

@@ -22,9 +22,9 @@ class Clock:
     def run(self, until: float, done: Callable[[], bool]) -> bool:
         """Run events until `done()` or the time `until`; returns whether it was done."""
         while self._events and not done():
-            time, _, event = heapq.heappop(self._events)
-            if time > until:
+            if self._events[0][0] > until:
+                self.now = until
                 break
-            self.now = time
+            self.now, _, event = heapq.heappop(self._events)
             event()
         return done()

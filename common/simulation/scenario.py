@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from common.scheduling.policy import placement_policy
+from common.scheduling.policy import first_aggregator, placement_policy
 from common.simulation.acceptance import AcceptanceModel, Answer
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, SimulatedLink
@@ -117,6 +117,10 @@ class _Run:
         way, work = scenario.way, scenario.work
         self._sending = {side: Sending(way, lambda: self._clock.now, self._random, work.message) for side in SIDES}
         self._profilers = {side: self._profiler(side) for side in SIDES}
+        for side in SIDES:
+            self._clock.after(float(self._random.uniform(0.0, 0.5)), self._profilers[side].start)
+        self._clock.run(EARLIER, lambda: False)
+        self._first = first_aggregator(placement, self._profilers["device"].estimates(), scenario.paper_rule)
         self._sides = {side: self._side(side) for side in SIDES}
         for side, other in (SIDES, SIDES[::-1]):
             link = self._link(side, other)
@@ -125,11 +129,8 @@ class _Run:
     def outcome(self) -> Outcome:
         device, cloud = self._sides["device"], self._sides["cloud"]
         work = self._scenario.work
-        for side in SIDES:
-            self._clock.after(float(self._random.uniform(0.0, 0.5)), self._profilers[side].start)
-        opening = EARLIER + self._sending["device"].delay(None)
-        self._clock.after(EARLIER + work.prepare_device, device.start)
-        self._clock.after(opening + work.prepare_cloud, cloud.start)
+        self._clock.after(work.prepare_device, device.start)
+        self._clock.after(self._sending["device"].delay(None) + work.prepare_cloud, cloud.start)
         if not self._clock.run(MOST_SECONDS, lambda: device.session.finished is not None):
             raise RuntimeError("the simulated answer never ended")
         counters = device.session.counters
@@ -156,7 +157,9 @@ class _Run:
     def _side(self, role: Side) -> SimulatedSide:
         scenario, profiler = self._scenario, self._profilers[role]
         decode = scenario.device if role == "device" else scenario.cloud
-        policy = placement_policy(self._config.placement, self._seed, profiler.estimates, role, scenario.paper_rule)
+        policy = placement_policy(
+            self._config.placement, self._seed, profiler.estimates, role, scenario.paper_rule, self._first
+        )
         most = 1 if scenario.synchronous else scenario.run_ahead
         session = Session(role, self._config, ScriptedAggregation(self._answer), policy, most)
         slowest = max(scenario.device.mean(scenario.tokens), scenario.cloud.mean(scenario.tokens))

@@ -1,8 +1,8 @@
 """One side of one answer as a pure state machine (DRAGON §4.2, with the fences it needs on a real network).
 
 Both daemons, the simulator and the tests drive the same object: they tell it what happened (`drafted`, `received`,
-`stalled`, `out_of_patience`) and carry out the actions it returns. It reads no clock and touches no socket, model
-or thread. The methods are not thread-safe: one caller at a time.
+`stalled`, `rejoined`, `out_of_patience`) and carry out the actions it returns. It reads no clock and touches no socket,
+model or thread. The methods are not thread-safe: one caller at a time.
 
 The device is the authority over the answer, since it shows the tokens: it takes the aggregation over when the cloud
 is away, which starts a new term, and the cloud follows. Within one term the aggregator alone decides, and the next
@@ -134,6 +134,16 @@ class Session:
             return []
         self._asked = None
         return self._state(self.position, wants_reply=True) + self._advance()
+
+    def rejoined(self) -> list[Action]:
+        """The device's connection is new: the cloud may be another one, which has only just heard of this answer.
+
+        It may take itself for the aggregator, as at the beginning. A new term tells it who is, and from where on.
+        """
+        if self.finished:
+            return []
+        self.term += 1
+        return self.stalled()
 
     def out_of_patience(self) -> list[Action]:
         """The cloud is too late: the device carries on alone until it is heard again (eta of the cloud is 0)."""

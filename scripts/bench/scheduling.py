@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -10,7 +11,7 @@ from math import sqrt
 from multiprocessing import get_context
 from statistics import fmean, stdev
 
-from common.simulation.acceptance import AcceptanceModel, Phases, Rates
+from common.simulation.acceptance import AcceptanceModel, InARow, Phases, Rates, load_record
 from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.messages import Placement
@@ -35,6 +36,10 @@ REGIMES: dict[str, AcceptanceModel] = {
     "device right more often (.9/.6)": Rates.independent(0.9, 0.6),
     "cloud right more often (.6/.9)": Rates.independent(0.6, 0.9),
     "taking turns every 25 tokens (.95/.6)": Phases((Rates.independent(0.95, 0.6), Rates.independent(0.6, 0.95)), 25),
+}
+RECORDED = {  # what the suite `acceptance` wrote down
+    "recorded, embedded model": "race-4-documents-per-side-temperature-1.json",
+    "recorded, made-up distributions of 3 nats": "race-made-up-3-nats-temperature-1.json",
 }
 
 
@@ -65,31 +70,43 @@ class Setting:
 def run(results: Results) -> None:
     """Simulate every setting; tables, samples and one figure for each kind of acceptance."""
     plan = SHORT if results.short else Plan()
+    regimes = REGIMES | _recorded(results)
     settings = [
         Setting(regime, *pair, extra, strategy)
-        for regime, pair, extra, strategy in product(REGIMES, plan.pairs, plan.extra, STRATEGIES)
+        for regime, pair, extra, strategy in product(regimes, plan.pairs, plan.extra, STRATEGIES)
     ]
+    models = [regimes[setting.regime] for setting in settings]
     seconds: dict[Setting, list[float]] = {}
     # Fresh processes: torch's threads do not survive a fork.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         for number, (setting, values) in enumerate(
-            zip(settings, pool.map(answer_times, settings, [plan] * len(settings)), strict=True)
+            zip(settings, pool.map(answer_times, settings, models, [plan] * len(settings)), strict=True)
         ):
             seconds[setting] = values
             if number % 100 == 0:
                 results.say(f"{number} of {len(settings)} settings")
     samples = [{"setting": _named(setting), "seconds": values} for setting, values in seconds.items()]
     results.samples("seconds", {"base_rtt_ms": 1e3 * BASE_RTT, "jitter": "sinusoid, 1/5, 20 pi s", "answers": samples})
-    for regime in REGIMES:
+    for regime in regimes:
         results.table(f"Seconds for {plan.tokens} tokens: {regime}", _table(plan, regime, seconds))
         _draw(results, plan, regime, seconds)
-    results.table("`greedy` against every other strategy", _verdict(plan, seconds))
+    results.table("`greedy` against every other strategy", _verdict(plan, regimes, seconds))
 
 
-def answer_times(setting: Setting, plan: Plan) -> list[float]:
+def _recorded(results: Results) -> dict[str, AcceptanceModel]:
+    found: dict[str, AcceptanceModel] = {}
+    for regime, name in RECORDED.items():
+        path = results.folder / "acceptance" / name
+        if path.exists():
+            found[regime] = InARow(load_record(path).answers)
+        else:
+            results.say(f"nothing {regime}: {path} is missing, which the suite acceptance writes")
+    return found
+
+
+def answer_times(setting: Setting, model: AcceptanceModel, plan: Plan) -> list[float]:
     """Seconds of each answer. All strategies replay the same sequences, each after the same earlier one."""
     placement, paper_rule = STRATEGIES[setting.strategy]
-    model = REGIMES[setting.regime]
     device, cloud = (DecodeTime.constant(step / 1e3) for step in (setting.device, setting.cloud))
     way = Way(BASE_RTT, setting.extra / 1e3, Sinusoid())
     return [
@@ -124,12 +141,12 @@ def _table(plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> Tabl
     return Table(["decode ms, device / cloud", "extra ms", *STRATEGIES], rows)
 
 
-def _verdict(plan: Plan, seconds: dict[Setting, list[float]]) -> Table:
+def _verdict(plan: Plan, regimes: Iterable[str], seconds: dict[Setting, list[float]]) -> Table:
     """In how many settings greedy loses by more than two standard errors and half a percent, and the worst of them."""
     rows = []
     for name in OTHERS:
         lost, ratios = 0, []
-        for regime, pair, extra in product(REGIMES, plan.pairs, plan.extra):
+        for regime, pair, extra in product(regimes, plan.pairs, plan.extra):
             greedy, other = (seconds[Setting(regime, *pair, extra, which)] for which in ("greedy", name))
             mean, error = excess(greedy, other)
             ratios.append(fmean(greedy) / fmean(other))
@@ -140,7 +157,7 @@ def _verdict(plan: Plan, seconds: dict[Setting, list[float]]) -> Table:
 
 
 def _draw(results: Results, plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> None:
-    name = regime.split(" (")[0].replace(" ", "-").lower()
+    name = regime.split(" (")[0].replace(",", "").replace(" ", "-").lower()
     with results.figure(name, columns=len(plan.pairs)) as panels:
         for axes, pair in zip(panels, plan.pairs, strict=True):
             for strategy in STRATEGIES:

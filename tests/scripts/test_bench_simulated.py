@@ -26,9 +26,9 @@ def test_theory_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_scheduling_settings_and_verdict() -> None:
     plan = scheduling.Plan(pairs=((20, 10),), extra=(300,), sequences=2, tokens=12)
-    regime = next(iter(scheduling.REGIMES))
+    regime, model = next(iter(scheduling.REGIMES.items()))
     seconds = {
-        setting: scheduling.answer_times(setting, plan)
+        setting: scheduling.answer_times(setting, model, plan)
         for setting in (scheduling.Setting(regime, 20, 10, 300, name) for name in scheduling.STRATEGIES)
     }
     assert all(len(values) == 2 and min(values) > 0.24 for values in seconds.values())

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.scheduling.policy import Estimates, Greedy, Random, placement_policy, run_ahead
+from common.scheduling.policy import Estimates, Greedy, Random, first_aggregator, placement_policy, run_ahead
 from proto.messages import Placement, Side
 
+SIDES: tuple[Side, Side] = ("device", "cloud")
 CLOUD_BETTER = Estimates(device_decode=0.3, cloud_decode=0.05, rtt=0.5, device_acceptance=1.0, cloud_acceptance=0.0)
+CLOUD_SLOWER = Estimates(device_decode=0.05, cloud_decode=0.1, rtt=0.3, device_acceptance=0.9, cloud_acceptance=0.6)
+DEVICE_SLOWER = Estimates(device_decode=0.1, cloud_decode=0.05, rtt=0.3, device_acceptance=0.6, cloud_acceptance=0.9)
 DEVICE_BETTER = Estimates(device_decode=0.3, cloud_decode=0.05, rtt=0.1, device_acceptance=0.5, cloud_acceptance=0.5)
 
 
@@ -39,9 +42,17 @@ class TestPlacement:
         assert device.next_aggregator(4, {}) == "device"
 
     def test_greedy_sides_agree_on_the_first_aggregator_without_agreeing_on_estimates(self) -> None:
-        device = placement_policy("greedy", 0, lambda: DEVICE_BETTER, "device")
-        cloud = placement_policy("greedy", 0, lambda: CLOUD_BETTER, "cloud")
-        assert device.next_aggregator(0, {}) == cloud.next_aggregator(0, {}) == "device"
+        for first in SIDES:
+            device = placement_policy("greedy", 0, lambda: DEVICE_BETTER, "device", first=first)
+            cloud = placement_policy("greedy", 0, lambda: CLOUD_BETTER, "cloud", first=first)
+            assert device.next_aggregator(0, {}) == cloud.next_aggregator(0, {}) == first
+
+    def test_greedy_begins_where_the_role_is_worth_more(self) -> None:
+        assert first_aggregator("greedy", CLOUD_SLOWER, paper=False) == "cloud"
+        assert first_aggregator("greedy", DEVICE_SLOWER, paper=False) == "device"
+        assert first_aggregator("greedy", CLOUD_SLOWER, paper=True) == "device"
+        others: tuple[Placement, ...] = ("device", "cloud", "random", "mirrored")
+        assert {first_aggregator(placement, CLOUD_SLOWER, paper=False) for placement in others} == {"device"}
 
     def test_the_papers_greedy_keeps_a_role_that_is_as_good(self) -> None:
         """Each side keeps what it has; a policy that took itself for the other side would give it away."""

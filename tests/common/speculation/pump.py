@@ -13,8 +13,18 @@ from proto.messages import Message, Side
 Predict = Callable[[Side, int, Sequence[int]], tuple[View, float]]
 
 
-def run(device: Session, cloud: Session, predict: Predict, order: random.Random) -> tuple[int, ...]:
-    """The device's answer. Decode steps, and messages in the order they were sent, happen in random order."""
+def run(
+    device: Session,
+    cloud: Session,
+    predict: Predict,
+    order: random.Random,
+    sent: Sequence[Action] = (),
+    until: int | None = None,
+) -> tuple[int, ...]:
+    """The device's answer. Decode steps, and messages in the order they were sent, happen in random order.
+
+    `sent` are actions of the device that the cloud has not heard of. Ends early at `until` committed tokens.
+    """
     sessions: dict[Side, Session] = {"device": device, "cloud": cloud}
     inbox: dict[Side, deque[Message]] = {"device": deque(), "cloud": deque()}
 
@@ -29,7 +39,8 @@ def run(device: Session, cloud: Session, predict: Predict, order: random.Random)
             view, evidence = predict(side, work.position, session.path)
             carry_out(side, session.drafted(LocalDraft(work.position, work.digest, view, evidence, 0)))
 
-    while device.finished is None:
+    carry_out("device", list(sent))
+    while device.finished is None and (until is None or device.position < until):
         possible: list[tuple[str, Side]] = []
         for side, session in sessions.items():
             if session.work is not None:

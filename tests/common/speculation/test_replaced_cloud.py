@@ -1,0 +1,55 @@
+"""A cloud that was replaced in the middle of an answer knows nothing of it, and takes part again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from common.aggregation.race import RaceAggregation
+from common.sampling.race import RaceSampler
+from common.speculation.session import Session
+from common.speculation.values import SessionConfig, View
+from proto.messages import Side
+from tests.common.speculation.pump import run
+from tests.common.speculation.table_model import TableModel, TablePredictor
+
+VOCABULARY = 12
+LENGTH = 16
+SIDES: tuple[Side, Side] = ("device", "cloud")
+
+
+@dataclass(frozen=True)
+class Alternating:
+    """The role moves every two positions, starting with `first`."""
+
+    first: int
+
+    def next_aggregator(self, position: int, accepted: object) -> Side:
+        return SIDES[(self.first + position // 2) % 2]
+
+
+class TestReplacedCloud:
+    @pytest.mark.parametrize("first", [0, 1])
+    @pytest.mark.parametrize("lost_at", range(1, 8))
+    def test_it_follows_and_decides_whoever_had_the_role(self, first: int, lost_at: int) -> None:
+        model = TableModel(VOCABULARY, 3, end=0.0)
+        aggregation = RaceAggregation(RaceSampler(1, 1.0, 4, VOCABULARY), VOCABULARY, exact=True)
+        predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
+        config = SessionConfig(1, "greedy", frozenset({VOCABULARY}), LENGTH)
+
+        def session(role: Side) -> Session:
+            return Session(role, config, aggregation, Alternating(first), 4)
+
+        def predict(side: Side, position: int, path: Sequence[int]) -> tuple[View, float]:
+            return predictors[side].predict(position, list(path)[:position])
+
+        order = random.Random(lost_at)
+        undisturbed = run(session("device"), session("cloud"), predict, order)
+        device, cloud = session("device"), session("cloud")
+        run(device, cloud, predict, order, until=lost_at)
+        replacement = session("cloud")
+        assert run(device, replacement, predict, order, sent=device.rejoined()) == undisturbed
+        assert device.counters.degraded == []
