@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from common.model.tokenizer import StopFilter
 from common.runtime.answer import Answer
-from common.runtime.decoding import Drafting
+from common.runtime.opening import Opened
 from common.runtime.request import (
     Finished,
     FinishReason,
@@ -17,7 +17,9 @@ from common.runtime.request import (
     TokenEvent,
 )
 from common.runtime.side import SideRuntime
+from common.speculation.session import Session
 from common.speculation.values import Commit
+from common.tracing.recorder import Recorder
 from device.cloud_view import CloudView
 from device.exchange import Exchange
 from device.report import Record, build_report
@@ -37,19 +39,21 @@ class Asked:
         self,
         request: Request,
         opening: Open,
-        drafting: Drafting,
+        opened: Opened,
+        with_cloud: bool,
         side: SideRuntime,
         cloud: CloudView,
         released: Callable[[int], None],
     ) -> None:
         self.request = request
         self.opening = opening
-        self.drafting = drafting
+        self.drafting = opened.drafting
         self.record = Record(time.monotonic(), opening.seed)
-        self.tracing: Tracing | None = None  # None: nobody asked for a trace
-        self.answer: Answer | None = None  # set right after construction: each needs the other
+        self.tracing = self._tracing(opened.session, cloud) if request.trace else None
+        recorder = None if self.tracing is None else self.tracing.recorder
+        self.answer = Answer(opened.session, self.send, self, cloud.judged, side.decoding.wake, recorder)
         self.exchange: Exchange | None = None  # of a method that does not go token by token
-        self.with_cloud = False  # the session is, or shall be, open on the cloud
+        self.with_cloud = with_cloud  # the session is, or shall be, open on the cloud
         self.ready = False  # the cloud has retrieved
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()
@@ -77,7 +81,7 @@ class Asked:
     def cancel(self) -> None:
         if self.exchange is not None:
             self.exchange.cancel()
-        elif self.answer is not None:
+        else:
             self.answer.end()
 
     # --- messages
@@ -134,7 +138,7 @@ class Asked:
 
     @property
     def away(self) -> bool:
-        return self.answer is not None and self.answer.session.away
+        return self.answer.session.away
 
     def silent(self, now: float) -> float:
         """Seconds since the last token, or since the request."""
@@ -148,11 +152,16 @@ class Asked:
 
     def close(self, closed: Closed | None) -> None:
         """Everything is known: the last event."""
-        if self._done or self.answer is None or self._ended is None:
+        if self._done or self._ended is None:
             return
         self._note_absence(self.answer.session.counters.degraded)
         report = build_report(self.request, self.record, self.answer, closed, self._cloud.peer.meter.rtt, self._ended)
         self._finish(Finished(self._reason, "".join(self._text), report))
+
+    @staticmethod
+    def _tracing(session: Session, cloud: CloudView) -> Tracing:
+        alone = session.config.participants == {"device"}
+        return Tracing(Recorder("device", cloud.estimates, session.aggregator, alone), lambda: cloud.peer.meter)
 
     def _traced(self, finished: Finished) -> Finished:
         """With the trace, which is put together here: the reader's thread has the time, the engine's have not."""

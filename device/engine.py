@@ -7,13 +7,12 @@ import threading
 from functools import partial
 
 from common.aggregation.joint import make_joint
-from common.runtime.answer import Answer, Observer
+from common.runtime.answer import Answer
 from common.runtime.opening import open_session
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
-from common.tracing.recorder import Recorder
 from device.asked import Asked
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
@@ -23,7 +22,6 @@ from device.fetching import Fetching
 from device.opening import make_opening
 from device.sequence_wise import SequenceWise
 from device.settings import DeviceSettings
-from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -81,9 +79,6 @@ class DeviceEngine:
         asked = self._prepare(request, opening)
         with self._lock:
             self._active[opening.session] = asked
-        answer = asked.answer
-        if answer is None:
-            raise AnswerFailed("The answer was lost before it began.")
         if asked.exchange is not None:
             asked.exchange.start(None if asked.with_cloud and self.cloud.connected else self.cloud.absence)
             return asked
@@ -91,9 +86,9 @@ class DeviceEngine:
             asked.send(opening)
         elif asked.with_cloud:
             asked.note(self.cloud.absence)
-            answer.go_alone()
-        if "device" in answer.session.config.participants:
-            self._side.begin(answer, opening, asked.drafting, partial(self._retrieved, asked), self.cloud.decoded)
+            asked.answer.go_alone()
+        if "device" in asked.answer.session.config.participants:
+            self._side.begin(asked.answer, opening, asked.drafting, partial(self._retrieved, asked), self.cloud.decoded)
         return asked
 
     def status(self) -> EngineStatus:
@@ -136,21 +131,14 @@ class DeviceEngine:
             opened = open_session("device", opening, side.decoder, self.cloud.estimates, participants)
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
-        asked = Asked(request, opening, opened.drafting, side, self.cloud, self._release)
-        asked.with_cloud = with_cloud
+        asked = Asked(request, opening, opened, with_cloud, side, self.cloud, self._release)
         if request.sources == "both" and not has_cloud:
             asked.note(self.cloud.absence)
-        observer: Observer = asked
         if request.method in WHOLE_ANSWERS:
-            asked.exchange = observer = SequenceWise(asked, side, self.cloud)
-        recorder = None
-        if request.trace:
-            recorder = Recorder("device", self.cloud.estimates, opened.session.aggregator, participants == {"device"})
-            asked.tracing = Tracing(recorder, lambda: self.cloud.peer.meter)
-        asked.answer = Answer(opened.session, asked.send, observer, self.cloud.judged, side.decoding.wake, recorder)
+            asked.exchange = SequenceWise(asked, side, self.cloud)
         if request.method in FETCHES:
             joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
-            asked.exchange = Fetching(asked, asked.answer, side, joint, self.cloud)
+            asked.exchange = Fetching(asked, side, joint, self.cloud)
         opened.session.run_ahead = self._run_ahead(asked)
         return asked
 
@@ -168,7 +156,7 @@ class DeviceEngine:
 
     def _on_message(self, message: Message, size: int) -> None:
         asked = self._active.get(getattr(message, "session", 0))
-        if asked is None or asked.answer is None:
+        if asked is None:
             return
         if asked.tracing is not None and asked.tracing.heard(message):
             return
@@ -207,7 +195,7 @@ class DeviceEngine:
         if asked.exchange is not None:
             asked.exchange.reconnected()
             return
-        if asked.answer is None or asked.answer.over:
+        if asked.answer.over:
             return
         asked.ready = False
         asked.send(asked.opening)
@@ -219,8 +207,6 @@ class DeviceEngine:
             return
         asked.note(sentence)
         asked.with_cloud = False
-        if asked.answer is None:
-            return
         if asked.request.sources == "cloud":
             asked.answer.end(AnswerFailed(sentence))
         else:
@@ -233,7 +219,7 @@ class DeviceEngine:
             asked.tick(now)
             if asked.exchange is not None:
                 asked.exchange.tick(now)
-            if asked.answer is None or asked.answer.over:
+            if asked.answer.over:
                 continue
             if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
                 asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))

@@ -8,7 +8,6 @@ import time
 
 from common.aggregation.joint import Joint
 from common.model.document_states import largest_states, unpack_states
-from common.runtime.answer import Answer
 from common.runtime.reading import Document, cut
 from common.runtime.request import AnswerFailed, RequestError
 from common.runtime.side import LONGEST_TITLE, SEARCH_FAILED, SideRuntime
@@ -27,16 +26,9 @@ MALFORMED = "The cloud did not take part: what it sent of its documents can't be
 class Fetching:
     """Asks for the cloud's documents, retrieves the device's meanwhile, and answers from both."""
 
-    def __init__(
-        self,
-        asked: Asked,
-        answer: Answer,
-        side: SideRuntime,
-        joint: Joint,
-        cloud: CloudView,
-    ) -> None:
+    def __init__(self, asked: Asked, side: SideRuntime, joint: Joint, cloud: CloudView) -> None:
         self._asked = asked
-        self._answer = answer
+        self._answer = asked.answer
         self._side = side
         self._joint = joint
         self._cloud = cloud

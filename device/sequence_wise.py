@@ -7,7 +7,6 @@ import threading
 import time
 
 from common.aggregation.sequences import Candidate, Chosen, choose
-from common.runtime.answer import Answer
 from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, candidate, question_evidence, received_candidate
 from common.runtime.side import SideRuntime
@@ -30,6 +29,7 @@ class SequenceWise:
     """
 
     def __init__(self, asked: Asked, side: SideRuntime, cloud: CloudView) -> None:
+        asked.answer.show_to(self)
         self._asked = asked
         self._side = side
         self._view = cloud
@@ -53,8 +53,7 @@ class SequenceWise:
         raise RuntimeError("nobody takes a token of the device's own answer back")
 
     def ended(self, failure: Exception | None) -> None:
-        answer = self._asked.answer
-        if failure is not None or answer is None or answer.session.finished is None:
+        if failure is not None or self._asked.answer.session.finished is None:
             with self._lock:
                 self._awaited, self._chosen = False, True
             self._asked.ended(failure)
@@ -65,10 +64,8 @@ class SequenceWise:
     # --- Exchange
 
     def start(self, absence: str | None) -> None:
-        answer = self._asked.answer
-        if answer is None:
-            return
-        self._side.begin(answer, self._asked.opening, self._recording, self._retrieved, self._view.decoded)
+        asked = self._asked
+        self._side.begin(asked.answer, asked.opening, self._recording, self._retrieved, self._view.decoded)
         if absence is None:
             self._ask()
         else:
@@ -115,11 +112,8 @@ class SequenceWise:
             self._give_up(LATE)
 
     def cancel(self) -> None:
-        answer = self._asked.answer
-        if answer is None:
-            return
-        if not answer.over:
-            answer.end()
+        if not self._asked.answer.over:
+            self._asked.answer.end()
             return
         with self._lock:
             if self._chosen:
@@ -149,20 +143,17 @@ class SequenceWise:
             if self._own is None or self._awaited or self._chosen:
                 return
             self._chosen = True
-        answer = self._asked.answer
-        if answer is None:
-            return
         chosen = Chosen(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
-        self._attribute(answer, chosen, of_own=chosen.tokens == self._own.tokens)
+        self._attribute(chosen, of_own=chosen.tokens == self._own.tokens)
         degraded = self._asked.record.alone
         for position, token in enumerate(chosen.tokens):
             if not self._asked.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
                 break
         self._asked.ended(None)
 
-    def _attribute(self, answer: Answer, chosen: Chosen, of_own: bool) -> None:
+    def _attribute(self, chosen: Chosen, of_own: bool) -> None:
         """The answer's tokens are the chosen side's, each with the shares that it had there."""
-        outcome = answer.outcome
+        outcome = self._asked.answer.outcome
         if not of_own:
             outcome.shares = [()] * len(chosen.tokens)
         outcome.cloud_shares = [chosen.cloud_share] * len(chosen.tokens)

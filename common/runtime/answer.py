@@ -58,6 +58,10 @@ class Answer:
         self._watch = Watch()
         self._lock = threading.Lock()
 
+    def show_to(self, observer: Observer) -> None:
+        """Another observer than the one it was made with, before anything happens."""
+        self._observer = observer
+
     # --- events, from any thread
 
     def receive(self, message: Message) -> None:
