@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
 
-MARGIN: Final = 0.1  # of the slower decode step; what the waits leave out is of this order
+STEP_MARGIN: Final = 0.4  # of the slower decode step; what the waits leave out is of this order
+RTT_MARGIN: Final = 0.3  # of the round trip, where that is less
 
 OUTCOMES: Final[tuple[Accepted, ...]] = ((True, True), (True, False), (False, True), (False, False))
 _SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
@@ -54,7 +55,7 @@ def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted
 
 
 def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
-    """Who should decide the next position. The role moves for more than `MARGIN` only."""
+    """Who should decide the next position. The role moves for more than a margin only."""
     gain = relative_value(estimates)
     following: Side = "cloud" if current == "device" else "device"
     stay = wait_for_next(estimates, current, current, accepted)
@@ -63,12 +64,14 @@ def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
         move += gain
     else:
         stay += gain
-    return following if move + _margin(estimates) < stay else current
+    slower = max(estimates.device_decode, estimates.cloud_decode)
+    margin = min(STEP_MARGIN * slower, RTT_MARGIN * estimates.rtt)
+    return following if move + margin < stay else current
 
 
 def best_first(estimates: Estimates) -> Side:
     """Who should decide the first position. Either way the device learns of it one round trip after the question."""
-    return "cloud" if relative_value(estimates) < -_margin(estimates) else "device"
+    return "cloud" if relative_value(estimates) < 0.0 else "device"
 
 
 def relative_value(estimates: Estimates) -> float:
@@ -99,10 +102,6 @@ def relative_value(estimates: Estimates) -> float:
         if abs(change) <= _SETTLED * longest:
             break
     return value
-
-
-def _margin(estimates: Estimates) -> float:
-    return MARGIN * min(max(estimates.device_decode, estimates.cloud_decode), estimates.rtt)
 
 
 def _made_up(stall: float, pace: float, both: float) -> float:
