@@ -20,7 +20,7 @@ from common.model.store_folder import clear_store
 from scripts.bench.measuring import Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, dragon
+from scripts.daemons import Pair
 
 ROWS = 4
 STORE_BYTES = 2**30
@@ -117,10 +117,7 @@ def measure_answers(count: int, folder: Path) -> dict[str, list[float]]:
     more has them in memory.
     """
     texts = Texts.draw(count)
-    folders = texts.write(folder / "texts")
-    for role, documents in folders.items():
-        if (done := dragon("library", "add", "--role", role, str(documents), data=folder)).returncode:
-            raise RuntimeError(done.stderr)
+    texts.fill_libraries(folder)
     taken: dict[str, list[float]] = {}
     for states, store in ((("off",), 0), (("cold",), STORE_BYTES), (("on disk", "in memory"), STORE_BYTES)):
         flags = {"document_store_bytes": store}

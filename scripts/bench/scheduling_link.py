@@ -16,7 +16,7 @@ from scripts.bench.latency.measure import TokensDiffer, settle
 from scripts.bench.measuring import Spread, Table
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, dragon
+from scripts.daemons import Pair
 from scripts.netlab.lab import NetLab
 from scripts.netlab.setting import LinkSetting
 from scripts.netlab.trace import sinusoid
@@ -47,10 +47,7 @@ def run(results: Results) -> None:
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder, NetLab(LinkSetting()) as lab:
         data = Path(folder)
         texts = Texts.draw(3)
-        for role, documents in texts.write(data).items():
-            done = dragon("library", "add", "--role", role, str(documents), data=data)
-            if done.returncode:
-                raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+        texts.fill_libraries(data)
         model = {"model": make_model(data / "model"), "tokenizer": str(EMBEDDED_TOKENIZER)}
         device = model | {"privacy": "balanced", "patience": 60.0, "emulate_decode_ms": plan.floors[0]}
         with Pair(data, device, model | {"emulate_decode_ms": plan.floors[1]}, lab=lab) as pair:

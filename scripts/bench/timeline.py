@@ -19,7 +19,7 @@ from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, dragon, free_port
+from scripts.daemons import Pair, free_port
 
 PATIENCE = 30.0  # seconds for the first probe
 SEED = 11
@@ -88,10 +88,7 @@ def measure(plan: Plan, results: Results) -> dict[str, list[Trace]]:
     found: dict[str, list[Trace]] = {mode.name: [] for mode in MODES}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        for side, documents in texts.write(data).items():
-            added = dragon("library", "add", "--role", side, str(documents), data=data)
-            if added.returncode:
-                raise RuntimeError(added.stderr)
+        texts.fill_libraries(data)
         port, line = free_port(), Line(delay=plan.rtt / 2)
         with FaultyProxy(port, up=line, down=line) as proxy, _pair(data, plan, proxy, port) as pair:
             _wait_for_a_probe(pair)

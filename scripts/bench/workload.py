@@ -15,6 +15,7 @@ from common.model.prompt import PromptFormat
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES, Sources
+from scripts.daemons import dragon
 from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import LibraryPlan, draw_questions, make_library
 
@@ -50,15 +51,16 @@ class Texts:
         drawn = cls.draw(3 * questions)
         return cls(drawn.documents, drawn.questions[2::3])
 
-    def write(self, folder: Path) -> dict[Side, Path]:
-        """One file per document, for `dragon library add`; returns each side's folder."""
-        folders: dict[Side, Path] = {}
+    def fill_libraries(self, data: Path) -> None:
+        """One file per document, then `dragon library add` for both roles below `data`."""
         for side in SIDES:
-            folders[side] = folder / f"{side}-documents"
-            folders[side].mkdir(parents=True)
+            folder = data / f"{side}-documents"
+            folder.mkdir()
             for number, text in enumerate(self.documents[side]):
-                (folders[side] / f"{number:03}.md").write_text(text + "\n")
-        return folders
+                (folder / f"{number:03}.md").write_text(text + "\n")
+            done = dragon("library", "add", "--role", side, str(folder), data=data)
+            if done.returncode:
+                raise RuntimeError(f"the {side}'s library can't be filled: {done.stderr.strip()}")
 
 
 class Reading:

@@ -19,6 +19,7 @@ from scripts.bench.engine.suite import run
 from scripts.bench.measuring import Spread
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration, Texts
+from scripts.daemons import dragon
 
 VOCABULARY = 400
 
@@ -117,12 +118,13 @@ def test_a_reading_follows_any_path(demonstration: Demonstration) -> None:
         assert float((reading.logits(path) - expected).abs().max()) < 1e-3
 
 
-def test_questions_come_of_all_types_and_documents_become_files(tmp_path: Path) -> None:
+def test_questions_come_of_all_types_and_documents_fill_libraries(tmp_path: Path) -> None:
     texts = Texts.draw(7)
     assert len(set(texts.questions)) == 7
-    folders = texts.write(tmp_path)
-    written = {side: len(list(folder.iterdir())) for side, folder in folders.items()}
-    assert written == {side: len(texts.documents[side]) for side in SIDES}
+    texts.fill_libraries(tmp_path)
+    for side in SIDES:
+        listed = dragon("library", "list", "--role", side, data=tmp_path)
+        assert len(listed.stdout.splitlines()) == len(texts.documents[side])
 
 
 def test_both_ways_to_step_compute_the_same() -> None:

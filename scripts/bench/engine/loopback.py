@@ -17,7 +17,7 @@ from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Spread, Table, load
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, dragon
+from scripts.daemons import Pair
 
 AIM = 1.15
 SHORTEST = 4  # tokens; the mean over fewer gaps says little
@@ -93,10 +93,7 @@ def measure(plan: Plan) -> list[Answered]:
     found = []
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         data = Path(folder)
-        for role, documents in texts.write(data).items():
-            done = dragon("library", "add", "--role", role, str(documents), data=data)
-            if done.returncode:
-                raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+        texts.fill_libraries(data)
         slowed: dict[str, object] = {} if plan.emulate is None else {"emulate_decode_ms": plan.emulate}
         with BareSteps(plan.questions) as bare, Pair(data, {"privacy": "balanced"} | slowed, slowed) as pair:
             for mode in MODES:  # what the first answer of a daemon waits for is not its latency

@@ -17,7 +17,7 @@ from scripts.bench.measuring import Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.scoring.training import TrainingPlan, trained
 from scripts.bench.workload import WORLD_SEED, Texts
-from scripts.daemons import Pair, dragon
+from scripts.daemons import Pair
 from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import LibraryPlan, LibraryQuestion, draw_questions, make_library
 
@@ -151,10 +151,7 @@ def measure(plan: Plan, choices: Sequence[Weights], results: Results) -> list[Fo
     found = []
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         data = Path(folder)
-        for role, documents in texts.write(data).items():
-            done = dragon("library", "add", "--role", role, str(documents), data=data)
-            if done.returncode:
-                raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+        texts.fill_libraries(data)
         for weights in choices:
             results.say(weights.name)
             found.append(_measured(plan, weights, questions, data))
