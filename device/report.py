@@ -78,6 +78,7 @@ def build_report(
         + tuple(Source("cloud", title) for title in record.cloud_titles),
         attribution=_attribution(request, record, answer, closed),
         accepted=tuple(outcome.accepted[: len(times)]),
+        expected=tuple(outcome.expected[: len(times)]),
         notes=tuple(record.notes),
     )
 

@@ -26,6 +26,7 @@ class Outcome:
         self.shares: list[tuple[float, ...]] = []  # [positions][docs], empty where this side made no draft
         self.cloud_shares: list[float | None] = []
         self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
+        self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
         self.local_times: list[float] = []  # seconds per decode step
         self.remote_times: list[float] = []
         self._mixtures: dict[int, Mixing] = {}
@@ -53,8 +54,10 @@ class Outcome:
         self.shares.append(tuple(float(share) for share in shares))
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
+        self.expected.append(commit.expected)
 
     def withdraw(self, position: int) -> None:
         del self.shares[position:]
         del self.cloud_shares[position:]
         del self.accepted[position:]
+        del self.expected[position:]

@@ -107,6 +107,8 @@ class Report:
     attribution: tuple[tuple[float, ...], ...] = ()
     # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()
+    # one row per token: Eq. 5 of (device, cloud); None where the cloud decided, and with sampler `race`
+    expected: tuple[tuple[float, float] | None, ...] = ()
     notes: tuple[str, ...] = field(default=())  # sentences for the user, e.g. that the cloud was not reachable
     trace: Trace | None = None  # None unless asked for
 

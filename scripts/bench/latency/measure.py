@@ -11,7 +11,7 @@ from typing import Any
 
 from scripts.bench.latency.plan import Floors, Leg, Mode, Plan
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, dragon
+from scripts.daemons import Pair
 from scripts.netlab.lab import NetLab
 from scripts.netlab.setting import LinkSetting
 from scripts.netlab.trace import sinusoid
@@ -43,6 +43,7 @@ class Answered:
     measured_rtt: float | None  # the daemon's estimate
     acceptance: tuple[float | None, float | None]
     accepted: tuple[tuple[bool | None, bool | None], ...]  # [tokens][device, cloud]
+    expected: tuple[tuple[float, float] | None, ...]  # [tokens], Eq. 5 of (device, cloud)
     drafted: tuple[int, int]
     sent: int  # bytes
     received: int
@@ -56,10 +57,7 @@ def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answ
     found: list[Answered] = []
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder, NetLab(LinkSetting()) as lab:
         data = Path(folder)
-        for role, documents in texts.write(data).items():
-            done = dragon("library", "add", "--role", role, str(documents), data=data)
-            if done.returncode:
-                raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+        texts.fill_libraries(data)
         device = {"privacy": "balanced", "emulate_decode_ms": floors.device, "patience": 60.0}
         with Pair(data, device, {"emulate_decode_ms": floors.cloud}, lab=lab) as pair:
             for mode in plan.modes:  # what the first answer of a daemon waits for is not its latency
@@ -117,6 +115,7 @@ def answered(
         report["rtt_ms"],
         (device["acceptance"], cloud["acceptance"]),
         tuple((ours, theirs) for ours, theirs in report["accepted"]),
+        tuple(None if pair is None else (pair[0], pair[1]) for pair in report["expected"]),
         (device["drafted"], cloud["drafted"]),
         report["sent_bytes"],
         report["received_bytes"],

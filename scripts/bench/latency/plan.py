@@ -43,6 +43,7 @@ MODES = (
     PAPER_GREEDY,
     _mode("paper/random", sampler="paper", placement="random"),
     RACE_DEVICE,
+    _mode("race/greedy", exact=True, placement="greedy"),
     RACE_MIRRORED,
 )
 

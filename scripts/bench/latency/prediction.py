@@ -19,6 +19,8 @@ OWN_RTT = 0.001  # seconds of round trip that the lab and the daemons have witho
 PHASES = 4  # of the jitter, which the measured answers met at all of its phases
 AIM = 0.1
 
+Records = dict[tuple[int, tuple[str, ...]], Answer]  # by question and its tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
@@ -50,11 +52,12 @@ def predict(found: Sequence[Answered], plan: Plan) -> list[Predicted]:
                     answers = [one for one in here if one.mode == mode.name]
                     if "sources" in mode.fields or not answers or _method(mode) not in ("speculative", "token-wise"):
                         continue
+                    records = _records(found, mode, temperature)
                     pairs = [
                         (one.whole / one.tokens, 1e3 * simulated.seconds / one.tokens)
                         for one in answers
-                        if (record := _record(found, mode, one)) is not None
-                        for simulated in _simulated(floors, leg.rtt, plan, mode, record, work)
+                        if (one.question, one.pieces) in records
+                        for simulated in _simulated(floors, leg.rtt, plan, mode, one, records, work)
                     ]
                     if pairs:
                         measured, simulated_ = (median(column) for column in zip(*pairs, strict=True))
@@ -85,7 +88,11 @@ def verdict(predicted: Sequence[Predicted]) -> str:
     return f"Within {100 * AIM:.0f} % in {within} of {len(predicted)} settings."
 
 
-def _simulated(floors: Floors, rtt: float, plan: Plan, mode: Mode, record: Answer, work: Work) -> list[Outcome]:
+def _simulated(
+    floors: Floors, rtt: float, plan: Plan, mode: Mode, answer: Answered, records: Records, work: Work
+) -> list[Outcome]:
+    record = records[answer.question, answer.pieces]
+    earlier = [known for (question, _), known in records.items() if question < answer.question]
     placement: Placement = mode.fields.get("placement", "device")
     outcomes = []
     for phase in range(PHASES):
@@ -99,22 +106,24 @@ def _simulated(floors: Floors, rtt: float, plan: Plan, mode: Mode, record: Answe
             len(record),
             synchronous=_method(mode) == "token-wise",
             paper_rule=mode.fields.get("sampler") == "paper",
+            earlier=tuple(position for known in earlier for position in known),
             work=work,
         )
         outcomes.append(simulate(scenario, plan.seed))  # the seed of the request: `random` moves by it
     return outcomes
 
 
-def _record(found: Sequence[Answered], mode: Mode, answer: Answered) -> Answer | None:
-    """Both sides' acceptance at every position, from a run of the same sampler in which the device saw all drafts."""
+def _records(found: Sequence[Answered], mode: Mode, temperature: float) -> Records:
+    """Both sides' acceptance at every position, from runs of the same sampler in which the device saw all drafts."""
     source = PAPER_DEVICE.name if mode.fields.get("sampler") == "paper" else TOKEN_WISE.name
+    records: Records = {}
     for one in found:
-        same = (one.question, one.temperature, one.mode) == (answer.question, answer.temperature, source)
-        if same and one.pieces == answer.pieces:
+        if (one.temperature, one.mode) == (temperature, source):
             pairs = [(device, cloud) for device, cloud in one.accepted if device is not None and cloud is not None]
             if len(pairs) == len(one.accepted):
-                return tuple(Position(device, cloud) for device, cloud in pairs)
-    return None
+                known = zip(pairs, one.expected, strict=True)
+                records[one.question, one.pieces] = tuple(Position(*pair, expected) for pair, expected in known)
+    return records
 
 
 def _work(found: Sequence[Answered], floors: Floors) -> Work:

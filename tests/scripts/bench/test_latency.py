@@ -35,6 +35,7 @@ def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.
         rtt,
         (1.0, 0.9),
         tuple((True, position != 4) for position in range(TOKENS)),
+        (None,) * TOKENS,
         (12, 12),
         200,
         1500,
