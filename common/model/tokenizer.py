@@ -7,10 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from common.model.errors import ModelError
 from common.model.location import is_folder
+from common.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.model.token_bytes import TokenBytes
 
 # Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
@@ -44,9 +43,7 @@ class Tokenizer:
         """Load from a local folder or, by its id, from the Hugging Face Hub. Raises `ModelError`."""
         local = is_folder(folder_or_hub_id)
         try:
-            pretrained = AutoTokenizer.from_pretrained(
-                folder_or_hub_id, use_fast=True, trust_remote_code=False, local_files_only=local
-            )
+            pretrained = load_pretrained_tokenizer(folder_or_hub_id, local)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {error}") from error
         return cls(pretrained)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from common.model.loading import TorchDevice, resolve_device
+from common.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.retrieval import checkpoint
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.retrieval.errors import EmbedderError
@@ -88,6 +89,7 @@ class CrossEncoder:
         self._pretrained = _load_tokenizer(folder)
         self._tokenizer = _plain(Tokenizer.from_str(self._pretrained.backend_tokenizer.to_str()))
         self._longest = _longest(self._pretrained, self._model.config)
+        self._types = getattr(self._model.config, "type_vocab_size", 1) > 1  # tells the two texts apart by it
         self._special = self._tokenizer.num_special_tokens_to_add(True)
         if self._longest <= self._special + 1:
             raise ValueError(f"scorer_model: {folder} reads {self._longest} tokens, which hold no text and document")
@@ -106,6 +108,7 @@ class CrossEncoder:
             truncation="longest_first",  # a cut text may have become a token or two longer
             max_length=self._longest,
             split_special_tokens=True,  # a document that spells "[SEP]" out is text
+            return_token_type_ids=self._types,
             return_tensors="pt",
         )
         with torch.inference_mode():
@@ -182,12 +185,8 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
 
 
 def _load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
     try:
-        pretrained: Any = AutoTokenizer.from_pretrained(
-            folder, use_fast=True, trust_remote_code=False, local_files_only=True
-        )
+        pretrained = load_pretrained_tokenizer(str(folder), local=True)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the tokenizer in {folder} can't be loaded: {reason}") from error

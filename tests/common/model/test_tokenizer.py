@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,31 @@ class TestStream:
         # Random ids are mostly no UTF-8: both follow Unicode's rule for replacing it.
         library = tokenizers.Tokenizer.from_file(str(DEMO / "tokenizer" / "tokenizer.json"))
         assert streamed(DEMO_TOKENIZER, ids) == library.decode(ids, skip_special_tokens=True)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("model_type", ["qwen2", "llama", "olmo2", "gpt2"])
+    def test_the_file_counts_and_not_the_class_of_the_model_s_type(self, model_type: str, tmp_path: Path) -> None:
+        shutil.copytree(DEMO / "tokenizer", tmp_path, dirs_exist_ok=True)
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+        loaded = Tokenizer.load(str(tmp_path))
+        text = "Question: Who kept the bakery of Rinlov in 1234?\n\nAnswer: Molgua's."
+        assert loaded.encode(text) == DEMO_TOKENIZER.encode(text)
+        assert loaded.decode(loaded.encode(text)) == text
+        assert (loaded.size, loaded.eos) == (DEMO_TOKENIZER.size, DEMO_TOKENIZER.eos)
+
+    def test_a_vocabulary_and_merges_are_enough(self, tmp_path: Path) -> None:
+        """As of OPT on the Hub."""
+        BYTE_LEVEL.backend_tokenizer.model.save(str(tmp_path))
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
+        described = {"tokenizer_class": "GPT2Tokenizer"} | dict.fromkeys(
+            ("bos_token", "eos_token", "unk_token"), "<eos>"
+        )
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
+        text = "the tower of the river"
+        loaded = Tokenizer.load(str(tmp_path))
+        assert loaded.encode(text) == Tokenizer(BYTE_LEVEL).encode(text)
+        assert loaded.decode(loaded.encode(text)) == text
 
 
 class TestIdentity:
