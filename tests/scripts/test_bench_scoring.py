@@ -27,7 +27,7 @@ def test_the_first_document_of_a_group_is_the_one_that_is_needed() -> None:
 
 
 def test_what_is_trained_is_a_cross_encoder_and_is_trained_once(tmp_path: Path) -> None:
-    plan = TrainingPlan(steps=1, groups=1, documents=3, random_documents=1, layers=1)
+    plan = TrainingPlan(steps=1, groups=1, documents=3, random_documents=1)
     results = Results("scoring", tmp_path, short=True)
     folder = trained(tmp_path / "model", plan, results)
     weights = (folder / "model.safetensors").stat().st_mtime_ns

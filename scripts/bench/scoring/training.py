@@ -1,7 +1,7 @@
 """A small cross-encoder for the demonstration's world: which document holds what the answer needs next?
 
-It starts from the lowest layers of the bundled embedding model, which know words, and learns to compare two texts in
-minutes. Its weights are made for the benchmark and kept nowhere else.
+It starts from the embedded language model, which can look a name up in a text, and learns to say whether it is there.
+Its weights are made for the benchmark and kept nowhere else.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, BertForSequenceClassification
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast, Qwen2ForSequenceClassification
 from transformers.utils import logging
 
-from common.configuration import EMBEDDED_TOKENIZER
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.prompt import PromptFormat
 from common.model.tokenizer import Tokenizer
-from common.retrieval.embedder import SentenceTransformerEmbedder
 from scripts.bench.results import Results
 from scripts.demo_model.world.facts import Document, World
 from scripts.demo_model.world.library import PUBLIC, LibraryPlan, LibraryQuestion, draw_questions, make_library
 
-LONGEST = 160  # tokens of a pair; the world's texts are shorter
+LONGEST = 256  # tokens of a pair; the world's texts are shorter
 WORD = re.compile(r"\w+")
 
 
@@ -35,12 +35,11 @@ WORD = re.compile(r"\w+")
 class TrainingPlan:
     """One step reads `groups` texts, each beside `documents` documents, one of which is the right one."""
 
-    steps: int = 500
-    groups: int = 3
+    steps: int = 1500
+    groups: int = 4
     documents: int = 6
     random_documents: int = 2  # of them; the others share the most telling words with the text
-    layers: int = 2
-    rate: float = 2e-4
+    rate: float = 5e-4
     seed: int = 77
 
 
@@ -57,16 +56,10 @@ def trained(folder: Path, plan: TrainingPlan, results: Results) -> Path:
     if (folder / "model.safetensors").is_file():
         return folder
     torch.manual_seed(plan.seed)
-    source = SentenceTransformerEmbedder().folder
-    tokenizer: Any = AutoTokenizer.from_pretrained(source, local_files_only=True)
-    tokenizer.model_max_length = LONGEST
-    logging.set_verbosity_error()  # that layers are left out and the head is new is the point
-    model: Any = BertForSequenceClassification.from_pretrained(
-        source, num_hidden_layers=plan.layers, num_labels=1, local_files_only=True, dtype=torch.float32
-    )
-    model.bert.embeddings.requires_grad_(False)  # names that never occur here keep what is known of their pieces
-    learnt = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(learnt, lr=plan.rate, weight_decay=0.01)
+    tokenizer = _pair_tokenizer()
+    logging.set_verbosity_error()  # that the head is new is the point
+    model: Any = Qwen2ForSequenceClassification.from_pretrained(EMBEDDED_MODEL, num_labels=1, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.rate, weight_decay=0.01)
     warm = max(plan.steps // 10, 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, (plan.steps - step) / max(plan.steps - warm, 1))
@@ -83,7 +76,7 @@ def trained(folder: Path, plan: TrainingPlan, results: Results) -> Path:
         loss = torch.nn.functional.cross_entropy(logits, torch.zeros(plan.groups, dtype=torch.long))
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(learnt, 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         history.append((float(loss.detach()), float((logits.argmax(1) == 0).float().mean())))
@@ -95,6 +88,18 @@ def trained(folder: Path, plan: TrainingPlan, results: Results) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def _pair_tokenizer() -> Any:
+    """The embedded model's, with an end after either text; the last one is where the head looks."""
+    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(EMBEDDED_TOKENIZER)
+    end = tokenizer.eos_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.eos_token_id)]
+    )
+    tokenizer.unk_token = end  # or the class that belongs to the model's adds one of its own
+    tokenizer.model_max_length = LONGEST
+    return tokenizer
 
 
 def draw_groups(plan: TrainingPlan) -> Iterator[Group]:
