@@ -97,7 +97,6 @@ def _pair_tokenizer() -> Any:
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.eos_token_id)]
     )
-    tokenizer.unk_token = end  # or the class that belongs to the model's adds one of its own
     tokenizer.model_max_length = LONGEST
     return tokenizer
 
