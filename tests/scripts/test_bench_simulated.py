@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.simulation.acceptance import Position, save_record
 from scripts.bench import scheduling, theory
 from scripts.bench.results import Results
 
@@ -22,6 +23,21 @@ def test_theory_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert all(point["simulated"] == pytest.approx(point["theorem"], rel=0.15) for point in fast)
     assert "Theorem 6.2" in capsys.readouterr().out
     assert (tmp_path / "theory-speed-up.png").stat().st_size > 1000
+
+
+def test_scheduling_short_with_one_of_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "acceptance").mkdir()
+    regime, other = scheduling.RECORDED
+    record = tmp_path / "acceptance" / scheduling.RECORDED[regime]
+    save_record(record, [(Position(True, False), Position(True, True)), (Position(False, True),)])
+    results = Results("scheduling", tmp_path, short=True)
+    scheduling.run(results)
+    told = capsys.readouterr()
+    assert f"tokens: {regime}" in told.out
+    assert f"nothing {other}" in told.err
+    verdict = results.record["tables"]["`greedy` against every other strategy"]
+    assert [row[0] for row in verdict["rows"]] == list(scheduling.OTHERS)
+    assert len(list(tmp_path.glob("scheduling-*.png"))) == len(scheduling.REGIMES) + 1
 
 
 def test_scheduling_settings_and_verdict() -> None:

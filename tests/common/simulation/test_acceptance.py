@@ -9,6 +9,7 @@ from statistics import mean
 import pytest
 
 from common.simulation.acceptance import (
+    InARow,
     Phases,
     Position,
     Rates,
@@ -50,6 +51,17 @@ def test_phases_take_turns() -> None:
     changes = [i for i in range(1, 60) if drawn[i].device != drawn[i - 1].device]
     assert {later - sooner for sooner, later in pairwise(changes)} == {10}
     assert all(position.expected == (float(position.device), float(position.cloud)) for position in drawn)
+
+
+def test_short_answers_in_a_row_make_a_long_one() -> None:
+    answer = (Position(True, True), Position(True, False), Position(False, True), Position(False, False))
+    model = InARow((answer, answer[1:]))
+    drawn = model.draw(40, 1)
+    assert len(drawn) == 40
+    assert drawn == model.draw(40, 1) != model.draw(40, 2)
+    following = dict(pairwise(answer))
+    assert all(following.get(one, two) == two for one, two in pairwise(drawn))
+    assert len({two for one, two in pairwise(drawn) if one == answer[-1]}) > 1  # where the next one begins
 
 
 class TestRecord:
