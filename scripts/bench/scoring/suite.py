@@ -224,7 +224,7 @@ def draw(results: Results, found: Sequence[Found]) -> None:
             shares = [_mean([answer.right for answer in one.answers if answer.type == type_]) for one in found]
             left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=type_)
         left.set_xlabel("exact match")
-        left.legend(title="question")
+        left.legend(title="question", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
         right.boxplot(
             [[answer.per_token for answer in one.answers] for one in found], positions=places, orientation="horizontal"
         )
