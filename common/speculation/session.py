@@ -1,8 +1,8 @@
 """One side of one answer as a pure state machine (DRAGON §4.2, with the fences it needs on a real network).
 
-Both daemons, the simulator and the tests drive the same object: they tell it what happened (`drafted`, `received`,
-`stalled`, `rejoined`, `out_of_patience`) and carry out the actions it returns. It reads no clock and touches no socket,
-model or thread. The methods are not thread-safe: one caller at a time.
+Both daemons, the simulator and the tests drive the same object: they tell it what happened (see *events* below) and
+carry out the actions it returns. It reads no clock and touches no socket, model or thread. The methods are not
+thread-safe: one caller at a time.
 
 The device is the authority over the answer, since it shows the tokens: it takes the aggregation over when the cloud
 is away, which starts a new term, and the cloud follows. Within one term the aggregator alone decides, and the next
@@ -95,9 +95,7 @@ class Session:
     @property
     def waiting(self) -> bool:
         """Whether only the other side can bring this answer forward."""
-        if self.finished:
-            return False
-        return len(self._progress.local) > 0 or self.role not in self.config.participants
+        return not self.finished and (len(self._progress.local) > 0 or self.role not in self.config.participants)
 
     # --- events
 
@@ -105,10 +103,8 @@ class Session:
         """A decode step ended."""
         if not self._progress.drafted(draft):
             return []
-        actions: list[Action] = []
-        if self.config.shares(self.role):
-            actions.append(self._announced(draft))
-        return actions + self._advance()
+        announced: list[Action] = [self._announced(draft)] if self.config.shares(self.role) else []
+        return announced + self._advance()
 
     def received(self, message: Message) -> list[Action]:
         """A message of this session came. Raises `ProtocolError` when its payload is malformed."""
@@ -136,13 +132,9 @@ class Session:
         return self._state(self.position, wants_reply=True) + self._advance()
 
     def rejoined(self) -> list[Action]:
-        """The device's connection is new: the cloud may be another one, which has only just heard of this answer.
-
-        It may take itself for the aggregator, as at the beginning. A new term tells it who is, and from where on.
-        """
-        if self.finished:
-            return []
-        self.term += 1
+        """The device's connection is new. A replaced cloud begins anew: a new term says where the answer is."""
+        if not self.finished:
+            self.term += 1
         return self.stalled()
 
     def out_of_patience(self) -> list[Action]:
@@ -184,8 +176,7 @@ class Session:
             self.counters.stale += 1
             return []
         payload = self._aggregation.supply(draft.view, message.ids, message.depth)
-        answer = Resolved(self.config.session, message.position, message.digest, message.depth, payload)
-        return [Send(answer)]
+        return [Send(Resolved(self.config.session, message.position, message.digest, message.depth, payload))]
 
     def _on_resolved(self, message: Resolved) -> list[Action]:
         draft = self._progress.remote(message.position, message.digest)
@@ -243,11 +234,9 @@ class Session:
             return (Decided(mine.view.token), True) if self.away else (None, False)
         if self.config.placement != "mirrored" and self.aggregator != self.role:
             return None, False
-        if self.role == "device":
-            views, evidence = (mine.view, theirs.view), (mine.evidence, theirs.evidence)
-        else:
-            views, evidence = (theirs.view, mine.view), (theirs.evidence, mine.evidence)
-        outcome = self._aggregation.aggregate(self.role, self.position, *views, evidence)
+        device, cloud = (mine, theirs) if self.role == "device" else (theirs, mine)
+        evidence = (device.evidence, cloud.evidence)
+        outcome = self._aggregation.aggregate(self.role, self.position, device.view, cloud.view, evidence)
         if isinstance(outcome, Undecided) and self.away:
             return Decided(mine.view.token), True
         return outcome, False
