@@ -19,7 +19,7 @@ NOTE = (
 )
 
 # One for each method; those that are told apart by their style may be alike.
-COLORS = "gray silver green olive brown pink blue cyan purple dimgray red magenta orange".split()
+COLORS = ["gray", "tan", "green", "olive", "brown", "pink", "blue", "cyan", "purple", "dimgray", "red", "gold", "teal"]
 
 
 def run(results: Results) -> None:
