@@ -92,7 +92,9 @@ def _simulated(
     floors: Floors, rtt: float, plan: Plan, mode: Mode, answer: Answered, records: Records, work: Work
 ) -> list[Outcome]:
     record = records[answer.question, answer.pieces]
-    earlier = [known for (question, _), known in records.items() if question < answer.question]
+    earlier = tuple(
+        position for (question, _), known in records.items() if question < answer.question for position in known
+    )
     placement: Placement = mode.fields.get("placement", "device")
     outcomes = []
     for phase in range(PHASES):
@@ -106,7 +108,7 @@ def _simulated(
             len(record),
             synchronous=_method(mode) == "token-wise",
             paper_rule=mode.fields.get("sampler") == "paper",
-            earlier=tuple(position for known in earlier for position in known),
+            earlier=earlier,
             work=work,
         )
         outcomes.append(simulate(scenario, plan.seed))  # the seed of the request: `random` moves by it

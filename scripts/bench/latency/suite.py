@@ -18,7 +18,7 @@ NOTE = (
     "first one makes it smaller than the limit where answers are short."
 )
 
-# One for each method; those that are told apart by their style may be alike.
+# One for each method.
 COLORS = ["gray", "tan", "green", "olive", "brown", "pink", "blue", "cyan", "purple", "dimgray", "red", "gold", "teal"]
 
 
@@ -66,7 +66,7 @@ def _draw(
     temperature = plan.legs[0].temperatures[0]
     with results.figure(name, columns=len(plan.floors)) as axes:
         for axis, floors in zip(axes, plan.floors, strict=True):
-            for number, mode in enumerate(plan.modes):
+            for mode, color in zip(plan.modes, COLORS, strict=True):
                 points = sorted(
                     (rtt, value(cell))
                     for (floor, rtt, t, named), cell in all_cells.items()
@@ -76,7 +76,6 @@ def _draw(
                 if mode.name.startswith("paper"):
                     style = "--"
                 if points:
-                    color = COLORS[number % len(COLORS)]
                     axis.plot(*zip(*points, strict=True), style, linewidth=width, color=color, label=mode.name)
             if limit:
                 axis.axhline(floors.limit, color="black", linewidth=0.7)

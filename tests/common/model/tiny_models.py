@@ -61,7 +61,7 @@ class Pair:
 
 
 def fast_tokenizer(tokenizer: tokenizers.Tokenizer, **specials: str) -> PreTrainedTokenizerFast:
-    """What AutoTokenizer would load, from a tokenizer at hand."""
+    """What would be loaded from its `tokenizer.json`, from a tokenizer at hand."""
     make: Any = PreTrainedTokenizerFast
     wrapped: PreTrainedTokenizerFast = make(tokenizer_object=tokenizer, **specials)
     return wrapped
