@@ -1,4 +1,4 @@
-"""A check at load time that a model computes on slabs what it computes without a cache."""
+"""A check at load time that a model computes in packed passes what it computes without a cache."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from common.model.errors import ModelError
+from common.model.packed import Item
 
 if TYPE_CHECKING:
     from common.model.decoder import Decoder
@@ -29,9 +30,12 @@ def check_agreement(decoder: Decoder) -> None:
         other, _ = decoder.open([ids[2:5]], query, reserve=1)
         decoder.step(rows, ids[9:11])
         rows.crop(1)
-        stepped, joined = decoder.step_many([(rows, ids[11]), (other, ids[10])])
+        logits = decoder.forward([Item(rows, [ids[11]]), Item(other, [ids[10]])])
+        stepped, joined = logits[: len(documents)], logits[len(documents) :]
+        for used in (rows, other):
+            decoder.memory.give_back(used)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f"the model doesn't run on a slab cache: {error}") from error
+        raise ModelError(f"the model doesn't run in a packed pass: {error}") from error
     pairs = [
         (logits[row], documents[row] + query + answer)
         for logits, answer in ((opened, []), (stepped, [ids[9], ids[11]]))
@@ -43,6 +47,6 @@ def check_agreement(decoder: Decoder) -> None:
         # Not `>`: a comparison with NaN is false.
         if not worst <= TOLERANCE[decoder.dtype] * max(float(expected.abs().max()), 1e-6):
             raise ModelError(
-                f"the model's logits on a slab cache differ from a fresh pass by {worst:.3g}:"
+                f"the model's logits in a packed pass differ from a fresh pass by {worst:.3g}:"
                 " its attention does not follow the given positions and masks"
             )

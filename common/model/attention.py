@@ -1,50 +1,42 @@
-"""Attention over slabs: PyTorch's fused kernel, called per session when several sessions share a pass."""
+"""The attention function that Transformers models call on a packed pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from common.model.slab import SessionStates
+from common.model.packed import LayerStates
 
-SLAB_ATTENTION = "dragon_slab"
+PACKED_ATTENTION = "dragon_packed"
 
 
-def slab_attention(
+def packed_attention(
     module: nn.Module,
     query: Tensor,
-    key: Tensor | SessionStates,
-    value: Tensor | SessionStates,
+    key: Tensor | LayerStates,
+    value: Tensor | LayerStates,
     attention_mask: Tensor | None,
+    scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of `query` `[rows, heads, q, dim]` over what `SlabPass.update` gave back.
+    """Attention of `query` `[1, heads, tokens, dim]` over what `PackedPass.update` gave back.
 
-    The result is `[rows, q, heads, dim]`. Every session's keys stay where they
-    are: concatenating them would copy the whole cache in every layer.
+    The result is `[1, tokens, heads, dim]`. Keys that are tensors belong to a pass without a cache.
     """
-    if isinstance(key, Tensor) and isinstance(value, Tensor):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    outputs = []
-    start = 0
-    for session_key, session_value in zip(key, value, strict=True):
-        stop = start + session_key.shape[0]
-        mask = None if attention_mask is None else attention_mask[start:stop, ..., : session_key.shape[2]]
-        output, _ = sdpa_attention_forward(module, query[start:stop], session_key, session_value, mask, **kwargs)
-        outputs.append(output)
-        start = stop
-    return torch.cat(outputs), None
+    if isinstance(key, LayerStates):
+        return key.attend(query, scaling), None
+    if isinstance(value, LayerStates):
+        raise TypeError("keys and values must belong to the same pass")
+    return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
 
 
-def register_slab_attention() -> str:
-    """Make `slab_attention` known to Transformers and give its name. Calling it again changes nothing.
+def register_packed_attention() -> str:
+    """Make `packed_attention` known to Transformers and give its name. Calling it again changes nothing.
 
-    Transformers builds no masks for a name that only the attention interface knows, so a pass without a mask
-    costs nothing and a pass with one gets exactly the one it was given.
+    Transformers builds no masks for a name that only the attention interface knows.
     """
-    AttentionInterface.register(SLAB_ATTENTION, slab_attention)
-    return SLAB_ATTENTION
+    AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+    return PACKED_ATTENTION

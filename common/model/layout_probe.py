@@ -40,7 +40,7 @@ def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> 
     try:
         run(torch.zeros((1, 1), dtype=torch.int64, device=loaded.torch_device), probe)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f"{name} doesn't run on a slab cache: {error}") from error
+        raise ModelError(f"{name} doesn't run in a packed pass: {error}") from error
     if sorted(probe.shapes) != list(range(layers)):
         raise ModelError(
             f"{name} caches keys and values in {len(probe.shapes)} of {layers}"

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrai
 from transformers.cache_utils import DynamicLayer
 from transformers.utils import logging
 
-from common.model.attention import SLAB_ATTENTION, register_slab_attention
+from common.model.attention import PACKED_ATTENTION, register_packed_attention
 from common.model.errors import ModelError
 from common.model.location import is_folder
 from common.model.tokenizer import Tokenizer
@@ -62,13 +62,13 @@ def load_model(
                 folder_or_hub_id,
                 config=config,
                 dtype=resolve_dtype(dtype, config.dtype, place),
-                attn_implementation=register_slab_attention(),
+                attn_implementation=register_packed_attention(),
                 use_safetensors=True,
                 output_loading_info=True,
                 **options,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        if SLAB_ATTENTION in str(error):
+        if PACKED_ATTENTION in str(error):
             raise ModelError(
                 f"{folder_or_hub_id}: {config.model_type} has an attention of its own that can't be replaced;"
                 " only models that use Transformers' attention interface are supported"

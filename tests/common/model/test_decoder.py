@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.model.decoder import Decoder, Rows
+from common.kv.memory import Rows
+from common.model.decoder import Decoder
 from common.model.errors import ContextError
-from common.model.slab import Slab, SlabPass
+from common.model.packed import Group, Item, PackedPass
 from tests.common.model.tiny_models import DEMO, Pair, some_tokens
 
 
@@ -28,7 +29,7 @@ def drive(pair: Pair, actions: Sequence[tuple[str, int]]) -> None:
     """Step and roll back as told, comparing every step with fresh passes."""
     decoder = pair.decoder
     documents, query = unequal_documents(decoder), some_tokens(decoder, 4, seed=1)
-    rows, logits = decoder.open(documents, query, reserve=4)
+    rows, logits = decoder.open(documents, query, reserve=60)
     pair.check(logits, rows_with(documents, query))
     answer: list[int] = []
     for seed, (action, number) in enumerate(actions):
@@ -77,10 +78,10 @@ class TestAgainstPlainTransformers:
     def test_any_sequence_of_steps_and_rollbacks(self, llama: Pair, actions: list[tuple[str, int]]) -> None:
         drive(llama, actions)
 
-    def test_capacity_grows_up_to_the_context(self, llama: Pair) -> None:
+    def test_rows_fill_the_context(self, llama: Pair) -> None:
         decoder = llama.decoder
         documents, query = unequal_documents(decoder), some_tokens(decoder, 4, seed=1)
-        rows, _ = decoder.open(documents, query, reserve=0)
+        rows, _ = decoder.open(documents, query, reserve=decoder.max_context - 35)
         answer = some_tokens(decoder, decoder.max_context - 35, seed=9)
         for start in range(0, len(answer), 60):
             logits = decoder.step(rows, answer[start : start + 60])
@@ -97,11 +98,10 @@ class TestAgainstPlainTransformers:
         documents, query = unequal_documents(decoder), some_tokens(decoder, 4, seed=1)
         answer = some_tokens(decoder, 5, seed=8)
         rows, _ = decoder.open(documents, query, reserve=8)
-        with torch.inference_mode():
-            logits = decoder._forward([rows], decoder._tokens(answer, len(rows)), 3, None)
-        assert logits.shape == (4, 3, decoder.vocabulary)
+        logits = decoder.forward([Item(rows, answer, logits=3)])
+        assert logits.shape == (12, decoder.vocabulary)
         for position in range(3):
-            llama.check(logits[:, position], rows_with(documents, query, answer[: position + 3]))
+            llama.check(logits[position::3], rows_with(documents, query, answer[: position + 3]))
 
     def test_bfloat16_is_close_to_float32(self) -> None:
         tokenizer = str(DEMO / "tokenizer")
@@ -120,74 +120,148 @@ class TestMutants:
     """What a user would get from a broken cache is caught by the comparisons above."""
 
     def test_rollback_that_moves_no_length(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        advance = Slab.advance
-
-        def only_forward(slab: Slab, tokens: int) -> None:
-            if tokens > 0:
-                advance(slab, tokens)
-
-        monkeypatch.setattr(Slab, "advance", only_forward)
+        monkeypatch.setattr(Rows, "crop", lambda rows, answer: None)
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
     def test_stale_columns_that_are_not_masked(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        make_mask = SlabPass._mask
+        make_mask = PackedPass._mask
 
-        def everything_visible(forward: SlabPass) -> torch.Tensor | None:
-            mask = make_mask(forward)
-            return None if mask is None else torch.zeros_like(mask)
+        def everything_visible(packed: PackedPass, group: Group, dtype: torch.dtype) -> None:
+            make_mask(packed, group, dtype)
+            group.mask = None if group.mask is None else torch.zeros_like(group.mask)
 
-        monkeypatch.setattr(SlabPass, "_mask", everything_visible)
+        monkeypatch.setattr(PackedPass, "_mask", everything_visible)
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
     def test_positions_of_the_longest_row(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        start = SlabPass.__init__
+        start = PackedPass.__init__
 
-        def same_positions(forward: SlabPass, slabs: Sequence[Slab], tokens: int) -> None:
-            start(forward, slabs, tokens)
-            forward.positions = forward.positions.amax(0, keepdim=True).expand_as(forward.positions)
+        def same_positions(
+            packed: PackedPass, items: Sequence[Item], torch_device: torch.device, dtype: torch.dtype
+        ) -> None:
+            start(packed, items, torch_device, dtype)
+            rows = packed.positions.view(len(items[0].rows), -1)
+            packed.positions = rows.amax(0, keepdim=True).expand_as(rows).reshape(1, -1)
 
-        monkeypatch.setattr(SlabPass, "__init__", same_positions)
+        monkeypatch.setattr(PackedPass, "__init__", same_positions)
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
+    def test_queries_folded_in_another_order_than_the_mask(self, llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+        repeat = torch.Tensor.repeat_interleave
+        monkeypatch.setattr(
+            torch.Tensor, "repeat", lambda mask, _a, _b, folds, _c: repeat(mask, folds, dim=2), raising=True
+        )
+        with pytest.raises(AssertionError):
+            drive(llama, STEP_ROLLBACK_STEP)
 
-class TestJointStep:
-    def sessions(self, decoder: Decoder) -> list[tuple[Rows, list[list[int]]]]:
+
+class TestPackedPass:
+    """Items of several answers in one pass: each gets the logits that it would get alone."""
+
+    def answers(self, decoder: Decoder) -> list[tuple[Rows, list[list[int]]]]:
         opened = []
-        for seed, lengths in enumerate([(9, 31, 0), (12, 12), (40,)]):
+        for seed, lengths in enumerate([(9, 31, 0), (12, 12), (40,), (12, 12), (200,)]):
             documents = [some_tokens(decoder, count, seed=50 * seed + count) for count in lengths]
             query = some_tokens(decoder, 3 + seed, seed=seed)
-            opened.append((decoder.open(documents, query, 8)[0], rows_with(documents, query)))
+            opened.append((decoder.open(documents, query, 20)[0], rows_with(documents, query)))
         return opened
 
-    def test_equals_separate_steps(self, pair: Pair) -> None:
-        decoder = pair.decoder
-        sessions = self.sessions(decoder)
-        decoder.step(sessions[0][0], [7, 8])
-        sessions[0][0].crop(1)
-        texts = [rows_with(texts, [7] if index == 0 else []) for index, (_, texts) in enumerate(sessions)]
-        for tokens in ([3, 4, 5], [6, 6, 6]):
-            batch = [(rows, token) for (rows, _), token in zip(sessions, tokens, strict=True)]
-            joined = decoder.step_many(batch)
-            texts = [rows_with(text, [token]) for text, token in zip(texts, tokens, strict=True)]
-            for logits, text in zip(joined, texts, strict=True):
-                pair.check(logits, text)
-        assert [rows.answer for rows, _ in sessions] == [3, 2, 2]
+    def check(self, pair: Pair, feeds: Sequence[tuple[Rows, list[list[int]], list[int], int]]) -> None:
+        """Feed answers of known texts in one pass, and look at the logits of every position asked for."""
+        logits = pair.decoder.forward([Item(rows, tokens, wanted) for rows, _, tokens, wanted in feeds])
+        start = 0
+        for rows, texts, tokens, wanted in feeds:
+            stop = start + len(rows) * wanted
+            for place in range(wanted):
+                fed = tokens[: len(tokens) - wanted + place + 1]
+                pair.check(logits[start + place : stop : wanted], rows_with(texts, fed))
+            start = stop
+        assert start == len(logits)
 
-    def test_one_session_is_a_plain_step(self, llama: Pair) -> None:
-        (rows, _), *_ = self.sessions(llama.decoder)
-        expected = llama.decoder.step(rows, [9])
-        rows.crop(0)
-        (logits,) = llama.decoder.step_many([(rows, 9)])
-        assert torch.equal(logits, expected)
+    def test_single_steps_of_all(self, pair: Pair) -> None:
+        answers = self.answers(pair.decoder)
+        for step in range(2):
+            self.check(pair, [(rows, texts, [3 + step], 1) for rows, texts in answers])
+            answers = [(rows, rows_with(texts, [3 + step])) for rows, texts in answers]
+        assert [rows.answer for rows, _ in answers] == [2] * 5
+
+    def test_steps_catch_up_and_verification_together(self, pair: Pair) -> None:
+        (one, a), (two, b), (three, c), (four, d), (five, e) = self.answers(pair.decoder)
+        feeds = [
+            (two, b, [9], 1),
+            (five, e, [3, 4, 5], 1),
+            (one, a, [8], 1),
+            (four, d, [9, 9, 8, 7], 4),
+            (three, c, [6], 0),
+        ]
+        self.check(pair, feeds)
+        one.crop(0)
+        four.crop(2)
+        self.check(pair, [(four, rows_with(d, [9, 9]), [5], 1), (one, a, [4, 4], 2), (two, rows_with(b, [9]), [7], 1)])
+
+    @settings(max_examples=20, deadline=None, derandomize=True)
+    @given(
+        plan=st.lists(
+            st.lists(
+                st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 4)),
+                min_size=1,
+                max_size=5,
+                unique_by=lambda feed: feed[0],
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def test_any_mixture(self, llama: Pair, plan: list[list[tuple[int, int, int]]]) -> None:
+        answers = self.answers(llama.decoder)
+        told: list[list[int]] = [[] for _ in answers]
+        for seed, turn in enumerate(plan):
+            feeds = []
+            for index, kept, count in turn:
+                rows, texts = answers[index]
+                kept = min(kept, len(told[index]))
+                rows.crop(kept)
+                tokens = some_tokens(llama.decoder, count, seed=seed)
+                feeds.append((rows, rows_with(texts, told[index][:kept]), tokens, count))
+                told[index] = told[index][:kept] + tokens
+            self.check(llama, feeds)
+        for rows, _ in answers:
+            llama.decoder.memory.give_back(rows)
+
+    def test_a_document_read_in_chunks_beside_running_answers(self, pair: Pair) -> None:
+        decoder = pair.decoder
+        (one, a), (two, b), *_ = self.answers(decoder)
+        document, query = some_tokens(decoder, 50, seed=5), [7, 8, 9]
+        rows = decoder.take_rows([document, []], query, 4)
+        alone = rows.alone(0)
+        for start, stop in ((0, 16), (16, 48), (48, 50)):
+            decoder.forward([Item(one, [5], 0), Item(alone, document[start:stop], 0), Item(two, [6], 0)])
+            a, b = rows_with(a, [5]), rows_with(b, [6])
+        rows.starts[0] = len(document)
+        self.check(pair, [(one, a, [4], 1), (rows, [document, []], query, 1), (two, b, [4], 1)])
+
+    def test_neighbours_in_memory_share_an_attention_call(self, llama: Pair) -> None:
+        decoder = llama.decoder
+        opened = [decoder.open([some_tokens(decoder, 20, seed)] * 2, [5], 4)[0] for seed in range(6)]
+        packed = PackedPass([Item(rows, [7]) for rows in opened], decoder.torch_device, decoder.dtype)
+        assert len(packed.groups) == 1
+        assert packed.groups[0].mask is None  # all of one length
 
     def test_nobody_and_somebody_twice(self, llama: Pair) -> None:
-        assert llama.decoder.step_many([]) == []
-        (rows, _), *_ = self.sessions(llama.decoder)
+        assert llama.decoder.forward([]).shape == (0, llama.decoder.vocabulary)
+        (rows, _), *_ = self.answers(llama.decoder)
         with pytest.raises(ValueError, match="only once"):
-            llama.decoder.step_many([(rows, 3), (rows, 4)])
+            llama.decoder.forward([Item(rows, [3]), Item(rows, [4])])
+
+    def test_one_bad_item_moves_nobody(self, llama: Pair) -> None:
+        (one, a), (two, _), *_ = self.answers(llama.decoder)
+        with pytest.raises(ValueError, match="vocabulary"):
+            llama.decoder.forward([Item(one, [3]), Item(two, [10_000])])
+        assert (one.answer, two.answer) == (0, 0)
+        self.check(llama, [(one, a, [3], 1)])
 
 
 class TestInput:
@@ -197,7 +271,7 @@ class TestInput:
         assert (caught.value.needed, caught.value.limit) == (260, 256)
         assert caught.value.longest_document == 150
         rows, _ = llama.decoder.open([[5] * 40, [5] * 150], [6] * 10, reserve=96)
-        assert (len(rows), rows.prompt_lengths, rows.context) == (2, (50, 160), 160)
+        assert (len(rows), rows.starts, rows.context) == (2, [40, 150], 160)
 
     @pytest.mark.parametrize("wrong", [-1, 10_000])
     def test_ids_outside_the_vocabulary(self, llama: Pair, wrong: int) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import pytest
 from torch import Tensor
 
-from common.model.decoder import Decoder, Interrupt, Rows
+from common.kv.memory import Rows
+from common.model.decoder import Decoder, Interrupt
 from common.model.errors import Preempted
+from common.model.packed import Item
 from tests.common.model.tiny_models import Pair, some_tokens
 
 QUERY = [5, 6, 7]
@@ -34,7 +36,7 @@ def layers_of(pair: Pair) -> int:
 
 def open_rows(decoder: Decoder) -> tuple[Rows, list[list[int]]]:
     documents = [some_tokens(decoder, count, seed=count) for count in (4, 15)]
-    rows, _ = decoder.open(documents, QUERY, 2)
+    rows, _ = decoder.open(documents, QUERY, 8)
     decoder.step(rows, [9, 10])
     rows.crop(1)
     return rows, [[*document, *QUERY, 9] for document in documents]
@@ -44,7 +46,6 @@ def check_interrupted_at_every_layer(pair: Pair) -> None:
     decoder = pair.decoder
     for layer in range(layers_of(pair)):
         rows, texts = open_rows(decoder)
-        # The given-up tokens outgrow the slab, so that the interrupted pass is also the one that enlarges it.
         with pytest.raises(Preempted):
             decoder.step(rows, [11, 12, 13, 14], AfterPolls(layer))
         assert (rows.answer, rows.context) == (1, 19)
@@ -69,11 +70,11 @@ class TestInterruption:
         other, _ = decoder.open([[8] * 30], QUERY, 4)
         for layer in range(layers_of(llama)):
             with pytest.raises(Preempted):
-                decoder.step_many([(one, 11), (other, 12)], AfterPolls(layer))
+                decoder.forward([Item(one, [11]), Item(other, [12])], AfterPolls(layer))
         assert (one.answer, other.answer) == (1, 0)
-        first, second = decoder.step_many([(one, 21), (other, 22)])
-        llama.check(first, [[*text, 21] for text in texts])
-        llama.check(second, [[8] * 30 + [*QUERY, 22]])
+        logits = decoder.forward([Item(one, [21]), Item(other, [22])])
+        llama.check(logits[:2], [[*text, 21] for text in texts])
+        llama.check(logits[2:], [[8] * 30 + [*QUERY, 22]])
 
     def test_opening_can_be_given_up(self, llama: Pair) -> None:
         for polls in range(2 * layers_of(llama)):  # first the document's layers, then the query's
@@ -83,18 +84,16 @@ class TestInterruption:
             llama.check(llama.decoder.open([document], QUERY, 4)[1], [document + QUERY])
 
     def test_mutant_lengths_moved_by_an_unfinished_pass(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        run = Decoder._forward
+        run = Decoder.forward
 
-        def moves_early(
-            decoder: Decoder, batch: Sequence[Rows], tokens: Tensor, keep: int, interrupt: Interrupt | None
-        ) -> Tensor:
+        def moves_early(decoder: Decoder, items: Sequence[Item], interrupt: Interrupt | None = None) -> Tensor:
             try:
-                return run(decoder, batch, tokens, keep, interrupt)
+                return run(decoder, items, interrupt)
             except Preempted:
-                for rows in batch:
-                    rows._slab.advance(tokens.shape[1])
+                for item in items:
+                    item.rows.fed += len(item.tokens)
                 raise
 
-        monkeypatch.setattr(Decoder, "_forward", moves_early)
+        monkeypatch.setattr(Decoder, "forward", moves_early)
         with pytest.raises(AssertionError):
             check_interrupted_at_every_layer(pair)

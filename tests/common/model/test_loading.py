@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from transformers import (
 from common.model import loading
 from common.model.decoder import Decoder
 from common.model.errors import ModelError
-from common.model.slab import Slab, SlabPass
+from common.model.packed import Group, PackedPass
 from tests.common.model.tiny_models import (
     DEMO,
     byte_level_tokenizer,
@@ -131,12 +130,12 @@ class TestRefused:
             # Reads a padding mask of two dimensions to make its position bias.
             (
                 MptConfig(vocab_size=340, d_model=32, n_layers=2, n_heads=4, **LENGTH),
-                "doesn't run on a slab cache",
+                "doesn't run in a packed pass",
             ),
             # Reshapes what the cache gives back before it attends, which can't be done to several sessions.
             (
                 XGLMConfig(vocab_size=340, d_model=32, num_layers=2, attention_heads=4, ffn_dim=48),
-                "doesn't run on a slab cache",
+                "doesn't run in a packed pass",
             ),
         ],
         ids=["falcon", "mpt", "xglm"],
@@ -148,14 +147,16 @@ class TestRefused:
     def test_models_that_ignore_what_they_are_given(
         self, ignored: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        start = SlabPass.__init__
+        make_mask = PackedPass._mask
 
-        def forgetful(forward: SlabPass, slabs: Sequence[Slab], tokens: int) -> None:
-            start(forward, slabs, tokens)
-            value = getattr(forward, ignored)
-            setattr(forward, ignored, None if value is None else torch.zeros_like(value))
+        def forgetful(packed: PackedPass, group: Group, dtype: torch.dtype) -> None:
+            make_mask(packed, group, dtype)
+            if ignored == "positions":
+                packed.positions = torch.zeros_like(packed.positions)
+            else:
+                group.mask = None if group.mask is None else torch.zeros_like(group.mask)
 
-        monkeypatch.setattr(SlabPass, "__init__", forgetful)
+        monkeypatch.setattr(PackedPass, "_mask", forgetful)
         refused(folder, "differ from a fresh pass")
 
     def test_missing_weights(self, folder: Path) -> None:

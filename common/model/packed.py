@@ -1,0 +1,206 @@
+"""One forward pass over tokens of many answers, all in one row `[1, tokens]` for the linear layers.
+
+Each item feeds some tokens to the rows of one answer. Items whose rows lie side by side in KV memory and that feed
+equally many tokens are one attention call; queries of heads that share a key are folded into the query axis, so that no
+key is repeated for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import Cache
+
+from common.kv.memory import Chunk, Rows
+
+_RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
+_SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Tokens to feed to every row of an answer, and for how many of them, the last ones, logits are wanted."""
+
+    rows: Rows
+    tokens: Sequence[int]
+    logits: int = 1
+
+
+@dataclass(slots=True)
+class Group:
+    """Consecutive slots that get equally many tokens: one attention call per layer."""
+
+    chunk: Chunk
+    first: int  # slot
+    last: int  # slot, exclusive
+    query: int  # tokens per row
+    shortest: int  # tokens in the shortest row after the pass
+    longest: int
+    start: int  # of the group's tokens in the pass
+    mask: Tensor | None = None  # additive, [rows, 1, query, longest]
+    causal: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.rows * self.query
+
+    def takes(self, item: Item, longest: int, shortest: int) -> bool:
+        """Whether `item` can be part of the group."""
+        rows = item.rows
+        return (
+            rows.chunk is self.chunk
+            and rows.start == self.last
+            and len(item.tokens) == self.query
+            and max(longest, self.longest) <= _RAGGED * min(shortest, self.shortest) + _SLACK
+        )
+
+
+class PackedPass(Cache):
+    """The pass as the cache object that Transformers models call; see `packed_attention`.
+
+    `tokens` and `positions` are `[1, tokens]`, `wanted` `[logits]` are the places in it whose logits are asked for, in
+    the order of the items, each item's row by row. Lengths are left alone: they move when the whole pass has succeeded.
+    """
+
+    def __init__(self, items: Sequence[Item], torch_device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(layers=[])
+        self.groups: list[Group] = []
+        order = sorted(range(len(items)), key=lambda index: _place(items[index]))
+        columns: list[NDArray[np.int64]] = []
+        ids: list[NDArray[np.int64]] = []
+        slots: list[NDArray[np.int64]] = []
+        starts: dict[int, int] = {}
+        total = 0
+        for index in order:
+            item = items[index]
+            rows, count = item.rows, len(item.tokens)
+            lengths = np.asarray(rows.starts) + rows.fed
+            self._join(item, int(lengths.max()) + count, int(lengths.min()) + count, total)
+            columns.append((lengths[:, None] + np.arange(count)).reshape(-1))
+            ids.append(np.tile(np.asarray(item.tokens), len(rows)))
+            slots.append(np.repeat(np.arange(rows.start, rows.start + len(rows)), count))
+            starts[index] = total
+            total += len(rows) * count
+        place = {"device": torch_device}
+        flat = np.concatenate(columns)
+        self.tokens = torch.from_numpy(np.concatenate(ids)).to(**place)[None]
+        self.positions = torch.from_numpy(flat).to(**place)[None]
+        self.wanted = torch.from_numpy(_wanted(items, starts)).to(**place)
+        self._columns = torch.from_numpy(flat).to(**place)
+        self._slots = torch.from_numpy(np.concatenate(slots)).to(**place)
+        self._writes = _writes(self.groups)
+        for group in self.groups:
+            self._mask(group, dtype)
+
+    def _join(self, item: Item, longest: int, shortest: int, start: int) -> None:
+        rows = item.rows
+        if self.groups and self.groups[-1].takes(item, longest, shortest):
+            group = self.groups[-1]
+            group.last += len(rows)
+            group.longest, group.shortest = max(group.longest, longest), min(group.shortest, shortest)
+            return
+        first, count = rows.start, len(item.tokens)
+        self.groups.append(Group(rows.chunk, first, first + len(rows), count, shortest, longest, start))
+
+    def _mask(self, group: Group, dtype: torch.dtype) -> None:
+        """None is needed for single tokens of rows of one length, nor for rows that start in this pass."""
+        uniform = group.shortest == group.longest
+        group.causal = uniform and group.longest == group.query > 1
+        if group.causal or (uniform and group.query == 1):
+            return
+        columns = torch.arange(group.longest, device=self._columns.device)
+        places = self._columns[group.start : group.stop].view(group.rows, 1, group.query, 1)
+        hidden = columns > places
+        group.mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+
+    # --- what Transformers models call
+
+    def update(  # type: ignore[override]  # the states stay where they are, see `packed_attention`
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[LayerStates, LayerStates]:
+        """Store keys and values `[1, kv_heads, tokens, dim]`; gives handles on all that the layer holds."""
+        for chunk, start, stop in self._writes:
+            where = self._slots[start:stop], self._columns[start:stop]
+            chunk.keys[layer_idx][where[0], :, where[1]] = key_states[0, :, start:stop].transpose(0, 1)
+            chunk.values[layer_idx][where[0], :, where[1]] = value_states[0, :, start:stop].transpose(0, 1)
+        states = LayerStates(self.groups, layer_idx)
+        return states, states
+
+    def get_seq_length(self, layer_idx: int | None = 0) -> int:
+        """Zero: positions are given explicitly."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Columns and first column of a mask over the packed tokens; no mask is made of it."""
+        return query_length, 0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStates:
+    """Keys and values of one layer, where they lie."""
+
+    groups: Sequence[Group]
+    layer: int
+
+    def attend(self, query: Tensor, scaling: float | None) -> Tensor:
+        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`."""
+        outputs = [self._attend(group, query[0, :, group.start : group.stop], scaling) for group in self.groups]
+        joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return joined[None]
+
+    def _attend(self, group: Group, query: Tensor, scaling: float | None) -> Tensor:
+        """`query` `[heads, rows * query, dim]`; the result is `[rows * query, heads, value_dim]`."""
+        keys = group.chunk.keys[self.layer][group.first : group.last, :, : group.longest]
+        values = group.chunk.values[self.layer][group.first : group.last, :, : group.longest]
+        rows, shared, count = group.rows, keys.shape[1], group.query
+        heads, dim = query.shape[0], query.shape[-1]
+        by_row = query.view(heads, rows, count, dim).transpose(0, 1)
+        if group.causal:
+            output = scaled_dot_product_attention(
+                by_row, keys, values, is_causal=True, scale=scaling, enable_gqa=heads != shared
+            )
+            return output.permute(0, 2, 1, 3).reshape(rows * count, heads, -1)
+        folds = heads // shared
+        folded = by_row.reshape(rows, shared, folds * count, dim)
+        mask = group.mask
+        if mask is not None and folds > 1 and count > 1:
+            mask = mask.repeat(1, 1, folds, 1)
+        output = scaled_dot_product_attention(folded, keys, values, mask, scale=scaling)
+        return output.view(rows, heads, count, -1).permute(0, 2, 1, 3).reshape(rows * count, heads, -1)
+
+
+def _place(item: Item) -> tuple[int, int, int]:
+    """Order in which neighbours in memory come together."""
+    return len(item.tokens), id(item.rows.chunk), item.rows.start
+
+
+def _writes(groups: Sequence[Group]) -> list[tuple[Chunk, int, int]]:
+    """Stretches of the pass that go to one chunk."""
+    writes: list[tuple[Chunk, int, int]] = []
+    for group in groups:
+        if writes and writes[-1][0] is group.chunk:
+            writes[-1] = (group.chunk, writes[-1][1], group.stop)
+        else:
+            writes.append((group.chunk, group.start, group.stop))
+    return writes
+
+
+def _wanted(items: Sequence[Item], starts: dict[int, int]) -> NDArray[np.int64]:
+    places = [
+        starts[index] + row * len(item.tokens) + position
+        for index, item in enumerate(items)
+        for row in range(len(item.rows))
+        for position in range(len(item.tokens) - item.logits, len(item.tokens))
+    ]
+    return np.asarray(places, dtype=np.int64)
