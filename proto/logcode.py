@@ -50,13 +50,18 @@ def encode(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
     Zero, negative values and what is below the range become 0; what is above 1 (by rounding of a sum) becomes
     the code of 1. Raises `ValueError` for NaN.
     """
-    values = np.asarray(probabilities, dtype=np.float64)
-    if np.isnan(values).any():
+    if np.isnan(probabilities).any():
         raise ValueError("a probability is NaN")
-    positive = np.clip(values, TABLE[1] / 2, 1.0)  # half of the smallest is rounded to code 0 below
+    return nearest(probabilities)
+
+
+def nearest(numbers: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+    """As `encode`; what is not a number becomes 0."""
+    # Half of the smallest is rounded to code 0; fmax and fmin prefer numbers to NaN.
+    positive = np.fmin(np.fmax(numbers, TABLE[1] / 2, dtype=np.float64), 1.0)
     codes = np.rint(np.log2(positive) * STEPS_PER_OCTAVE) + LARGEST
-    nearest: NDArray[np.float64] = np.maximum(codes, 0)
-    return nearest.astype(np.uint16)
+    rounded: NDArray[np.float64] = np.maximum(codes, 0)
+    return rounded.astype(np.uint16)
 
 
 def decode(codes: NDArray[np.uint16]) -> NDArray[np.float64]:

@@ -9,14 +9,12 @@ from common.sampling.race import RaceSampler
 from proto.messages import Open, Side
 
 
-def make_aggregation(
-    role: Side, request: Open, vocabulary: int, torch_device: str
-) -> RaceAggregation | PaperAggregation:
+def make_aggregation(role: Side, request: Open, vocabulary: int) -> RaceAggregation | PaperAggregation:
     """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for what does not go together."""
     if request.sampler == "race":
         if request.codec != "race":
             raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
-        sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary, torch_device)
+        sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary)
         # Where the device keeps its distributions to itself, its questions must not tell of them either.
         return RaceAggregation(sampler, vocabulary, request.exact, discreet=request.placement == role == "device")
     if request.placement == "mirrored":

@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.drafting import Race, RaceKernel, codes_at, noise_of
 from common.sampling.fastest import fastest
-from common.sampling.logcode import quantise
-from common.sampling.mixture import Mixture
-from common.sampling.noise import VocabularyNoise, exponential
+from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.paper import PaperSampler
 from proto.logcode import decode
 from proto.messages import Open
@@ -25,24 +24,23 @@ from proto.messages import Open
 
 @dataclass(frozen=True, slots=True)
 class JointToken:
-    """The target, as a draft that is sure to be it."""
+    """A target decided in one process, in the place of a draft."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JointMixture:
-    """Where a joint token comes from: the documents of both sides, the device's first."""
+class JointAttribution:
+    """Shares of the documents of both sides, the device's first."""
 
-    device: Mixture
-    cloud: Mixture
-    eta: float  # the device's weight
+    device: Attribution
+    cloud: Attribution
+    masses: tuple[float, float]  # of the token in (device's, cloud's) part of the mixture
 
     def contributions(self, token: int) -> NDArray[np.float64]:
         """Each document's share of the token's probability, [device's docs + cloud's docs]."""
-        of_device = self.eta * float(self.device.probabilities[token])
-        of_cloud = (1.0 - self.eta) * float(self.cloud.probabilities[token])
-        share = of_cloud / (of_device + of_cloud) if of_device + of_cloud > 0 else 0.0
+        total = sum(self.masses)
+        share = self.masses[1] / total if total > 0 else 0.0
         parts = (1.0 - share) * self.device.contributions(token), share * self.cloud.contributions(token)
         return np.concatenate(parts)
 
@@ -58,21 +56,21 @@ class JointRace:
 
     def __init__(self, seed: int, temperature: float, vocabulary: int, torch_device: str) -> None:
         self._seed = seed
-        self._noise = VocabularyNoise(vocabulary, torch_device) if temperature > 0 else None
+        self._temperature = temperature
+        self._kernel = RaceKernel(vocabulary, torch_device)
 
     def decide(self, position: int, device: torch.Tensor, cloud: torch.Tensor, eta: int) -> int:
-        codes = quantise(device), quantise(cloud)
+        sides = torch.stack([device, cloud])
         weights = eta / WHOLE, (WHOLE - eta) / WHOLE  # exact: WHOLE is a power of two
+        races = [Race(self._seed, position, self._temperature, 1)]
 
-        def scores(ids: NDArray[np.int64]) -> NDArray[np.float64]:
-            chosen = torch.from_numpy(ids).to(device.device)
-            noise = 1.0 if self._noise is None else exponential(self._seed, position, ids)
-            of_device, of_cloud = (decode(of_side[chosen].cpu().numpy()) / noise for of_side in codes)
+        def scores(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+            noise = noise_of(races, which, ids)
+            of_device, of_cloud = (decode(codes_at(sides, which + side, ids)) / noise for side in (0, 1))
             return np.asarray(weights[0] * of_device + weights[1] * of_cloud)
 
         mixture = (weights[0] * device + weights[1] * cloud).to(torch.float32)
-        bounds = mixture if self._noise is None else self._noise.speed_bounds(mixture, self._seed, position)
-        ids, _ = fastest(bounds, 1, scores)
+        ((ids, _),) = fastest(self._kernel.bounds(mixture[None], races), [1], scores)
         return int(ids[0])
 
 
@@ -91,18 +89,30 @@ class JointPaper:
 
 
 class Joint:
-    """What a decoder needs of it: both mixtures and evidences in, token and attribution out."""
+    """Decides positions from both sides' mixtures and evidences, and tells where the tokens come from."""
 
     def __init__(self, sampler: JointSampler) -> None:
         self._sampler = sampler
 
     def draft(
-        self, position: int, device: Mixture, cloud: Mixture, evidence: tuple[float, float]
-    ) -> tuple[JointToken, JointMixture]:
-        """`evidence` is log h of (device, cloud), `NO_EVIDENCE` for a side without documents."""
+        self,
+        position: int,
+        mixtures: torch.Tensor,
+        rows: tuple[torch.Tensor, torch.Tensor],
+        weights: tuple[Weights, Weights],
+        evidence: tuple[float, float],
+    ) -> tuple[JointToken, JointAttribution]:
+        """The target from `mixtures` `[2, vocab]` of (device, cloud), each of `rows` `[docs, vocab]` with `weights`.
+
+        `evidence` is log h of (device, cloud), `NO_EVIDENCE` for a side without documents.
+        """
         eta = eta_fixed(*evidence)
-        token = self._sampler.decide(position, device.probabilities, cloud.probabilities, eta)
-        return JointToken(token), JointMixture(device, cloud, eta / WHOLE)
+        token = self._sampler.decide(position, mixtures[0], mixtures[1], eta)
+        of_device, of_cloud = (float(mixtures[side, token]) for side in (0, 1))
+        share = eta / WHOLE
+        ids = np.asarray([token])
+        device, cloud = (attribute(own, each, ids) for own, each in zip(rows, weights, strict=True))
+        return JointToken(token), JointAttribution(device, cloud, (share * of_device, (1.0 - share) * of_cloud))
 
 
 def make_joint(request: Open, vocabulary: int, torch_device: str) -> Joint:

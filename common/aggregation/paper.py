@@ -8,6 +8,7 @@ import torch
 
 from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.fastest import Found
 from common.sampling.paper import PaperDraft, PaperSampler
 from common.speculation.values import Decided
 from proto.errors import malformed
@@ -25,7 +26,10 @@ class PaperAggregation:
         self._codec = codec
         self._vocabulary = vocabulary
 
-    def draft(self, position: int, probabilities: torch.Tensor) -> PaperDraft:
+    def race(self, position: int) -> None:
+        """None: drafts are drawn one by one."""
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> PaperDraft:
         """This side's draft; see `PaperSampler.draft`."""
         return self._sampler.draft(self._role, position, probabilities)
 

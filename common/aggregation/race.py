@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
+from common.sampling.drafting import Race
+from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
 from common.speculation.values import Decided, Undecided
@@ -27,9 +29,15 @@ class RaceAggregation:
         self._exact = exact
         self._discreet = discreet
 
-    def draft(self, position: int, probabilities: torch.Tensor) -> LocalRace:
-        """This side's drafted view; see `RaceSampler.draft`."""
-        return self._sampler.draft(position, probabilities)
+    def race(self, position: int) -> Race:
+        """The race whose winner is this side's draft."""
+        return self._sampler.race(position)
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> LocalRace:
+        """This side's drafted view; see `RaceSampler.drafted`."""
+        if found is None:
+            return self._sampler.draft(position, probabilities)
+        return self._sampler.drafted(position, probabilities, found)
 
     def pack(self, view: LocalRace) -> bytes:
         return encode_race(view.entries)

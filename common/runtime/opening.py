@@ -30,7 +30,7 @@ def open_session(
     participants: frozenset[Side],
 ) -> Opened:
     """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
-    aggregation = make_aggregation(role, request, decoder.vocabulary, str(decoder.torch_device))
+    aggregation = make_aggregation(role, request, decoder.vocabulary)
     # The paper's rule goes with its sampler.
     paper = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)

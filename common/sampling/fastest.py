@@ -1,79 +1,89 @@
-"""The fastest tokens of a race over a whole vocabulary, without knowing every token's speed."""
+"""The fastest tokens of races over a whole vocabulary, without knowing every token's speed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.noise import VocabularyNoise, exponential
-from proto.logcode import decode
-
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
+Speeds = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]  # of (race, token) pairs
 
-# A bound is p / (1 - u), a speed p̂ / E. The code of p is off by up to 1.75e-4 of it (half a step, and what float32
-# adds to that), E and the bound by 3e-7: no speed is above MARGIN times its bound.
-MARGIN: Final = 1.0 + 2.0**-10
-# No bound is below its p, and a p below this has code 0.
-IMPOSSIBLE: Final = 2.0**-33
+# The code of p is off by up to 1.75e-4 of it (half a step, and what float32 adds to that), E and the bound by 3e-5: no
+# speed is above 2**SLACK times its bound.
+SLACK: Final = 2.0**-9  # octaves
+# No bound is below its log2 p, and a p below this has code 0.
+IMPOSSIBLE: Final = -33.0
 
 _GROUPS: Final = 4096  # of tokens that share one maximum; as cheap to sort as it is to find the maxima
 _FIRST_LOOK: Final = 4  # groups looked at first, per token wanted; about 1.6 would do on the average
 _WIDER: Final = 4
 
 
-def race(
-    probabilities: torch.Tensor,
-    codes: torch.Tensor,
-    depth: int,
-    seed: int,
-    position: int,
-    noise: VocabularyNoise | None,
-) -> Found:
-    """The `depth` fastest tokens with their speeds p̂ / E, by id; fewer when fewer have a positive p̂.
+def fastest(bounds: torch.Tensor, depths: Sequence[int], speeds: Speeds) -> list[Found]:
+    """The `depths[r]` fastest tokens of positive speed of every race r, by id; of equally fast ones, those with the
+    lowest ids.
 
-    `codes` uint16 [vocab] are those of float32 `probabilities` [vocab]. Without `noise` E is 1 (temperature 0).
+    `speeds(races, ids)` are exact; `bounds` float32 `[races, vocab]` say which tokens to ask it for: log2 of a speed is
+    at most SLACK above the bound, and the speed is 0 where the bound is below IMPOSSIBLE. Where bounds are of no use
+    (NaN, too many alike) more tokens are asked for, in the end all.
     """
-
-    def speeds(ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        rounded = decode(codes[torch.from_numpy(ids).to(codes.device)].cpu().numpy())
-        return rounded if noise is None else rounded / exponential(seed, position, ids)
-
-    bounds = probabilities if noise is None else noise.speed_bounds(probabilities, seed, position)
-    return fastest(bounds, depth, speeds)
-
-
-def fastest(bounds: torch.Tensor, depth: int, speeds: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Found:
-    """The `depth` fastest tokens of positive speed, by id; of equally fast ones, those with the lowest ids.
-
-    `speeds(ids)` are exact; `bounds` float32 [vocab] say which tokens to ask it for: a speed is at most MARGIN times
-    the bound, and 0 where the bound is below IMPOSSIBLE. Where bounds are of no use (NaN, too many alike) more
-    tokens are asked for, in the end all.
-    """
-    size = len(bounds)
+    races, size = bounds.shape
     width = max(1, size // _GROUPS)
     groups = size // width
-    body = bounds[: width * groups].reshape(width, groups)  # group g: the ids g, g + groups, ...
+    body = bounds[:, : width * groups].view(races, width, groups)  # group g: the ids g, g + groups, ...
     tail = np.arange(width * groups, size)
-    highest = body.amax(dim=0)
-    count = _FIRST_LOOK * depth
-    while count < groups:
-        top, chosen = torch.topk(highest, count)
-        rest = float(top[-1])  # no token that is passed over has a higher bound
-        places, looked_at = chosen.cpu().numpy(), body[:, chosen].cpu().numpy()
-        members, columns = np.nonzero(looked_at >= rest)
-        found = _best(np.concatenate([members * groups + places[columns], tail]), depth, speeds)
-        if rest < IMPOSSIBLE or (len(found[0]) == depth and float(found[1].min()) > rest * MARGIN):
-            return found
+    highest = body.amax(dim=1)
+    found: dict[int, Found] = {}
+    count = _FIRST_LOOK * max(depths)
+    left = list(range(races))
+    while left and count < groups:
+        rest = _look(body[left], highest[left], count, tail, left, depths, speeds, found)
+        left = [race for race, certain in zip(left, rest, strict=True) if not certain]
         count *= _WIDER
-    return _best(np.arange(size), depth, speeds)
+    for race in left:
+        ids = np.arange(size)
+        found[race] = _best(ids, speeds(np.full(size, race), ids), depths[race])
+    return [found[race] for race in range(races)]
 
 
-def _best(ids: NDArray[np.int64], depth: int, speeds: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Found:
-    exact = speeds(ids)
+def _look(
+    body: torch.Tensor,
+    highest: torch.Tensor,
+    count: int,
+    tail: NDArray[np.int64],
+    races: Sequence[int],
+    depths: Sequence[int],
+    speeds: Speeds,
+    found: dict[int, Found],
+) -> list[bool]:
+    """Look at the `count` best groups of each of `races`; returns for which of them what was found is certain."""
+    groups = highest.shape[1]
+    top, chosen = torch.topk(highest, count, sorted=False)
+    looked_at = body.gather(2, chosen[:, None, :].expand(-1, body.shape[1], -1)).cpu().numpy()
+    rest = top.amin(dim=1).cpu().numpy().astype(np.float64)  # no token that is passed over has a higher bound
+    places = chosen.cpu().numpy()
+    row, members, columns = np.nonzero(looked_at >= rest[:, None, None])
+    ids = members * groups + places[row, columns]
+    ends = np.searchsorted(row, np.arange(len(races) + 1))
+    parts = [np.concatenate([ids[ends[index] : ends[index + 1]], tail]) for index in range(len(races))]
+    lengths = [len(part) for part in parts]
+    exact = speeds(np.repeat(np.asarray(races), lengths), np.concatenate(parts))
+    certain, start = [], 0
+    for index, race in enumerate(races):
+        stop = start + lengths[index]
+        found[race] = _best(parts[index], exact[start:stop], depths[race])
+        slowest = float(found[race][1].min()) if len(found[race][1]) == depths[race] else 0.0
+        limit = 2.0 ** min(rest[index] + SLACK, 1000.0) if rest[index] > -1000.0 else 0.0
+        certain.append(bool(rest[index] < IMPOSSIBLE or slowest > limit))
+        start = stop
+    return certain
+
+
+def _best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
     slowest = float(np.partition(exact, -depth)[-depth]) if len(ids) > depth else 0.0
     kept = np.flatnonzero((exact >= slowest) & (exact > 0))
     kept = kept[np.argsort(ids[kept])]

@@ -1,10 +1,13 @@
 """Output aggregation of one side: its documents' next-token distributions become one mixture (DRAGON Eq. 2).
 
-p_t = Σ_d w_d softmax(logits_d / temperature),   w = softmax_d R(d, x_<t),   log h_t = logsumexp_d R(d, x_<t)
+p_t = Σ_d w_d softmax(logits_d),   w = softmax_d R(d, x_<t),   log h_t = logsumexp_d R(d, x_<t)
+
+The temperature is not in here: it sharpens the mixture of all documents of both sides, see `common.sampling.race`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,55 +15,84 @@ import torch
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
-    """One side's next-token distribution and where it comes from."""
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each document of a side counts, and all of them together."""
 
-    probabilities: torch.Tensor  # float32 [vocab]
-    rows: torch.Tensor  # float32 [docs, vocab], one distribution per document
-    weights: NDArray[np.float64]  # [docs], sum 1
+    shares: NDArray[np.float64]  # [docs], sum 1
     evidence: float  # log h_t, exact in float32
 
+
+def weigh(scores: NDArray[np.float64]) -> Weights:
+    """Weights from document scores R(d, x_<t) [docs] (Appendix A.1).
+
+    Raises `ValueError` for no document and for scores that are not finite.
+    """
+    if scores.ndim != 1 or not len(scores):
+        raise ValueError(f"scores {scores.shape} must be of 1 document or more")
+    if not np.isfinite(scores).all():
+        raise ValueError("document scores must be finite")
+    highest = float(scores.max())
+    exponentials = np.exp(scores - highest)
+    total = float(exponentials.sum())
+    return Weights(exponentials / total, float(np.float32(highest + np.log(total))))
+
+
+def evidence_of(scores: NDArray[np.float64]) -> float:
+    """log h_t = logsumexp of document scores [docs] (Appendix A.1), rounded to float32 as it travels."""
+    return weigh(scores).evidence
+
+
+def mix(logits: torch.Tensor, weights: Sequence[Weights]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mixtures `[mixtures, vocab]` of consecutive rows of `logits` `[rows, vocab]`, one row per document and as many
+    rows for each mixture as its weights have documents; and the rows' distributions `[rows, vocab]`. Both float32.
+
+    Raises `ValueError` for shapes that don't fit.
+    """
+    counts = [len(each.shares) for each in weights]
+    if logits.ndim != 2 or sum(counts) != len(logits) or not counts:
+        raise ValueError(f"logits {tuple(logits.shape)} don't fit the weights of {counts} documents")
+    rows = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    flat = np.concatenate([each.shares for each in weights]).astype(np.float32)
+    shares = torch.from_numpy(flat).to(rows.device)
+    if len(set(counts)) == 1:
+        mixed = torch.bmm(shares.view(len(counts), 1, counts[0]), rows.view(len(counts), counts[0], -1))
+        return mixed[:, 0], rows
+    parts = zip(torch.split(shares, counts), torch.split(rows, counts), strict=True)
+    return torch.stack([torch.mv(part.T, own) for own, part in parts]), rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attribution:
+    """Each document's share of the tokens that a draft lists: all that is kept of a mixture once it was drawn from."""
+
+    ids: NDArray[np.int64]  # [n], increasing
+    probabilities: NDArray[np.float32]  # [docs, n], one distribution per document
+    weights: NDArray[np.float64]  # [docs], sum 1
+
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of the token's probability, [docs]: sum 1, or all 0 if that is 0."""
-        joint = self.weights * self.rows[:, token].to(torch.float64).cpu().numpy()
+        """Each document's share of the token's probability, [docs]: sum 1, or all 0 if that is 0.
+
+        A token that is not listed is less probable than most; its shares are said to be the weights.
+        """
+        place = int(np.searchsorted(self.ids, token))
+        if place == len(self.ids) or int(self.ids[place]) != token:
+            return self.weights
+        joint = self.weights * self.probabilities[:, place].astype(np.float64)
         total = float(joint.sum())
         shares: NDArray[np.float64] = joint / total if total > 0 else joint
         return shares
 
 
-def aggregate_documents(
-    logits: torch.Tensor, scores: NDArray[np.float64], temperature: float, vocabulary: int | None = None
-) -> Mixture:
-    """The mixture of `logits` [docs, >= vocabulary] with document `scores` R(d, x_<t) [docs].
-
-    Models pad their output layer; columns from `vocabulary` on are no tokens and are cut. At temperature 0
-    the mixture is that of temperature 1: the most probable token is taken from it later.
-    Raises `ValueError` for shapes that don't fit, no document, and scores that are not finite.
-    """
-    if logits.ndim != 2 or not len(logits) or scores.shape != logits.shape[:1]:
-        raise ValueError(f"logits {tuple(logits.shape)} and scores {scores.shape} must both be of 1 document or more")
-    if vocabulary is not None and logits.shape[1] < vocabulary:
-        raise ValueError(f"logits for {logits.shape[1]} tokens don't cover a vocabulary of {vocabulary}")
-    if not np.isfinite(scores).all():
-        raise ValueError("document scores must be finite")
-    highest = float(scores.max())
-    exponentials = np.exp(scores - highest)  # Appendix A.1
-    total = float(exponentials.sum())
-    weights = exponentials / total
-    scaled = logits[:, :vocabulary].to(torch.float32)
-    if temperature > 0 and temperature != 1:
-        scaled = scaled / temperature
-    rows = torch.softmax(scaled, dim=-1)
-    mixing = torch.from_numpy(weights).to(device=rows.device, dtype=torch.float32)
-    return Mixture(torch.mv(rows.T, mixing), rows, weights, _evidence(highest, total))
+def attribute(rows: torch.Tensor, weights: Weights, ids: NDArray[np.integer]) -> Attribution:
+    """The shares of documents with distributions `rows` `[docs, vocab]` in the tokens `ids` [n], increasing."""
+    listed = ids.astype(np.int64)
+    chosen = rows[:, torch.from_numpy(listed).to(rows.device)].cpu().numpy()
+    return Attribution(listed, chosen, weights.shares)
 
 
-def evidence_of(scores: NDArray[np.float64]) -> float:
-    """log h_t = logsumexp of document scores [docs] (Appendix A.1), rounded to float32 as it travels."""
-    highest = float(scores.max())
-    return _evidence(highest, float(np.exp(scores - highest).sum()))
-
-
-def _evidence(highest: float, total: float) -> float:
-    return float(np.float32(highest + np.log(total)))
+def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
+    """p ** (1 / temperature), renormalised, of a mixture [vocab]; unchanged at temperatures 0 and 1."""
+    if temperature in (0.0, 1.0):
+        return probabilities
+    return torch.softmax(probabilities.log() / temperature, dim=-1)

@@ -1,13 +1,14 @@
 """Counter-based randomness that every machine computes alike: nothing random is ever exchanged.
 
-`exponential` is the race noise E_{t,i} ~ Exp(1) of (seed, position, token), computed for the few tokens that can
-be among the fastest; `VocabularyNoise` tells which these are. `uniform` serves the draws of the paper's sampler.
+`race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), raised to the power of the temperature. It is
+computed for the few tokens that can be among the fastest; `VocabularyNoise` tells which these are. `uniform` serves the
+draws of the paper's sampler.
 
 Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with
 the constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`, so that a position's noise
 is a stretch of a splitmix64 sequence that starts at the position's key.
 
-The logarithm is computed here, from IEEE additions, multiplications and one division: library logarithms
+Logarithm and exponential are computed here, from IEEE additions, multiplications and one division: those of libraries
 differ in the last bit between machines, and a race must not.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from math import factorial
 from typing import Final
 
 import numpy as np
@@ -37,6 +39,9 @@ _LN2: Final = 0.6931471805599453
 # log z = 2 artanh s = s (2 + 2/3 s^2 + 2/5 s^4 + ...) with s = (z - 1) / (z + 1), z in [sqrt(1/2), sqrt(2)):
 # six terms leave a relative error below 6e-11, a thousandth of the rounding to float32 that follows
 _ARTANH: Final = tuple(2.0 / (2 * k + 1) for k in range(6))
+_INVERSE_LN2: Final = 1.4426950408889634
+# exp r = 1 + r + r^2/2 + ... for |r| <= ln(2)/2: ten terms leave a relative error below 1e-11
+_EXPONENTIAL: Final = tuple(1.0 / factorial(k) for k in range(10))
 
 
 class Purpose(IntEnum):
@@ -63,6 +68,15 @@ def uniform(seed: int, position: int, purpose: Purpose) -> float:
     return float((word >> 11) | 1) * 2.0**-53
 
 
+def race_noise(
+    seed: int, position: int, ids: Sequence[int] | NDArray[np.integer], temperature: float
+) -> NDArray[np.float32]:
+    """E_{t,i} ** temperature of the tokens `ids` [n], float32 [n], positive. 1 at temperature 0, E itself at 1."""
+    if temperature == 0:
+        return np.ones(len(ids), dtype=np.float32)
+    return raised(exponential(seed, position, ids), temperature)
+
+
 def exponential(seed: int, position: int, ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
     """E_{t,i} ~ Exp(1) of the tokens `ids` [n], float32 [n], positive."""
     return exponential_from_key(np.uint64(position_key(seed, position)), ids)
@@ -80,8 +94,31 @@ def exponential_from_key(
     word ^= word >> np.uint64(31)
     word >>= np.uint64(64 - _MANTISSA_BITS)
     word |= np.uint64(_ONE_BITS)
-    unit = word.view(np.float64) - _UNIT_OFFSET
-    bits = unit.view(np.int64)
+    return (-_logarithm(word.view(np.float64) - _UNIT_OFFSET)).astype(np.float32)
+
+
+def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64]) -> NDArray[np.float32]:
+    """noise ** temperature as exp(temperature · ln noise), float32, for temperatures from 0 to 2; unchanged at 1.
+
+    `temperature` is one number or one for each of `noise`.
+    """
+    if isinstance(temperature, float) and temperature == 1:
+        return noise
+    power = temperature * _logarithm(noise.astype(np.float64))
+    octave = np.rint(power * _INVERSE_LN2)
+    rest = power - octave * _LN2
+    series = rest * _EXPONENTIAL[-1]
+    for coefficient in _EXPONENTIAL[-2:0:-1]:
+        series = (series + coefficient) * rest
+    # The exponent's bits: 2 ** octave, exactly.
+    whole = ((octave.astype(np.int64) + 0x3FF) << _MANTISSA_BITS).view(np.float64)
+    result: NDArray[np.float32] = ((series + 1.0) * whole).astype(np.float32)
+    return result if isinstance(temperature, float) else np.where(temperature == 1, noise, result)
+
+
+def _logarithm(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ln of positive, normal float64 numbers."""
+    bits = values.view(np.int64)
     octave = (bits - _SQRT_HALF_BITS) >> _MANTISSA_BITS
     z = (bits - (octave << _MANTISSA_BITS)).view(np.float64)
     s = (z - 1.0) / (z + 1.0)
@@ -90,16 +127,17 @@ def exponential_from_key(
     for coefficient in _ARTANH[-2:0:-1]:
         series = (series + coefficient) * square
     series = (series + _ARTANH[0]) * s
-    return (octave.astype(np.float64) * -_LN2 - series).astype(np.float32)
+    logarithm: NDArray[np.float64] = octave.astype(np.float64) * _LN2 + series
+    return logarithm
 
 
 class VocabularyNoise:
-    """How fast each token of a vocabulary can be at most, on `torch_device`. For one thread at a time.
+    """A floor of every token's log2 E, on `torch_device`. For one thread at a time: it holds the working memory.
 
     A race is decided by few tokens, and the logarithm is most of the noise's cost. So the whole vocabulary is
     hashed, in integers, but gets a bound in the logarithm's place:
 
-        E = -ln u >= 1 - u,    hence    p / E <= p / (1 - u)
+        E = -ln u >= 1 - u,    log2(1 - u) >= what the bits of 1 - u read as a fixed-point number say
 
     which is tight where it matters: u is near 1 for the fast ones. Their E is then `exponential`'s.
     """
@@ -107,34 +145,52 @@ class VocabularyNoise:
     def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
         ids = torch.arange(vocabulary, dtype=torch.int64, device=torch_device)
         self._counters = ids * _signed(_GOLDEN)
-        self._word = torch.empty_like(self._counters)
-        self._shifted = torch.empty_like(self._counters)
-        self._bounds = torch.empty_like(self._counters, dtype=torch.float32)
-        self._ceiling = torch.empty_like(self._bounds)
+        self._memory: dict[int, tuple[torch.Tensor, ...]] = {}
 
-    def speed_bounds(self, probabilities: torch.Tensor, seed: int, position: int) -> torch.Tensor:
-        """p / (1 - u) of float32 `probabilities` [vocab], float32 [vocab]; the next call replaces it.
+    def floors(self, keys: Sequence[int]) -> torch.Tensor:
+        """At most log2 E of every token, float32 `[keys, vocab]`; the next call for as many keys replaces it.
 
-        1 - u is rounded down to the next lower multiple of 2**-31. Rounding to float32 may put a bound below
-        p / E all the same, by 3e-7 of it at most.
+        `keys` are `position_key`s. Rounding may put a number above log2 E all the same, by 2e-5 at most.
         """
-        word = self._word
-        torch.add(self._counters, _signed(position_key(seed, position)), out=word)
-        self._xor_shifted(30)
+        word, shifted, floors, ceiling = self._working(len(keys))
+        starts = torch.tensor([_signed(key) for key in keys], device=word.device)
+        torch.add(self._counters, starts[:, None], out=word)
+        _xor_shifted(word, shifted, 30)
         word.mul_(_signed(_FIRST_FACTOR))
-        self._xor_shifted(27)
+        _xor_shifted(word, shifted, 27)
         word.mul_(_signed(_SECOND_FACTOR))
         # The hash's last step leaves the 31 highest bits as they are. Ones for all others: nothing below 1 - u is
         # lost, and it can't be 0.
         word.bitwise_or_((1 << 33) - 1)
-        signed = self._bounds.copy_(word).mul_(2.0**-64)  # u, or u - 1 where u is 1/2 or more
-        return torch.div(probabilities, torch.ceil(signed, out=self._ceiling).sub_(signed), out=signed)
+        signed = floors.copy_(word).mul_(2.0**-64)  # u, or u - 1 where u is 1/2 or more
+        return floor_log2(torch.ceil(signed, out=ceiling).sub_(signed), out=floors)
 
-    def _xor_shifted(self, bits: int) -> None:
-        """word ^= word >> bits. Torch shifts int64 arithmetically; the mask makes the shift logical."""
-        torch.bitwise_right_shift(self._word, bits, out=self._shifted)
-        self._shifted.bitwise_and_((1 << (64 - bits)) - 1)
-        self._word.bitwise_xor_(self._shifted)
+    def _working(self, keys: int) -> tuple[torch.Tensor, ...]:
+        # Fresh memory of this size would come from the kernel, page by page, for every draft.
+        if keys not in self._memory:
+            word = torch.empty((keys, len(self._counters)), dtype=torch.int64, device=self._counters.device)
+            floors = torch.empty_like(word, dtype=torch.float32)
+            self._memory[keys] = (word, torch.empty_like(word), floors, torch.empty_like(floors))
+        return self._memory[keys]
+
+
+LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]
+
+
+def floor_log2(values: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """At most log2 of positive float32 `values`, and less than LINEAR_EXCESS below it; -127 for 0.
+
+    A float's bits, read as a fixed-point number, are its exponent and, behind the point, its mantissa.
+    """
+    numbers = torch.empty_like(values) if out is None else out
+    return numbers.copy_(values.view(torch.int32)).mul_(2.0**-23).sub_(127.0)
+
+
+def _xor_shifted(word: torch.Tensor, shifted: torch.Tensor, bits: int) -> None:
+    """word ^= word >> bits. Torch shifts int64 arithmetically; the mask makes the shift logical."""
+    torch.bitwise_right_shift(word, bits, out=shifted)
+    shifted.bitwise_and_((1 << (64 - bits)) - 1)
+    word.bitwise_xor_(shifted)
 
 
 def _mix(word: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.algorithm1 import SeededDraws, aggregate, draw_draft, most_probable
+from common.sampling.mixture import sharpened
 from common.sampling.truncation import Distribution, renormalised, truncate
 from proto.errors import malformed
 from proto.messages import Side
@@ -56,12 +57,13 @@ class PaperSampler:
         self._vocabulary = vocabulary
 
     def draft(self, side: Side, position: int, probabilities: torch.Tensor) -> PaperDraft:
-        """A draft from `side`'s mixture, float [vocab] at the session's temperature.
+        """A draft from `side`'s mixture, float [vocab], which is sharpened to the session's temperature first.
 
         Raises `ValueError` for another shape and for a mixture without a positive probability.
         """
         if probabilities.shape != (self._vocabulary,):
             raise ValueError(f"a mixture must be [{self._vocabulary}], not {tuple(probabilities.shape)}")
+        probabilities = sharpened(probabilities, self._temperature)
         if self._codec == "raw":
             return self._raw_draft(side, position, probabilities.to(torch.float32).cpu().numpy())
         ids, weights = truncate(probabilities, self._top_p)

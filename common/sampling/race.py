@@ -2,10 +2,14 @@
 
 A side rounds its mixture p to the wire's code first and races on the rounded p̂:
 
-    speed_i = p̂_i / E_{t,i}        draft = argmax_i speed_i        (exponential race, the Gumbel-max trick)
+    speed_i = p̂_i / E_{t,i}^T        draft = argmax_i speed_i
+
+Without T this is the exponential race (the Gumbel-max trick). With it, since argmax_i p_i / E_i^T is
+argmax_i p_i^(1/T) / E_i, the token follows p^(1/T), renormalised, of whatever p the speeds are linear in: of the
+mixture of both sides, when speeds of both are added. Temperature 0 is the limit E^0 = 1.
 
 The K fastest tokens travel as (id, code of p̂); the receiver computes E again from the seed, so that both
-hold the same speeds to the last bit. Temperature 0 is the same race with E = 1.
+hold the same speeds to the last bit.
 """
 
 from __future__ import annotations
@@ -19,9 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.fastest import race
-from common.sampling.logcode import dequantise, quantise
-from common.sampling.noise import VocabularyNoise, exponential
+from common.sampling.drafting import Race, RaceKernel, codes_at
+from common.sampling.fastest import Found
+from common.sampling.noise import race_noise
 from common.sampling.view import RaceView
 from proto.errors import malformed
 from proto.logcode import decode
@@ -38,11 +42,10 @@ class RemoteRace(RaceView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRace(RaceView):
-    """This side's race: what it sends, and the whole rounded mixture behind it."""
+    """This side's race: what it sends, and the whole mixture behind it."""
 
-    codes: torch.Tensor  # uint16 [vocab], on the model's torch device
-    seed: int
-    temperature: float
+    probabilities: torch.Tensor  # float32 [vocab], not rounded, on the model's torch device
+    race: Race
 
     def values(self, ids: Ids) -> RaceEntries:
         """The rounded probabilities of `ids`, in increasing order, code 0 included.
@@ -50,66 +53,60 @@ class LocalRace(RaceView):
         Raises `ProtocolError` for ids outside of the vocabulary: it is the peer that names them.
         """
         unique = np.unique(np.asarray(ids, dtype=np.int64))
-        if not len(unique) or unique[0] < 0 or unique[-1] >= len(self.codes):
-            raise malformed(f"values can be asked of at least one token, and of tokens below {len(self.codes)}")
-        codes = self.codes[torch.from_numpy(unique).to(self.codes.device)]
-        return RaceEntries(unique.astype(np.uint32), codes.cpu().numpy())
+        if not len(unique) or unique[0] < 0 or unique[-1] >= len(self.probabilities):
+            raise malformed(f"values can be asked of at least one token, and of tokens below {len(self.probabilities)}")
+        codes = codes_at(self.probabilities[None], 0, unique)
+        return RaceEntries(unique.astype(np.uint32), codes)
 
-    def deeper(self, depth: int) -> RaceEntries:
-        """The `depth` fastest tokens, fewer when fewer have a positive probability. Any thread may ask."""
+    def deeper(self, depth: int, kernel: RaceKernel | None = None) -> RaceEntries:
+        """The `depth` fastest tokens, fewer when fewer have a positive probability."""
         if depth < 1:
             raise malformed("a deeper list must have at least one entry")
-        # Memory of its own: another thread may be drafting.
-        noise = VocabularyNoise(len(self.codes), self.codes.device) if self.temperature > 0 else None
-        rounded = dequantise(self.codes).to(torch.float32)
-        return self.values(race(rounded, self.codes, depth, self.seed, self.position, noise)[0])
+        kernel = kernel or RaceKernel(len(self.probabilities), self.probabilities.device)
+        (found,) = kernel.run(self.probabilities[None], [dataclasses.replace(self.race, depth=depth)])
+        return self.values(found[0])
 
 
 class RaceSampler:
     """Drafts one side's tokens of one answer, and reads the other side's lists. For one thread at a time.
 
     `seed` (64 bits), `temperature` and `entries` (K) are the session's, the same on both sides. `vocabulary`
-    counts the tokenizer's tokens. Sessions that draft in one thread may share `noise`, which is the working
-    memory.
+    counts the tokenizer's tokens.
     """
 
-    def __init__(
-        self,
-        seed: int,
-        temperature: float,
-        entries: int,
-        vocabulary: int,
-        torch_device: torch.device | str = "cpu",
-        noise: VocabularyNoise | None = None,
-    ) -> None:
+    def __init__(self, seed: int, temperature: float, entries: int, vocabulary: int) -> None:
         if entries < 1 or vocabulary < 1:
             raise ValueError(f"a race needs an entry and a token at least, not {entries} and {vocabulary}")
         self._seed = seed
         self._temperature = temperature
         self._entries = min(entries, vocabulary)
         self._vocabulary = vocabulary
-        # Fresh memory of this size would come from the kernel, page by page, for every draft.
-        self._working = torch.empty(vocabulary, dtype=torch.float32, device=torch_device)
-        self._noise: VocabularyNoise | None = None
-        if temperature > 0:
-            self._noise = noise or VocabularyNoise(vocabulary, torch_device)
 
-    def draft(self, position: int, probabilities: torch.Tensor) -> LocalRace:
-        """Race on this side's mixture, float [vocab] at the session's temperature.
+    def race(self, position: int) -> Race:
+        """What is to be run on this side's mixture for its draft at `position`."""
+        return Race(self._seed, position, self._temperature, self._entries)
 
-        Raises `ValueError` for another shape and for a mixture without a positive probability.
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found) -> LocalRace:
+        """This side's draft from its mixture, float32 [vocab], and the fastest tokens of `race(position)` on it.
+
+        The mixture is kept and must not be changed. Raises `ValueError` for one without a positive probability.
         """
+        ids, speeds = found
+        if not len(ids):
+            raise ValueError(f"the mixture at position {position} has no positive probability")
+        codes = codes_at(probabilities[None], 0, ids)
+        entries = RaceEntries(ids.astype(np.uint32), codes)
+        threshold = self._threshold(speeds, self._entries)
+        return LocalRace(position, entries, speeds, threshold, probabilities, self.race(position))
+
+    def draft(self, position: int, probabilities: torch.Tensor, kernel: RaceKernel | None = None) -> LocalRace:
+        """Race on this side's mixture [vocab] alone; see `drafted`."""
         if probabilities.shape != (self._vocabulary,):
             raise ValueError(f"a mixture must be [{self._vocabulary}], not {tuple(probabilities.shape)}")
         exact = probabilities.to(torch.float32)
-        codes = quantise(exact, self._working)
-        ids, speeds = race(exact, codes, self._entries, self._seed, position, self._noise)
-        if not len(ids):
-            raise ValueError(f"the mixture at position {position} has no positive probability")
-        listed = codes[torch.from_numpy(ids).to(codes.device)].cpu().numpy()
-        entries = RaceEntries(ids.astype(np.uint32), listed)
-        threshold = self._threshold(speeds, self._entries)
-        return LocalRace(position, entries, speeds, threshold, codes, self._seed, self._temperature)
+        kernel = kernel or RaceKernel(self._vocabulary, exact.device)
+        (found,) = kernel.run(exact[None], [self.race(position)])
+        return self.drafted(position, exact, found)
 
     def receive(self, position: int, entries: RaceEntries) -> RemoteRace:
         """The race that a list of the other side's K fastest tokens tells of.
@@ -155,7 +152,6 @@ class RaceSampler:
         return float(speeds.min())
 
     def _speeds(self, position: int, entries: RaceEntries) -> NDArray[np.float64]:
-        rounded = decode(entries.codes)
-        if self._noise is None:
-            return rounded
-        return rounded / exponential(self._seed, position, entries.ids)
+        noise = race_noise(self._seed, position, entries.ids, self._temperature)
+        speeds: NDArray[np.float64] = decode(entries.codes) / noise
+        return speeds

@@ -11,38 +11,42 @@ import torch
 from common.aggregation.choice import make_aggregation
 from common.aggregation.joint import make_joint
 from common.sampling.certificate import NO_EVIDENCE
-from common.sampling.mixture import Mixture, aggregate_documents
+from common.sampling.mixture import Weights, mix, weigh
 from common.speculation.values import Decided
 from proto.messages import Open
 
 VOCABULARY = 300
 RACE = Open(1, "q", "p", 4, 77, 1.0, "race", "race", 300, True, 0.8, "cloud", "both", 1, 8)
-REQUESTS = (RACE, replace(RACE, temperature=0.0), replace(RACE, sampler="paper", codec="top-p"),
+REQUESTS = (RACE, replace(RACE, temperature=0.0), replace(RACE, temperature=0.4), replace(RACE, sampler="paper", codec="top-p"),
             replace(RACE, sampler="paper", codec="raw"))  # fmt: skip
 
 
-def mixture(seed: int, temperature: float) -> Mixture:
+def side(seed: int) -> tuple[torch.Tensor, torch.Tensor, Weights]:
+    """Mixture [vocab], rows [3, vocab] and weights of three documents."""
     draw = np.random.default_rng(seed)
     logits = torch.from_numpy(draw.normal(0, 2, (3, VOCABULARY)).astype(np.float32))
-    return aggregate_documents(logits, draw.normal(0, 1, 3), temperature)
+    weights = weigh(draw.normal(0, 1, 3))
+    mixtures, rows = mix(logits, [weights])
+    return mixtures[0], rows, weights
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: f"{each.sampler}-{each.codec}-{each.temperature}")
 def test_the_token_of_two_sides(request_: Open) -> None:
-    sides = {side: make_aggregation(side, request_, VOCABULARY, "cpu") for side in ("device", "cloud")}
+    sides = {side: make_aggregation(side, request_, VOCABULARY) for side in ("device", "cloud")}
     joint = make_joint(request_, VOCABULARY, "cpu")
     tokens = []
     for position in range(60):
-        device, cloud = mixture(2 * position, request_.temperature), mixture(2 * position + 1, request_.temperature)
-        evidence = (device.evidence, cloud.evidence)
+        device, cloud = side(2 * position), side(2 * position + 1)
+        evidence = (device[2].evidence, cloud[2].evidence)
         drafts = [
-            sides["device"].draft(position, device.probabilities),
-            sides["cloud"].draft(position, cloud.probabilities),
+            sides["device"].drafted(position, device[0], None),
+            sides["cloud"].drafted(position, cloud[0], None),
         ]
         remote = sides["device"].read("cloud", position, sides["cloud"].pack(drafts[1]))  # type: ignore[arg-type]
         decided = sides["device"].aggregate("device", position, drafts[0], remote, evidence)  # type: ignore[arg-type]
         assert isinstance(decided, Decided)
-        target, where = joint.draft(position, device, cloud, evidence)
+        mixtures = torch.stack([device[0], cloud[0]])
+        target, where = joint.draft(position, mixtures, (device[1], cloud[1]), (device[2], cloud[2]), evidence)
         assert target.token == decided.token
         shares = where.contributions(target.token)
         assert shares.shape == (6,)
@@ -52,7 +56,9 @@ def test_the_token_of_two_sides(request_: Open) -> None:
 
 
 def test_a_side_without_documents_has_no_share() -> None:
-    device, cloud = mixture(1, 1.0), mixture(2, 1.0)
+    device, cloud = side(1), side(2)
     joint = make_joint(RACE, VOCABULARY, "cpu")
-    target, where = joint.draft(0, device, cloud, (device.evidence, NO_EVIDENCE))
+    mixtures = torch.stack([device[0], cloud[0]])
+    evidence = (device[2].evidence, NO_EVIDENCE)
+    target, where = joint.draft(0, mixtures, (device[1], cloud[1]), (device[2], cloud[2]), evidence)
     assert where.contributions(target.token)[3:].tolist() == [0.0, 0.0, 0.0]

@@ -31,7 +31,7 @@ from common.sampling.certificate import (
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
 from common.sampling.view import RaceView
-from proto.logcode import decode, encode
+from proto.logcode import decode, nearest
 from proto.messages import Side
 from proto.payloads.race import RaceEntries
 
@@ -201,8 +201,8 @@ class TestIsCheap:
             device, cloud = (sampler.draft(t, torch.softmax(each, -1)) for each in (logits, other))
             failed += isinstance(certify(device, cloud, 40_000), Contested)
             noise = exponential(11, t, np.arange(8_000)).astype(float)
-            scores = 40_000.0 * (decode(device.codes.numpy()) / noise)
-            scores += float(WHOLE - 40_000) * (decode(cloud.codes.numpy()) / noise)
+            scores = 40_000.0 * (decode(nearest(device.probabilities.numpy())) / noise)
+            scores += float(WHOLE - 40_000) * (decode(nearest(cloud.probabilities.numpy())) / noise)
             wrong += lower_bound_winner(device, cloud, 40_000) != scores.argmax()
         return failed, wrong
 

@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from common.sampling import fastest as module
-from common.sampling.fastest import Found, fastest, race
-from common.sampling.logcode import quantise
-from common.sampling.noise import VocabularyNoise, exponential
-from proto.logcode import decode
+from common.sampling.drafting import Race, RaceKernel
+from common.sampling.fastest import Found, fastest
+from common.sampling.noise import LINEAR_EXCESS, exponential, floor_log2, race_noise
+from proto.logcode import decode, nearest
 
 SEED = 0xFEDCBA9876543210
 
 
 def direct(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
     """The definition: every token's speed, fastest first, the lowest id of equals."""
-    speeds = decode(quantise(probabilities).numpy())
-    if temperature > 0:
-        speeds = speeds / exponential(seed, position, np.arange(len(speeds)))
+    speeds = decode(nearest(probabilities.numpy())) / race_noise(
+        seed, position, np.arange(len(probabilities)), temperature
+    )
     order = np.lexsort((np.arange(len(speeds)), -speeds))[:depth]
     ids = np.sort(order[speeds[order] > 0])
     return ids, speeds[ids]
 
 
 def found(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
-    noise = VocabularyNoise(len(probabilities)) if temperature > 0 else None
-    return race(probabilities, quantise(probabilities), depth, seed, position, noise)
+    (only,) = RaceKernel(len(probabilities)).run(probabilities[None], [Race(seed, position, temperature, depth)])
+    return only
 
 
 def same(one: Found, other: Found) -> bool:
@@ -45,7 +45,7 @@ def within_one_code() -> torch.Tensor:
     value = float(decode(np.array([code], np.uint16))[0])
     growing = torch.tensor(value, dtype=torch.float64) * torch.linspace(1 - 1e-4, 1 - 1e-6, 512, dtype=torch.float64)
     probabilities = growing.to(torch.float32)
-    assert quantise(probabilities).tolist() == [code] * 512
+    assert nearest(probabilities.numpy()).tolist() == [code] * 512
     return probabilities
 
 
@@ -75,7 +75,7 @@ class TestIsTheDefinition:
         st.integers(1, 320),
         st.integers(0, 2**64 - 1),
         st.integers(0, 2**20),
-        st.sampled_from([0.0, 0.7]),
+        st.sampled_from([0.0, 0.1, 0.7, 1.0, 2.0]),
         st.sampled_from([1, 7, 40, 4096]),
         st.sampled_from([1, 4]),
     )
@@ -94,7 +94,7 @@ class TestIsTheDefinition:
             ours = found(probabilities, depth, seed, position, temperature)
         assert same(ours, direct(probabilities, depth, seed, position, temperature))
 
-    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
     @pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
     def test_for_a_large_vocabulary(self, spread: float, temperature: float) -> None:
         probabilities = torch.softmax(spread * torch.randn(151_936, generator=torch.Generator().manual_seed(8)), dim=-1)
@@ -107,10 +107,10 @@ class TestIsTheDefinition:
         """Rounding makes tokens equal, and the first of them has the lowest bound: without a margin it is lost."""
         probabilities = within_one_code()
         assert found(probabilities, 1, 0, 0, 0.0)[0].tolist() == [0]
-        with mock.patch.object(module, "MARGIN", 1.0):
+        with mock.patch.object(module, "SLACK", -LINEAR_EXCESS):
             assert found(probabilities, 1, 0, 0, 0.0)[0].tolist() != [0]
 
-    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
     def test_what_is_just_possible_races_too(self, temperature: float) -> None:
         """Three probable tokens, and a list of eight: the rest is as unlikely as a code can say."""
         probabilities = torch.full((9_000,), 2.0**-31.9)
@@ -122,15 +122,31 @@ class TestIsTheDefinition:
     def test_bounds_must_be_bounds(self) -> None:
         """Counter-example: p alone bounds no speed. The fastest tokens are others than the most probable ones."""
         probabilities = torch.softmax(torch.randn(5_000, generator=torch.Generator().manual_seed(8)), dim=-1)
-        codes = quantise(probabilities).numpy()
+        codes = nearest(probabilities.numpy())
 
-        def speeds(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        def speeds(_: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
             return decode(codes[ids]) / exponential(SEED, 5, ids)
 
-        bounds = VocabularyNoise(5_000).speed_bounds(probabilities, SEED, 5)
+        bounds = RaceKernel(5_000).bounds(probabilities[None], [Race(SEED, 5, 1.0, 8)])
         right = direct(probabilities, 8, SEED, 5, 1.0)
-        assert same(fastest(bounds, 8, speeds), right)
-        assert not same(fastest(probabilities, 8, speeds), right)
+        assert same(fastest(bounds, [8], speeds)[0], right)
+        assert not same(fastest(floor_log2(probabilities[None]), [8], speeds)[0], right)
+
+    @given(
+        st.lists(
+            st.tuples(vocabularies(), st.integers(0, 2**64 - 1), st.sampled_from([0.0, 0.5, 1.0]), st.integers(1, 40)),
+            min_size=2,
+            max_size=6,
+        )
+    )
+    def test_many_races_together_are_each_alone(self, drawn: list[tuple[torch.Tensor, int, float, int]]) -> None:
+        size = min(len(probabilities) for probabilities, *_ in drawn)
+        mixtures = torch.stack([probabilities[:size] for probabilities, *_ in drawn])
+        races = [Race(seed, index, temperature, depth) for index, (_, seed, temperature, depth) in enumerate(drawn)]
+        with mock.patch.multiple(module, _GROUPS=16):
+            together = RaceKernel(size).run(mixtures, races)
+        for mixture, race, ours in zip(mixtures, races, together, strict=True):
+            assert same(ours, direct(mixture, race.depth, race.seed, race.position, race.temperature))
 
 
 class TestIsCheap:
@@ -141,13 +157,15 @@ class TestIsCheap:
         for position in range(6):
             generator = torch.Generator().manual_seed(position)
             probabilities = torch.softmax(spread * torch.randn(60_000, generator=generator), dim=-1)
-            exact = decode(quantise(probabilities).numpy()) / exponential(SEED, position, np.arange(60_000))
+            exact = decode(nearest(probabilities.numpy())) / exponential(SEED, position, np.arange(60_000))
 
-            def speeds(ids: NDArray[np.int64], exact: NDArray[np.float64] = exact) -> NDArray[np.float64]:
+            def speeds(
+                _: NDArray[np.int64], ids: NDArray[np.int64], exact: NDArray[np.float64] = exact
+            ) -> NDArray[np.float64]:
                 asked.append(len(ids))
                 return exact[ids]
 
-            fastest(VocabularyNoise(60_000).speed_bounds(probabilities, SEED, position), 32, speeds)
+            fastest(RaceKernel(60_000).bounds(probabilities[None], [Race(SEED, position, 1.0, 32)]), [32], speeds)
         assert len(asked) == 6  # the first look was always enough
         assert max(asked) < 5 * 32
 
@@ -157,9 +175,10 @@ class TestIsCheap:
         probabilities[[5, 900, 59_999]] = torch.tensor([0.5, 0.25, 0.25])
         asked: list[int] = []
 
-        def speeds(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        def speeds(_: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
             asked.append(len(ids))
             return probabilities.numpy()[ids].astype(np.float64)
 
-        assert fastest(probabilities, 8, speeds)[0].tolist() == [5, 900, 59_999]
+        bounds = floor_log2(probabilities[None]) + LINEAR_EXCESS
+        assert fastest(bounds, [8], speeds)[0][0].tolist() == [5, 900, 59_999]
         assert len(asked) == 1

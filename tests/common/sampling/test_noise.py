@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.sampling.noise import (
+    LINEAR_EXCESS,
     Purpose,
     VocabularyNoise,
     exponential,
     exponential_from_key,
+    floor_log2,
     position_key,
+    race_noise,
+    raised,
     uniform,
 )
 
@@ -26,6 +30,7 @@ WORD = 2**64
 GOLDEN = 0x9E3779B97F4A7C15
 SEED = 0x0123456789ABCDEF
 GOLDEN_NOISE = [0x3F62FC7A, 0x3F01E3D1, 0x404E3800, 0x3E8488FF]
+GOLDEN_TEMPERED = [0x3F6B53B3, 0x3F1F362D, 0x40112C1B, 0x3EC6CC5F]
 GOLDEN_UNIFORM = "0x1.ca7da8d24617dp-1"
 SEEDS = st.integers(0, WORD - 1)
 # Fixed seeds make every statistical test deterministic; its noise was not chosen by the result.
@@ -61,26 +66,64 @@ def grid(positions: int, tokens: int, seed: int = SEED) -> NDArray[np.float32]:
     return exponential_from_key(keys[:, None], np.arange(tokens))
 
 
-class TestBounds:
+class TestFloors:
     """Which tokens may be the fastest is told by integers alone, on any torch device."""
 
-    @given(SEEDS, st.integers(0, 2**20), st.integers(1, 700))
-    def test_no_speed_is_above_its_bound(self, seed: int, position: int, vocabulary: int) -> None:
-        probabilities = torch.rand(vocabulary, generator=torch.Generator().manual_seed(vocabulary))
-        bounds = VocabularyNoise(vocabulary).speed_bounds(probabilities, seed, position).numpy().astype(float)
-        noise = exponential(seed, position, np.arange(vocabulary)).astype(float)
-        speeds = probabilities.numpy() / noise
-        assert (speeds <= bounds * (1 + 3e-7)).all()
-        # -ln u is at most (1 - u) / u: a bound is close where a token is fast
-        assert (bounds * np.exp(-noise) <= speeds * (1 + 1e-6 + 2.0**-30 / noise)).all()
+    @given(st.lists(SEEDS, min_size=1, max_size=3), st.integers(0, 2**20), st.integers(1, 700))
+    def test_no_noise_is_below_its_floor(self, seeds: list[int], position: int, vocabulary: int) -> None:
+        floors = VocabularyNoise(vocabulary).floors([position_key(seed, position) for seed in seeds]).numpy()
+        for seed, floor in zip(seeds, floors.astype(float), strict=True):
+            noise = exponential(seed, position, np.arange(vocabulary)).astype(float)
+            assert (np.log2(noise) >= floor - 2e-5).all()
+            # -ln u is at most (1 - u) / u: a floor is close where a token is fast
+            close = np.log2(noise * np.exp(-noise)) - LINEAR_EXCESS - 2.0**-28 / noise - 2e-5
+            assert (floor >= close)[noise > 1e-6].all()
 
-    def test_the_winners_are_among_the_highest_bounds(self) -> None:
+    def test_the_winners_are_among_the_lowest_floors(self) -> None:
         noise = VocabularyNoise(151_936)
-        even = torch.full((151_936,), 1 / 151_936)
         for position in range(3):
-            bounds = noise.speed_bounds(even, SEED, position)
+            floors = noise.floors([position_key(SEED, position)])[0]
             fastest = exponential(SEED, position, np.arange(151_936)).argsort()[:32]
-            assert set(fastest.tolist()) <= set(torch.topk(bounds, 33).indices.tolist())
+            assert set(fastest.tolist()) <= set(torch.topk(-floors, 40).indices.tolist())
+
+    @given(st.lists(st.floats(2.0**-149, 2.0**127, width=32), min_size=1, max_size=20))
+    def test_bits_are_nearly_a_logarithm(self, numbers: list[float]) -> None:
+        values = np.asarray(numbers, dtype=np.float32)
+        floors = floor_log2(torch.from_numpy(values)).numpy().astype(float)
+        exact = np.log2(values.astype(float))
+        assert (floors + LINEAR_EXCESS >= exact - 2e-5).all()
+        assert (floors <= exact + 2e-5)[values >= 2.0**-126].all()
+
+
+class TestTemperature:
+    """E ** T is computed from IEEE operations alone, and is continuous in T."""
+
+    @given(SEEDS, st.floats(0.01, 2.0))
+    def test_is_the_power(self, seed: int, temperature: float) -> None:
+        noise = exponential(seed, 3, np.arange(200))
+        expected = noise.astype(float) ** temperature
+        assert raised(noise, temperature) == pytest.approx(expected, rel=2e-7)
+        assert (race_noise(seed, 3, np.arange(200), temperature) == raised(noise, temperature)).all()
+
+    def test_ends(self) -> None:
+        ids = np.arange(1000)
+        assert (race_noise(SEED, 3, ids, 0.0) == 1).all()
+        assert (race_noise(SEED, 3, ids, 1.0) == exponential(SEED, 3, ids)).all()
+        assert raised(exponential(SEED, 3, ids), 1.0 + 1e-12) == pytest.approx(exponential(SEED, 3, ids), rel=2e-7)
+        assert race_noise(SEED, 3, ids, 1e-9) == pytest.approx(1.0, abs=1e-7)
+        extremes = np.asarray([2.0**-53, 37.0], dtype=np.float32)
+        assert raised(extremes, 2.0) == pytest.approx(extremes.astype(float) ** 2, rel=2e-7)
+
+    def test_one_temperature_each(self) -> None:
+        noise = exponential(SEED, 3, np.arange(6))
+        temperatures = np.asarray([0.0, 0.3, 0.7, 1.0, 1.5, 2.0])
+        each = raised(noise, temperatures)
+        for index, temperature in enumerate(temperatures.tolist()):
+            assert each[index] == race_noise(SEED, 3, [index], temperature)[0]
+
+    def test_golden(self) -> None:
+        """Another machine, library or release must not change an answer."""
+        assert bits(race_noise(SEED, 17, [0, 1, 62_768, 151_935], 0.7)) == GOLDEN_TEMPERED
 
 
 class TestSameBits:
@@ -101,8 +144,8 @@ class TestSameBits:
         seed = seed_with_key(unmixed(word))
         expected = np.float32(-math.log(unit))
         assert exponential(seed, 0, [0])[0] == expected
-        bound = VocabularyNoise(1).speed_bounds(torch.ones(1), seed, 0).item()
-        assert max(1.0, 1.0 / float(expected)) * (1 - 3e-7) <= bound < float("inf")
+        floor = VocabularyNoise(1).floors([position_key(seed, 0)]).item()
+        assert -127 <= floor <= min(math.log2(float(expected)), 0.0) + 2e-5
 
 
 class TestIsExponential:

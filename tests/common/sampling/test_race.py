@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.noise import VocabularyNoise, exponential
+from common.sampling.drafting import RaceKernel
+from common.sampling.noise import race_noise
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
 from proto.errors import ProtocolError
-from proto.logcode import decode
+from proto.logcode import decode, nearest
 from proto.payloads.race import RaceEntries, decode_race, encode_race
 
 SEED = 0xFEDCBA9876543210
@@ -28,9 +29,8 @@ def mixture(vocabulary: int, seed: int = 0, spread: float = 2.0) -> torch.Tensor
 
 def all_speeds(race: LocalRace, seed: int, temperature: float) -> NDArray[np.float64]:
     """Speed of every token, straight from the definition."""
-    rounded = decode(race.codes.numpy())
-    noise = exponential(seed, race.position, np.arange(len(rounded))) if temperature > 0 else np.ones(1)
-    return rounded / noise.astype(np.float64)
+    rounded = decode(nearest(race.probabilities.numpy()))
+    return rounded / race_noise(seed, race.position, np.arange(len(rounded)), temperature)
 
 
 def entries(*pairs: tuple[int, int]) -> RaceEntries:
@@ -91,11 +91,11 @@ class TestDraft:
     def test_depends_on_nothing_that_was_drafted_before(self) -> None:
         positions = [3, 1, 4, 1, 5]
         together = RaceSampler(SEED, 1.0, 8, 100)
-        shared = VocabularyNoise(100)
+        shared = RaceKernel(100)
         for position in positions:
             alone = RaceSampler(SEED, 1.0, 8, 100).draft(position, mixture(100))
-            other = RaceSampler(SEED + position, 1.0, 8, 100, noise=shared).draft(position, mixture(100))
-            sharing = RaceSampler(SEED, 1.0, 8, 100, noise=shared).draft(position, mixture(100))
+            other = RaceSampler(SEED + position, 1.0, 8, 100).draft(position, mixture(100), shared)
+            sharing = RaceSampler(SEED, 1.0, 8, 100).draft(position, mixture(100), shared)
             assert same(alone, together.draft(position, mixture(100)))
             assert same(alone, sharing)
             assert not same(alone, other)
@@ -119,7 +119,7 @@ class TestReceive:
     @given(races())
     def test_both_sides_hold_the_same(self, race: tuple[RaceSampler, LocalRace, int, float, int]) -> None:
         sampler, local, _, _, _ = race
-        told = decode_race(encode_race(local.entries), len(local.codes), 4096)
+        told = decode_race(encode_race(local.entries), len(local.probabilities), 4096)
         assert same(local, sampler.receive(local.position, told))
 
     def test_large_vocabulary(self) -> None:
@@ -156,15 +156,6 @@ class TestValues:
         with pytest.raises(ProtocolError):
             local.values(ids)
 
-    def test_do_not_use_the_working_memory_of_drafting(self) -> None:
-        """Another thread may be drafting while a value is asked for."""
-        noise = VocabularyNoise(50)
-        local = RaceSampler(SEED, 1.0, 4, 50, noise=noise).draft(7, mixture(50))
-        held = noise.speed_bounds(mixture(50), 1, 2)
-        before = held.clone()
-        local.deeper(20)
-        assert torch.equal(held, before)
-
 
 class TestExtend:
     @given(races(), st.data())
@@ -172,9 +163,9 @@ class TestExtend:
         self, race: tuple[RaceSampler, LocalRace, int, float, int], data: st.DataObject
     ) -> None:
         sampler, local, seed, temperature, _ = race
-        depth = data.draw(st.integers(len(local.entries.ids), len(local.codes) + 3))
+        depth = data.draw(st.integers(len(local.entries.ids), len(local.probabilities) + 3))
         extended = sampler.extend(sampler.receive(local.position, local.entries), depth, local.deeper(depth))
-        longer = RaceSampler(seed, temperature, depth, len(local.codes))
+        longer = RaceSampler(seed, temperature, depth, len(local.probabilities))
         expected = longer.receive(local.position, local.deeper(depth))
         if not local.threshold:  # nothing was lacking, nothing is lost
             expected = dataclasses.replace(expected, threshold=0.0)
@@ -186,7 +177,7 @@ class TestExtend:
         self, race: tuple[RaceSampler, LocalRace, int, float, int], data: st.DataObject
     ) -> None:
         sampler, local, seed, temperature, _ = race
-        named = data.draw(st.lists(st.integers(0, len(local.codes) - 1), min_size=1))
+        named = data.draw(st.lists(st.integers(0, len(local.probabilities) - 1), min_size=1))
         extended = sampler.extend(local, 0, local.values(named))
         speeds = all_speeds(local, seed, temperature)
         assert extended.threshold == local.threshold

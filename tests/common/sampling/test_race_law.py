@@ -17,7 +17,7 @@ from scipy import stats
 
 from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE, Certified, certify
-from common.sampling.noise import exponential_from_key, position_key
+from common.sampling.noise import exponential_from_key, position_key, raised
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from common.sampling.truncation import renormalised
@@ -76,6 +76,23 @@ class TestLaw:
     def test_target_follows_the_mixture(self, noise: Array, eta: int) -> None:
         assert fits(targets(noise, DEVICE, CLOUD, eta), eta * DEVICE + (WHOLE - eta) * CLOUD)
 
+    @pytest.mark.parametrize("temperature", [0.2, 0.5, 0.7, 1.3, 2.0])
+    def test_temperature_sharpens_the_mixture_of_both(self, noise: Array, temperature: float) -> None:
+        law = (ETA * DEVICE + (WHOLE - ETA) * CLOUD) ** (1 / temperature)
+        tempered = raised(noise.astype(np.float32), temperature).astype(np.float64)
+        assert fits(targets(tempered, DEVICE, CLOUD, ETA), law)
+        for side in (DEVICE, CLOUD):
+            assert fits((side / tempered).argmax(axis=1), side ** (1 / temperature))
+        # Sharpening each side by itself is another law.
+        apart = [side ** (1 / temperature) / (side ** (1 / temperature)).sum() for side in (DEVICE, CLOUD)]
+        assert not fits(targets(noise, *apart, ETA), law)
+
+    def test_small_temperatures_take_the_answer_of_zero(self, noise: Array) -> None:
+        greedy = int((ETA * DEVICE + (WHOLE - ETA) * CLOUD).argmax())
+        for temperature, share in ((0.01, 0.99), (1e-6, 1.0)):
+            tempered = raised(noise[:20_000].astype(np.float32), temperature).astype(np.float64)
+            assert (targets(tempered, DEVICE, CLOUD, ETA) == greedy).mean() >= share
+
     def test_each_draft_follows_its_side(self, noise: Array) -> None:
         assert fits((DEVICE / noise).argmax(axis=1), DEVICE)
         assert fits((CLOUD / noise).argmax(axis=1), CLOUD)
@@ -101,10 +118,11 @@ class TestLaw:
 
 
 class TestIsTheCode:
-    def test_drafts_and_certificates_are_these_races(self) -> None:
-        noise = races(300, 8)
+    @pytest.mark.parametrize("temperature", [0.5, 1.0])
+    def test_drafts_and_certificates_are_these_races(self, temperature: float) -> None:
+        noise = raised(races(300, 8).astype(np.float32), temperature).astype(np.float64)
         expected = targets(noise, DEVICE, CLOUD, ETA)
-        sampler = RaceSampler(SEED, 1.0, 8, 8)
+        sampler = RaceSampler(SEED, temperature, 8, 8)
         for t in range(300):
             device, cloud = (sampler.draft(t, torch.from_numpy(p)) for p in (DEVICE, CLOUD))
             assert device.token == (DEVICE / noise[t]).argmax()

@@ -59,4 +59,4 @@ class TablePredictor:
     def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         probabilities, evidence = self.model.distribution(self.side, prefix)
         tensor = torch.from_numpy(probabilities.astype(np.float32))
-        return self.aggregation.draft(position, tensor), evidence
+        return self.aggregation.drafted(position, tensor, None), evidence
