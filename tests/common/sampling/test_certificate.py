@@ -31,7 +31,7 @@ from common.sampling.certificate import (
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
 from common.sampling.view import RaceView
-from proto.logcode import decode, nearest
+from proto.logcode import decode, encode, nearest
 from proto.messages import Side
 from proto.payloads.race import RaceEntries
 

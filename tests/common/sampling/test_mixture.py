@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,7 @@ def test_the_mixture_of_all_documents_is_that_of_both_sides() -> None:
 @pytest.mark.parametrize("counts", [(2, 2), (1, 3), (3, 1), (1, 1, 1, 1), (4,)])
 def test_mixtures_of_many_answers_are_each_alone(counts: tuple[int, ...]) -> None:
     ends = np.cumsum([0, *counts])
-    weights = [weigh(SCORES[start:stop]) for start, stop in zip(ends, ends[1:], strict=False)]
+    weights = [weigh(SCORES[start:stop]) for start, stop in pairwise(ends)]
     together, _ = mix(LOGITS, weights)
     for index, each in enumerate(weights):
         (alone,), _ = mix(LOGITS[ends[index] : ends[index + 1]], [each])
