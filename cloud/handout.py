@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from common.model.decoder import Decoder
+from common.engine.jobs import DocumentJob
 from common.model.document_states import pack_states
-from common.model.errors import Preempted
 from common.model.slab import DocumentStates
 from common.retrieval.library import Hit
 from common.runtime.side import LONGEST_TITLE, SideRuntime
@@ -106,20 +105,16 @@ class Handout:
             self._ready(hit, hit.text.encode())
             return
         document = self._side.document(hit.title, hit.text, hit.similarity, self._side.decoder.max_context)
-        self._side.decoding.errand(partial(self._compute, hit, document.tokens))
+        job = DocumentJob(
+            document.tokens,
+            None,
+            done=partial(self._computed, hit, document.tokens),
+            failed=lambda error: self._fail(),
+            over=lambda: self._over,
+        )
+        self._side.decoding.submit(job)
 
-    def _compute(self, hit: Hit, tokens: tuple[int, ...], decoder: Decoder) -> None:
-        """On the decoder thread, which owns the model and its document cache."""
-        if self._over:
-            return
-        try:
-            states = decoder.document_states(tokens, lambda: self._over)
-        except Preempted:
-            return
-        except Exception:
-            log.exception("a document's keys and values could not be computed")
-            self._fail()
-            return
+    def _computed(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
         self._side.later(partial(self._pack, hit, tokens, states))
 
     def _pack(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:

@@ -107,6 +107,7 @@ class Rows:
         """Tokens in the longest row."""
         return max(self.starts) + self.fed
 
+    @torch.inference_mode()
     def fill(self, row: int, states: DocumentStates) -> None:
         """Copy a document's keys and values, `[kv_heads, tokens, dim]` per layer, to the start of a row."""
         slot, tokens = self.start + row, states[0][0].shape[1]
@@ -119,6 +120,7 @@ class Rows:
         """One row by itself, to read its document into; `starts[row]` is to be set when it is read."""
         return Rows(self.chunk, self.start + row, 1)
 
+    @torch.inference_mode()
     def states(self, row: int) -> DocumentStates:
         """A copy of what a row holds, `[kv_heads, tokens, dim]` per layer."""
         slot, tokens = self.start + row, self.starts[row] + self.fed

@@ -92,13 +92,12 @@ class PackedPass(Cache):
             slots.append(np.repeat(np.arange(rows.start, rows.start + len(rows)), count))
             starts[index] = total
             total += len(rows) * count
-        place = {"device": torch_device}
         flat = np.concatenate(columns)
-        self.tokens = torch.from_numpy(np.concatenate(ids)).to(**place)[None]
-        self.positions = torch.from_numpy(flat).to(**place)[None]
-        self.wanted = torch.from_numpy(_wanted(items, starts)).to(**place)
-        self._columns = torch.from_numpy(flat).to(**place)
-        self._slots = torch.from_numpy(np.concatenate(slots)).to(**place)
+        self.tokens = torch.from_numpy(np.concatenate(ids)).to(torch_device)[None]
+        self.positions = torch.from_numpy(flat).to(torch_device)[None]
+        self.wanted = torch.from_numpy(_wanted(items, starts)).to(torch_device)
+        self._columns = torch.from_numpy(flat).to(torch_device)
+        self._slots = torch.from_numpy(np.concatenate(slots)).to(torch_device)
         self._writes = _writes(self.groups)
         for group in self.groups:
             self._mask(group, dtype)

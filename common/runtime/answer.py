@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from common.runtime.outcome import Mixing, Outcome
+from common.engine.sampling import Mixing
+from common.runtime.outcome import Outcome
 from common.speculation.session import Session
 from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, Withdraw, Work
 from common.speculation.watch import Limits, Watch

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.aggregation.choice import make_aggregation
+from common.engine.sampling import Drafter
 from common.model.decoder import Decoder
-from common.runtime.decoding import Drafting
 from common.scheduling.policy import Estimates, placement_policy
 from common.speculation.session import Session
 from common.speculation.values import SessionConfig
@@ -19,7 +19,7 @@ class Opened:
     """The parts of one answer on one side."""
 
     session: Session
-    drafting: Drafting
+    drafting: Drafter
 
 
 def open_session(

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
+from common.engine.sampling import Mixing
 from common.speculation.values import Commit
 from proto.messages import Side
 
 RECENT = 256  # decode times that a median is taken over
-
-
-class Mixing(Protocol):
-    """A side's mixture over its documents at one position."""
-
-    def contributions(self, token: int) -> Iterable[float]:
-        """Share of each document in the probability of `token`, [docs]."""
-        ...
 
 
 class Outcome:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from common.engine.sequences import Prompt
 from common.model.document_states import shortened
 from common.model.slab import DocumentStates
-from common.runtime.decoding import Prompt
 
 
 @dataclass(frozen=True, slots=True)

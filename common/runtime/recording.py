@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from common.aggregation.sequences import Candidate
-from common.runtime.decoding import Drafting, Prompt
+from common.engine.sampling import Drafter, ListedView
+from common.engine.sequences import Prompt
 from common.sampling.certificate import NO_EVIDENCE
+from common.sampling.drafting import Race
+from common.sampling.fastest import Found
 from common.sampling.mixture import evidence_of
 from common.scoring.interface import DocumentScorer
-from common.speculation.values import View
 from proto.errors import malformed
 from proto.messages import Generated
 
@@ -22,14 +24,21 @@ SUM_TOLERANCE = 1e-3  # a probability may exceed 1 by the rounding of a sum
 
 
 class RecordingDrafting:
-    """Draws as `drafting` does, and notes the log-probability of every token. For answers of one side alone."""
+    """Draws as `drafter` does, and notes the log-probability of every token. For answers of one side alone.
 
-    def __init__(self, drafting: Drafting) -> None:
+    The probability is that of the mixture itself, at every temperature: what the model makes of the answer.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
         self.log_probabilities: list[float] = []  # by position
-        self._drafting = drafting
+        self._drafter = drafter
 
-    def draft(self, position: int, probabilities: torch.Tensor) -> View:
-        view = self._drafting.draft(position, probabilities)
+    def race(self, position: int) -> Race | None:
+        """As the drafter's."""
+        return self._drafter.race(position)
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
+        view = self._drafter.drafted(position, probabilities, found)
         self.log_probabilities.append(math.log(float(probabilities[view.token])))
         return view
 

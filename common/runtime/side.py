@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from common.aggregation.joint import Joint
 from common.configuration import Settings
+from common.engine.jobs import AnswerJob, Assignment, Measured
+from common.engine.sampling import Drafter
+from common.engine.worker import Floor, Worker
+from common.kv.memory import KvMemoryFullError
 from common.model.configured import load_decoder
+from common.model.errors import ContextError
 from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
 from common.runtime.answer import Answer
-from common.runtime.decoder_thread import DecodeFloor, DecoderThread, Measured
-from common.runtime.decoding import Decoding, Drafting
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
-from common.runtime.request import AnswerFailed
-from common.scheduling.estimators import DecodeLine
+from common.runtime.request import AnswerFailed, RequestError
 from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
+from common.scoring.worker import ScoringError
 from common.transport.limits import Limits
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
 from proto.messages import Hello, Open, Side
@@ -40,7 +43,7 @@ RAW_HEADER = 64  # bytes, generously
 class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
-    def __init__(self, role: Side, settings: Settings, floor: DecodeFloor | None = None) -> None:
+    def __init__(self, role: Side, settings: Settings, floor: Floor | None = None) -> None:
         """Loads everything. Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each."""
         self.role: Side = role
         self.settings = settings
@@ -54,9 +57,9 @@ class SideRuntime:
         self._retrieval = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
         line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
         if floor is not None:
-            line = DecodeLine.of(0.0, max(floor(0), line.intercept), TYPICAL_CONTEXT)
+            line = floor.line(line)
         self.profiler = Profiler(role, line)
-        self.decoding = DecoderThread(self.decoder, floor)
+        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), floor)
 
     @property
     def hello(self) -> Hello:
@@ -84,14 +87,15 @@ class SideRuntime:
         self,
         answer: Answer,
         request: Open,
-        drafting: Drafting,
+        drafting: Drafter,
         retrieved: Callable[[Retrieved], None],
         measured: Measured,
+        peer: Hashable = None,
     ) -> None:
         """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over; `measured` is told
         of every step.
         """
-        self._retrieval.submit(self._begin, answer, request, drafting, retrieved, measured)
+        self._retrieval.submit(self._begin, answer, request, drafting, retrieved, measured, peer)
 
     def later(self, run: Callable[[], None]) -> None:
         """Call `run` on the retrieval thread. It must not raise."""
@@ -109,9 +113,10 @@ class SideRuntime:
         self,
         answer: Answer,
         request: Open,
-        drafting: Drafting,
+        drafting: Drafter,
         retrieved: Callable[[Retrieved], None],
         measured: Measured,
+        peer: Hashable,
     ) -> None:
         if answer.over:
             return
@@ -125,29 +130,21 @@ class SideRuntime:
         if answer.recorder is not None:
             answer.recorder.since("retrieve", started)
         retrieved(found)
-        self.decode(answer, request, drafting, found, measured)
+        self.decode(answer, request, drafting, found, measured, peer=peer)
 
     def decode(
         self,
         answer: Answer,
         request: Open,
-        drafting: Drafting,
+        drafting: Drafter,
         found: Retrieved,
         measured: Measured,
         joint: Joint | None = None,
+        peer: Hashable = None,
     ) -> None:
-        """Decode on what was found until the answer is over; see `Decoding` for `joint`."""
-        reserve = request.max_tokens + 1
-        prepare = partial(
-            Decoding,
-            prompt=found.prompt,
-            scorer=self.scorer,
-            drafting=drafting,
-            temperature=request.temperature,
-            reserve=reserve,
-            joint=joint,
-        )
-        self.decoding.submit(answer, prepare, measured)
+        """Decode on what was found until the answer is over; see `Assignment`. Peers are treated fairly."""
+        assignment = Assignment(found.prompt, self.scorer, drafting, request.max_tokens + 1, joint, measured)
+        self.decoding.submit(AnswerJob(answer, assignment, peer, partial(_end, answer)))
 
     def retrieve(self, request: Open) -> Retrieved:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""
@@ -177,8 +174,18 @@ class SideRuntime:
         return rows(query, own, fetched, self.tokenizer.begin)
 
 
-def decode_floor(milliseconds: float | None) -> DecodeFloor | None:
+def _end(answer: Answer, error: Exception) -> None:
+    """End an answer whose decoding failed, with a sentence for its user."""
+    if isinstance(error, ContextError):
+        answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
+    elif isinstance(error, KvMemoryFullError):
+        answer.end(AnswerFailed(f"The answer does not fit into memory: {error}."))
+    elif isinstance(error, ScoringError):
+        answer.end(AnswerFailed(str(error)))
+    else:
+        answer.end(AnswerFailed("The model failed while decoding; the daemon's log says why."))
+
+
+def decode_floor(milliseconds: float | None) -> Floor | None:
     """Emulation of slower hardware: every decode step takes at least this long."""
-    if milliseconds is None:
-        return None
-    return lambda context: milliseconds / 1000
+    return None if milliseconds is None else Floor(milliseconds / 1000)

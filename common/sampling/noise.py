@@ -145,10 +145,10 @@ class VocabularyNoise:
     def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
         ids = torch.arange(vocabulary, dtype=torch.int64, device=torch_device)
         self._counters = ids * _signed(_GOLDEN)
-        self._memory: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._memory: tuple[torch.Tensor, ...] = (self._counters[:0],)
 
     def floors(self, keys: Sequence[int]) -> torch.Tensor:
-        """At most log2 E of every token, float32 `[keys, vocab]`; the next call for as many keys replaces it.
+        """At most log2 E of every token, float32 `[keys, vocab]`; the next call replaces it.
 
         `keys` are `position_key`s. Rounding may put a number above log2 E all the same, by 2e-5 at most.
         """
@@ -167,11 +167,11 @@ class VocabularyNoise:
 
     def _working(self, keys: int) -> tuple[torch.Tensor, ...]:
         # Fresh memory of this size would come from the kernel, page by page, for every draft.
-        if keys not in self._memory:
+        if keys > len(self._memory[0]):
             word = torch.empty((keys, len(self._counters)), dtype=torch.int64, device=self._counters.device)
             floors = torch.empty_like(word, dtype=torch.float32)
-            self._memory[keys] = (word, torch.empty_like(word), floors, torch.empty_like(floors))
-        return self._memory[keys]
+            self._memory = (word, torch.empty_like(word), floors, torch.empty_like(floors))
+        return tuple(held[:keys] for held in self._memory)
 
 
 LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]

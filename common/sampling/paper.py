@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from proto.payloads.top_p import TopPEntries
 
 PaperEntries = TopPEntries | RawEntries
 
+_MOST_LISTED: Final = 4096
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperDraft:
@@ -27,6 +29,14 @@ class PaperDraft:
     token: int
     entries: PaperEntries
     distribution: Distribution
+
+    @property
+    def listed(self) -> NDArray[np.integer]:
+        """The most probable of its tokens, increasing."""
+        ids = self.distribution.ids
+        if len(ids) <= _MOST_LISTED:
+            return ids
+        return np.sort(ids[np.argpartition(self.distribution.probabilities, -_MOST_LISTED)[-_MOST_LISTED:]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,3 +29,8 @@ class RaceView:
         object.__setattr__(self, "token", int(self.entries.ids[int(self.speeds.argmax())]))
         speed_of = dict(zip(self.entries.ids.tolist(), self.speeds.tolist(), strict=True))
         object.__setattr__(self, "speed_of", speed_of)
+
+    @property
+    def listed(self) -> NDArray[np.integer]:
+        """The tokens that are named, increasing."""
+        return self.entries.ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,10 @@ class ScoringRun(Protocol):
 
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
         """R(d, x_<t) of every document, [docs], a function of (query, documents, answer prefix) alone."""
+        ...
+
+    def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
+        """Whether `scores` would give these without waiting; if not, they are computed and `wake` is called then."""
         ...
 
 

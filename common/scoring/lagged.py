@@ -120,6 +120,11 @@ class LaggedRun:
         self._score_ahead(tuple(answer[: position - position % self._period]))
         return scores
 
+    def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
+        """Whether the scores are there. If not they are computed next, and `wake` is called when that is done."""
+        needed = self._request(tuple(answer[: scored_length(len(answer), self._period)]))
+        return self._thread.await_soon(needed, wake, first=not answer)
+
     def _request(self, prefix: tuple[int, ...]) -> ScoringRequest:
         if (known := self._requests.get(prefix)) is not None:
             self._requests.move_to_end(prefix)

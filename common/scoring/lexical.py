@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,6 +123,10 @@ class LexicalRun:
             return np.zeros(len(self._documents))
         overlap = (self._base + state.overlap) * self._inverse_lengths
         return np.asarray(overlap * (self._scorer.scale / math.sqrt(squared)), dtype=np.float64)
+
+    def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
+        """They always are."""
+        return True
 
     def _push(self, token: int) -> None:
         state = self._states[-1]

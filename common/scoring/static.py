@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,3 +52,7 @@ class StaticRun:
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
         """The weights, whatever the answer so far; not to be written to."""
         return self.weights
+
+    def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
+        """They always are."""
+        return True

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class ScoringRequest:
     compute: Callable[[], NDArray[np.float64]]
     done: threading.Event = field(default_factory=threading.Event)
     scores: NDArray[np.float64] | None = None
+    awaited: list[Callable[[], None]] = field(default_factory=list)  # called once it is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,20 @@ class ScoringThread:
             )
         return request.scores
 
+    def await_soon(self, request: ScoringRequest, wake: Callable[[], None], first: bool = False) -> bool:
+        """Whether it is done; if not, it is computed next, and `wake` is called when `result` will not wait."""
+        with self._changed:
+            if request.done.is_set() or self._closing:
+                return True
+            if not request.awaited:
+                request.awaited.append(partial(self._waited, time.perf_counter(), first))
+                self._forget(request)
+                if request is not self._running:
+                    self._awaited.append(request)
+                    self._changed.notify_all()
+            request.awaited.append(wake)
+        return False
+
     def close(self) -> None:
         """Finish the call that is under way; whoever waits for another one is told."""
         with self._changed:
@@ -134,6 +150,10 @@ class ScoringThread:
                 self._awaited.append(request)
                 self._changed.notify_all()
         request.done.wait()
+        self._waited(started, first)
+
+    def _waited(self, started: float, first: bool) -> None:
+        """Somebody had to wait since `started`."""
         seconds = time.perf_counter() - started
         with self._changed:
             if first:
@@ -161,6 +181,8 @@ class ScoringThread:
                 self._calls += 1
                 self._call_seconds.append(seconds)
                 request.done.set()
+            for wake in request.awaited:
+                wake()
             del request  # or it would live until the next one comes
 
     def _next(self) -> ScoringRequest | None:
@@ -173,6 +195,8 @@ class ScoringThread:
                 self._changed.wait()
             for request in self._awaited:
                 request.done.set()
+                for wake in request.awaited[1:]:  # nobody waited for long
+                    wake()
             return None
 
     def _take(self) -> ScoringRequest | None:

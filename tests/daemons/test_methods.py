@@ -15,11 +15,9 @@ import pytest
 
 from common.aggregation.race import RaceAggregation
 from common.aggregation.sequences import Candidate, choose
-from common.runtime.decoding import Decoding
 from common.runtime.recording import RecordingDrafting, candidate
 from common.runtime.side import SideRuntime
 from common.sampling.race import RaceSampler
-from common.speculation.values import Work
 from common.transport.faulty import FaultyProxy
 from common.transport.link import CloudLink, Peer
 from proto.errors import ProtocolError
@@ -29,6 +27,7 @@ from scripts.daemons import Pair, free_port
 from tests.daemons.conftest import ENTRIES, NOTES
 from tests.daemons.streaming import Stream, wait_until
 from tests.daemons.test_token_identity import OneProcess
+from tests.support.one_side import OneSide
 
 QUESTIONS = (
     "What is the best-selling game of the kind I like?",
@@ -150,14 +149,13 @@ def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidat
     vocabulary = side.decoder.vocabulary
     recording = RecordingDrafting(RaceAggregation(RaceSampler(20, temperature, 32, vocabulary), vocabulary, exact=True))
     found = side.retrieve(request)
-    decoding = Decoding(side.decoder, found.prompt, side.scorer, recording, temperature, LENGTH + 1)
+    decoding = OneSide(side.decoder, found.prompt, side.scorer, recording, LENGTH + 1)
     answer: list[int] = []
     while len(answer) < LENGTH and not (answer and answer[-1] in side.decoder.eos):
-        logits = decoding.logits(decoding.feed(answer), lambda: False)
-        drafted = decoding.draft(Work(0, len(answer), 0), answer, logits)
+        drawn = decoding.draft(answer)
         if not answer:
-            evidence = drafted.draft.evidence
-        answer.append(drafted.draft.view.token)
+            evidence = drawn.evidence
+        answer.append(drawn.view.token)
     return candidate(answer, recording.log_probabilities, evidence)
 
 

@@ -10,15 +10,14 @@ import pytest
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
 from common.configuration import Settings, load_settings
-from common.runtime.decoding import Decoding
 from common.runtime.side import SideRuntime
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
-from common.speculation.values import Work
 from common.transport.faulty import FaultyProxy, Line
 from device.settings import DeviceSettings
 from proto.messages import Open
 from scripts.daemons import Pair, free_port
+from tests.support.one_side import OneSide
 
 QUESTIONS = (
     "What is the best-selling game of the kind I like?",
@@ -76,22 +75,21 @@ class OneProcess:
             sampler = RaceSampler(SEED, temperature, vocabulary, vocabulary)
             drafting = RaceAggregation(sampler, vocabulary, exact=True)
             found = side.retrieve(request)
-            decodings.append(Decoding(side.decoder, found.prompt, side.scorer, drafting, temperature, LENGTH + 1))
+            decodings.append(OneSide(side.decoder, found.prompt, side.scorer, drafting, LENGTH + 1))
         answer: list[int] = []
         eos = self.sides[0].decoder.eos
         while len(answer) < LENGTH and not (answer and answer[-1] in eos):
             answer.append(self._next(decodings, answer))
         return self.sides[0].tokenizer.decode([token for token in answer if token not in eos])
 
-    def _next(self, decodings: list[Decoding], answer: list[int]) -> int:
+    def _next(self, decodings: list[OneSide], answer: list[int]) -> int:
         views, evidence = [], []
         for decoding in decodings:
-            logits = decoding.logits(decoding.feed(answer), lambda: False)
-            drafted = decoding.draft(Work(0, len(answer), 0), answer, logits)
-            view = drafted.draft.view
+            drawn = decoding.draft(answer)
+            view = drawn.view
             assert isinstance(view, LocalRace)
             views.append(view.speed_of)
-            evidence.append(drafted.draft.evidence)
+            evidence.append(drawn.evidence)
         eta = eta_fixed(evidence[0], evidence[1])
         scores = {
             token: eta * views[0].get(token, 0.0) + (WHOLE - eta) * views[1].get(token, 0.0)

@@ -15,15 +15,16 @@ import pytest
 import torch
 
 from common.aggregation.race import RaceAggregation
-from common.model.decoder import Decoder, Rows
-from common.runtime.decoding import Decoding, Prompt
+from common.engine.sequences import Feed, Prompt, PromptRows
+from common.model.decoder import Decoder
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
-from common.speculation.values import SessionConfig, View, Work
+from common.speculation.values import SessionConfig, View
 from common.speculation.watch import Limits
 from proto.messages import Placement, Side
+from tests.support.one_side import OneSide
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
 TOLERANCE = 2e-4
@@ -42,22 +43,21 @@ def decoder() -> Decoder:
 class ModelPredictor:
     """A side's real decoding, as a daemon does it."""
 
-    def __init__(self, decoder: Decoder, side: Side, aggregation: RaceAggregation, temperature: float) -> None:
+    def __init__(self, decoder: Decoder, side: Side, aggregation: RaceAggregation) -> None:
         encode = decoder.tokenizer.encode
         begin = decoder.tokenizer.begin
         documents = tuple((begin or 0, *encode(" " + text)) for text in DOCUMENTS[side])
         prompt = Prompt(documents, tuple(encode(QUESTION)), (0.5,) * len(documents))
         scorer = LexicalScorer.load(FOLDER / "tokenizer")
         self.documents, self.query, self.decoder = documents, prompt.query, decoder
-        self.decoding = Decoding(decoder, prompt, scorer, aggregation, temperature, reserve=64)
+        self.decoding = OneSide(decoder, prompt, scorer, aggregation, reserve=64)
         self.seen = 0
 
     def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
-        tokens = self.decoding.feed(list(prefix))
-        logits = self.decoding.logits(tokens, lambda: False)
+        logits = self.decoding.logits(prefix)
         self.check(prefix, logits)
-        drafted = self.decoding.draft(Work(0, position, 0), list(prefix), logits)
-        return drafted.draft.view, drafted.draft.evidence
+        drawn = self.decoding.draft(prefix, logits)
+        return drawn.view, drawn.evidence
 
     def check(self, prefix: Sequence[int], logits: torch.Tensor) -> None:
         for document, row in zip(self.documents, logits, strict=True):
@@ -76,7 +76,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
     def side(role: Side, seconds: float) -> SideModel:
         sampler = RaceSampler(9, temperature, 32, decoder.vocabulary)
         aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
-        predictors[role] = ModelPredictor(decoder, role, aggregation, temperature)
+        predictors[role] = ModelPredictor(decoder, role, aggregation)
         return SideModel(predictors[role], aggregation, lambda position: seconds * generator.uniform(0.5, 1.5))
 
     class Aggregator:
@@ -104,11 +104,11 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
 def test_a_cache_that_is_not_cropped_is_noticed(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = RaceSampler(9, 0.0, 32, decoder.vocabulary)
     aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
-    predictor = ModelPredictor(decoder, "device", aggregation, 0.0)
+    predictor = ModelPredictor(decoder, "device", aggregation)
     good, bad = decoder.tokenizer.encode(" You like horror")[:2]
     predictor.predict(0, [])
     predictor.predict(1, [good])
     predictor.predict(2, [good, bad])
-    monkeypatch.setattr(Rows, "crop", lambda rows, answer: None)
+    monkeypatch.setattr(PromptRows, "feeds", lambda rows, path: [Feed(rows.rows, path[-1:], 1)])
     with pytest.raises(AssertionError):
         predictor.predict(2, [bad, good])

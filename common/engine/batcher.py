@@ -1,0 +1,99 @@
+"""What a forward pass feeds: steps of running answers first, then prompts in chunks, fair between peers. Pure.
+
+A pass takes about as long as its longest part: tokens of prompts beside the steps of running answers hold those up. So
+their number is bounded by a budget, which follows from the measured times (`common.engine.budget`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SHORT: Final = 4  # tokens per row of a running answer that are fed whole, whatever the budget: a step, a short catch-up
+QUANTUM: Final = 64  # tokens that each peer may feed in turn
+SMALLEST: Final = 8  # tokens per row; a chunk is not cut smaller unless less is left
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Tokens that could be fed now to `rows` rows, `tokens` to each of them."""
+
+    peer: Hashable  # who is to be treated fairly
+    rows: int
+    tokens: int
+    running: bool  # of an answer that has begun: it is waited for
+
+    @property
+    def due(self) -> bool:
+        """Whether it is part of every pass."""
+        return self.running and self.tokens <= SHORT
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a wish gets in this pass: its first `tokens` tokens per row."""
+
+    wish: int  # index
+    tokens: int
+
+
+class Batcher:
+    """Chooses the items of each pass. Keeps what peers are owed between passes (deficit round robin by tokens)."""
+
+    def __init__(self) -> None:
+        self._owed: dict[Hashable, int] = {}
+        self._turn: deque[Hashable] = deque()
+
+    def plan(self, wishes: Sequence[Wish], budget: int) -> list[Share]:
+        """The shares of one pass, which feeds `budget` tokens at most beside the steps that are due.
+
+        Every wish gets one share or none; within a peer the first wishes come first. Something is always chosen where
+        there is a wish.
+        """
+        chosen = [Share(index, wish.tokens) for index, wish in enumerate(wishes) if wish.due]
+        waiting: dict[Hashable, deque[int]] = {}
+        for index, wish in enumerate(wishes):
+            if not wish.due:
+                waiting.setdefault(wish.peer, deque()).append(index)
+        self._enter(waiting)
+        left = budget
+        while left > 0 and waiting:
+            peer = self._turn[0]
+            self._turn.rotate(-1)
+            if peer not in waiting:
+                continue
+            left -= self._serve(peer, waiting[peer], wishes, left, chosen)
+            if not waiting[peer]:
+                del waiting[peer]
+        if not chosen and wishes:
+            first = wishes[0]
+            chosen.append(Share(0, min(first.tokens, SMALLEST)))
+        return chosen
+
+    def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
+        """Peers come at the end of the turn; those with nothing to feed lose what they are owed."""
+        self._turn = deque(peer for peer in self._turn if peer in waiting)
+        self._turn.extend(peer for peer in waiting if peer not in self._owed)
+        self._owed = {peer: self._owed.get(peer, 0) for peer in self._turn}
+
+    def _serve(self, peer: Hashable, mine: deque[int], wishes: Sequence[Wish], left: int, chosen: list[Share]) -> int:
+        """Give `peer` its turn; returns the tokens that it feeds."""
+        self._owed[peer] += QUANTUM
+        spent = 0
+        while mine and spent < left:
+            wish = wishes[mine[0]]
+            room = min(self._owed[peer], left - spent) // wish.rows
+            tokens = min(wish.tokens, room)
+            if tokens < min(wish.tokens, SMALLEST):
+                if left - spent < wish.rows * SMALLEST and not chosen:
+                    tokens = min(wish.tokens, SMALLEST)  # a budget too small for a chunk, and nothing else to do
+                else:
+                    break
+            chosen.append(Share(mine.popleft(), tokens))
+            spent += tokens * wish.rows
+            self._owed[peer] -= tokens * wish.rows
+        if mine and spent == 0 and left < wishes[mine[0]].rows * SMALLEST:
+            mine.clear()  # too little is left of this pass for a chunk; what it is owed stays
+        return spent

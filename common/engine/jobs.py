@@ -1,0 +1,272 @@
+"""What the engine works on: an answer, or a document to be read ahead. For the engine's thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from common.aggregation.joint import Joint
+from common.engine.sampling import Drafter, Mixing, Sample
+from common.engine.sequences import Feed, Prompt, PromptRows
+from common.kv.memory import KvMemoryFullError, Rows
+from common.model.decoder import Decoder
+from common.model.slab import DocumentStates
+from common.scoring.interface import DocumentScorer, ScoringRun
+from common.speculation.values import LocalDraft, Work
+from common.tracing.recorder import Recorder
+
+Measured = Callable[[int, float], None]  # told of every step: context length, seconds
+
+
+class Client(Protocol):
+    """An answer's state machine, as the engine sees it. The engine's thread may call any of this at any time."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is wanted."""
+        ...
+
+    @property
+    def recorder(self) -> Recorder | None: ...
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        """The next distribution that is wanted and the answer's tokens before it; None while there is nothing to do."""
+        ...
+
+    def outdated(self, work: Work) -> bool:
+        """Whether work that is under way has become useless. Polled between layers: be quick."""
+        ...
+
+    def drafted(self, draft: LocalDraft, mixing: Mixing, seconds: float) -> None:
+        """The draft that was wanted, `seconds` after its pass began."""
+        ...
+
+    def gave_up(self, work: Work, started: int) -> None:
+        """The pass that began at `started` (monotonic nanoseconds) was given up."""
+        ...
+
+    def end(self, failure: Exception) -> None:
+        """The answer can't go on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Everything about one answer that its decoding needs."""
+
+    prompt: Prompt
+    scorer: DocumentScorer
+    drafter: Drafter
+    reserve: int  # tokens that the answer may have
+    joint: Joint | None = None  # decides where there are fetched documents
+    measured: Measured = lambda context, seconds: None
+
+
+class Job(Protocol):
+    """What wants tokens fed."""
+
+    peer: Hashable  # who is to be treated fairly
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody waits for its next token, rather than for its first."""
+        ...
+
+    @property
+    def useless(self) -> bool:
+        """Whether the feeds handed out last need not be computed any more. Polled between layers: be quick."""
+        ...
+
+    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
+        """What could be fed now. `wake` is called when there may be more. Raises what ends this job."""
+        ...
+
+    def fed(self, feed: Feed, tokens: int) -> None:
+        """The first `tokens` tokens of `feed` were fed."""
+        ...
+
+    def gave_up(self, started: int) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+class AnswerJob:
+    """An answer: its prompt is read, then its steps are decoded until it is over."""
+
+    def __init__(
+        self, client: Client, assignment: Assignment, peer: Hashable, end: Callable[[Exception], None]
+    ) -> None:
+        """`end` ends the answer with the reason that its user is told."""
+        self.peer = peer
+        self.client = client
+        self.assignment = assignment
+        self.work: Work | None = None  # the one whose feeds were handed out last
+        self._path: list[int] = []
+        self._rows: PromptRows | None = None
+        self._scoring: ScoringRun | None = None
+        self._begun = time.monotonic_ns()
+        self._running = False
+        self._end = end
+
+    @property
+    def over(self) -> bool:
+        return self.client.over
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    @property
+    def useless(self) -> bool:
+        return self.client.over or (self.work is not None and self.client.outdated(self.work))
+
+    @property
+    def context(self) -> int:
+        """Tokens in its longest row."""
+        return 0 if self._rows is None else self._rows.rows.context
+
+    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
+        """The documents that are not read yet, or else what the next distribution needs.
+
+        Nothing for now while there is no memory; a slow scorer holds back the last token only.
+        """
+        self.work = None
+        found = self.client.work()
+        if found is None:
+            return ()
+        if self._rows is None and not self._begin(decoder):
+            return ()
+        if self._rows is None or self._scoring is None:
+            return ()
+        work, path = found
+        if self._rows.reading:
+            return self._rows.feeds(path)
+        (feed,) = self._rows.feeds(path)
+        if not self._scoring.ready(path, wake):
+            return [Feed(feed.rows, feed.tokens[:-1])] if len(feed.tokens) > 1 else ()
+        self.work, self._path = work, path
+        return [feed]
+
+    def _begin(self, decoder: Decoder) -> bool:
+        prompt = self.assignment.prompt
+        if self._scoring is None:
+            # Before the prompt is read: a slow scorer reads it in the meantime.
+            self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
+        try:
+            self._rows = PromptRows(decoder, prompt, self.assignment.reserve)
+        except KvMemoryFullError:
+            if decoder.memory.used_bytes:
+                return False  # answers that end make room
+            raise
+        return True
+
+    def fed(self, feed: Feed, tokens: int) -> None:
+        if self._rows is not None:
+            self._rows.fed(feed, tokens)
+
+    def sample(self) -> Sample:
+        """The draft to be drawn from the logits of the feed that was handed out. Raises `ScoringError`."""
+        if self.work is None or self._scoring is None:
+            raise RuntimeError("nothing was asked for")
+        if not self._running:
+            self._running = True
+            if self.client.recorder is not None:
+                self.client.recorder.since("prefill", self._begun)
+        assignment = self.assignment
+        scores = self._scoring.scores(self._path)
+        prompt = assignment.prompt
+        return Sample(self.work.position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint)
+
+    def gave_up(self, started: int) -> None:
+        if self.work is not None:
+            self.client.gave_up(self.work, started)
+
+    def fail(self, error: Exception) -> None:
+        self._end(error)
+
+    def close(self) -> None:
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+
+
+class DocumentJob:
+    """A document whose keys and values are wanted by themselves."""
+
+    def __init__(
+        self,
+        document: Sequence[int],
+        peer: Hashable,
+        done: Callable[[DocumentStates], None],
+        failed: Callable[[Exception], None],
+        over: Callable[[], bool],
+    ) -> None:
+        """`done` or `failed` is called on the engine's thread, unless it is `over` before."""
+        self.peer = peer
+        self._document = tuple(document)
+        self._rows: Rows | None = None
+        self._decoder: Decoder | None = None
+        self._finished = False
+        self._done = done
+        self._failed = failed
+        self._over = over
+
+    @property
+    def over(self) -> bool:
+        return self._finished or self._over()
+
+    @property
+    def running(self) -> bool:
+        return False
+
+    @property
+    def useless(self) -> bool:
+        return self._over()
+
+    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
+        self._decoder = decoder
+        if self._rows is None:
+            states = decoder.known_document(self._document)
+            if states is not None:
+                self._finish(states)
+                return ()
+            try:
+                decoder.check_ids(self._document)
+                self._rows = decoder.memory.take(1, len(self._document))
+            except KvMemoryFullError:
+                if decoder.memory.used_bytes:
+                    return ()
+                raise
+        return [Feed(self._rows, self._document[self._rows.fed :])]
+
+    def fed(self, feed: Feed, tokens: int) -> None:
+        if self._decoder is None or feed.rows.fed < len(self._document):
+            return
+        states = feed.rows.states(0)
+        self._decoder.keep_document(self._document, states)
+        self._finish(states)
+
+    def gave_up(self, started: int) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
+        self._finished = True
+        self._failed(error)
+
+    def close(self) -> None:
+        if self._rows is not None and self._decoder is not None:
+            self._decoder.memory.give_back(self._rows)
+            self._rows = None
+
+    def _finish(self, states: DocumentStates) -> None:
+        self._finished = True
+        self._done(states)

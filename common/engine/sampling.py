@@ -1,0 +1,155 @@
+"""From a pass's logits to drafts: the mixtures and races of all answers together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.aggregation.joint import Joint
+from common.sampling.certificate import NO_EVIDENCE
+from common.sampling.drafting import Race, RaceKernel
+from common.sampling.fastest import Found
+from common.sampling.mixture import Weights, attribute, mix, weigh
+from common.speculation.values import View
+
+log = logging.getLogger(__name__)
+
+# Logits that are worked on together, [rows, vocab] numbers: more fall out of the processor's cache.
+_TOGETHER: Final = 2**20
+
+
+class ListedView(View, Protocol):
+    """A local view, which knows the tokens that it tells of."""
+
+    @property
+    def listed(self) -> NDArray[np.integer]:
+        """Their ids [n], increasing."""
+        ...
+
+
+class Drafter(Protocol):
+    """The drafting half of a sampler."""
+
+    def race(self, position: int) -> Race | None:
+        """The race whose winner is the draft at `position`; None for a sampler that draws by itself."""
+        ...
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
+        """The view that is drawn from this side's mixture [vocab], given the outcome of `race`."""
+        ...
+
+
+class Mixing(Protocol):
+    """A side's mixture over its documents at one position, as far as it is kept."""
+
+    def contributions(self, token: int) -> Iterable[float]:
+        """Share of each document in the probability of `token`, [docs]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer's draft to be drawn: from logits of `len(scores)` documents."""
+
+    position: int
+    scores: NDArray[np.float64]  # R(d, x_<t), [docs]
+    drafter: Drafter
+    absent: bool = False  # no document took part: the evidence is "none"
+    fetched: int = 0  # how many of the documents, the last ones, are the other side's
+    joint: Joint | None = None  # decides where there are fetched ones
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A draft, its evidence log h, and whose word it is."""
+
+    view: View
+    evidence: float
+    mixing: Mixing
+
+
+def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[Drawn | Exception]:
+    """The drafts of `samples` from consecutive rows of `logits` `[docs of all, vocab]`. What goes wrong with one answer
+    stands in its place and touches no other.
+    """
+    results: list[Drawn | Exception] = []
+    for start, block in _blocks(samples, logits.shape[1]):
+        stop = start + sum(len(sample.scores) for sample in block)
+        try:
+            results += _draw(logits[start:stop], block, kernel)
+        except Exception as error:
+            if len(block) == 1:
+                log.exception("a draft could not be drawn")
+                results.append(error)
+                continue
+            for sample in block:
+                results += draw(logits[start : start + len(sample.scores)], [sample], kernel)
+                start += len(sample.scores)
+    return results
+
+
+def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, list[Sample]]]:
+    """Samples that are worked on together, and the first row of each block."""
+    first, row, block = 0, 0, list[Sample]()
+    for sample in samples:
+        count = len(sample.scores)
+        if block and (row + count - first) * vocabulary > _TOGETHER:
+            yield first, block
+            first, block = row, []
+        block.append(sample)
+        row += count
+    if block:
+        yield first, block
+
+
+def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[Drawn | Exception]:
+    parts = [_parts(sample) for sample in samples]
+    mixtures, rows = mix(logits, [weights for part in parts for weights in part])
+    firsts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+    races: dict[int, Race] = {}
+    for index, sample in enumerate(samples):
+        if len(parts[index]) == 1 and (race := sample.drafter.race(sample.position)) is not None:
+            races[index] = race
+    found: dict[int, Found] = {}
+    if races:
+        chosen = mixtures if len(races) == len(mixtures) else mixtures[[firsts[index] for index in races]]
+        found = dict(zip(races, kernel.run(chosen, list(races.values())), strict=True))
+    drawn: list[Drawn | Exception] = []
+    row = 0
+    for index, sample in enumerate(samples):
+        own = rows[row : row + len(sample.scores)]
+        row += len(sample.scores)
+        drawn.append(_one(sample, parts[index], mixtures[firsts[index] : firsts[index + 1]], own, found.get(index)))
+    return drawn
+
+
+def _parts(sample: Sample) -> list[Weights]:
+    """Weights within this side's own documents, and within the fetched ones where they are mixed apart."""
+    own = len(sample.scores) - sample.fetched
+    if sample.joint is None or not sample.fetched:
+        return [weigh(sample.scores)]
+    return [weigh(sample.scores[:own]), weigh(sample.scores[own:])]
+
+
+def _one(
+    sample: Sample, weights: Sequence[Weights], mixtures: torch.Tensor, rows: torch.Tensor, found: Found | None
+) -> Drawn | Exception:
+    evidence = NO_EVIDENCE if sample.absent else weights[0].evidence
+    try:
+        if sample.joint is not None and len(weights) == 2:
+            own = len(weights[0].shares)
+            both, each = (rows[:own], rows[own:]), (weights[0], weights[1])
+            target, where = sample.joint.draft(sample.position, mixtures, both, each, (evidence, weights[1].evidence))
+            return Drawn(target, evidence, where)
+        # A view keeps its mixture: a copy, or it would keep those of all answers.
+        view = sample.drafter.drafted(sample.position, mixtures[0].clone(), found)
+        return Drawn(view, evidence, attribute(rows, weights[0], view.listed))
+    except Exception as error:
+        log.exception("a draft could not be drawn")
+        return error

@@ -1,0 +1,104 @@
+"""An answer's rows in KV memory, and what has to be fed to them next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from common.kv.memory import Rows
+from common.model.decoder import Decoder
+from common.model.slab import DocumentStates
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What one side reads before it answers."""
+
+    documents: tuple[tuple[int, ...], ...]  # token ids of the rows' document parts; one empty row when there is none
+    query: tuple[int, ...]  # token ids of the query part
+    similarity: tuple[float, ...]  # retrieval cosine of each document
+    absent: bool = False  # no document took part: the evidence is "none"
+    fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
+    states: Mapping[int, DocumentStates] = field(default_factory=dict)  # keys and values that came along, by row
+
+
+@dataclass(slots=True)
+class Feed:
+    """Tokens that rows lack. `logits` are wanted at the last ones, once all have been fed."""
+
+    rows: Rows
+    tokens: Sequence[int]
+    logits: int = 0
+
+
+class PromptRows:
+    """The rows `[document][query][answer so far]` of one answer. For the thread that owns the decoder.
+
+    Documents that were read before are copied in; the others are read first, each in its own row, and remembered. Then
+    query and answer are fed to all rows together: `feeds` compares what the rows hold with what they should.
+    """
+
+    def __init__(self, decoder: Decoder, prompt: Prompt, reserve: int) -> None:
+        """Takes memory. Raises as `Decoder.take_rows` does."""
+        self._decoder = decoder
+        self._query = list(prompt.query)
+        self._held: list[int] = []  # tokens after the documents that are in the rows
+        self.rows = decoder.take_rows(prompt.documents, prompt.query, reserve)
+        self._unread: dict[tuple[int, ...], list[int]] = {}  # document: the rows that wait for it
+        self._reading: dict[tuple[int, ...], Rows] = {}
+        for row, document in enumerate(prompt.documents):
+            if not document:
+                continue
+            states = prompt.states.get(row)
+            if states is None and document not in self._unread:
+                states = decoder.known_document(document)
+            if states is not None:
+                self.rows.fill(row, states)
+            else:
+                self._unread.setdefault(document, []).append(row)
+        for document, waiting in self._unread.items():
+            self._reading[document] = self.rows.alone(waiting[0])
+
+    @property
+    def reading(self) -> bool:
+        """Whether documents are still to be read."""
+        return bool(self._unread)
+
+    def feeds(self, path: Sequence[int], distributions: int = 1) -> list[Feed]:
+        """What to feed next, so that in the end the last `distributions` tokens of `[query][path]` give logits.
+
+        Rolls back what the rows hold beyond it.
+        """
+        if self._unread:
+            return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.items()]
+        wanted = [*self._query, *path]
+        keep = min(len(self._held), len(wanted) - distributions)
+        if self._held[:keep] != wanted[:keep]:
+            keep = next(index for index in range(keep) if self._held[index] != wanted[index])
+        if keep < len(self._held):
+            del self._held[keep:]
+            self.rows.fed = keep
+        return [Feed(self.rows, wanted[keep:], distributions)]
+
+    def fed(self, feed: Feed, tokens: int) -> None:
+        """The first `tokens` tokens of `feed` were part of a pass."""
+        if feed.rows is self.rows:
+            self._held.extend(feed.tokens[:tokens])
+            return
+        for document, rows in self._reading.items():
+            if rows is feed.rows and rows.fed == len(document):
+                self._read(document, rows)
+                return
+
+    def _read(self, document: tuple[int, ...], rows: Rows) -> None:
+        states = rows.states(0)
+        self._decoder.keep_document(document, states)
+        first, *others = self._unread.pop(document)
+        del self._reading[document]
+        self.rows.starts[first] = len(document)
+        for row in others:
+            self.rows.fill(row, states)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._decoder.memory.give_back(self.rows)

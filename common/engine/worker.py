@@ -1,0 +1,273 @@
+"""The thread that owns the model (DRAGON §3: Decoder).
+
+Turn by turn it asks its jobs what they lack, lets the batcher choose, runs one forward pass over all of it, draws all
+drafts, and hands them out. A pass is given up between two layers when nobody needs it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from common.engine.batcher import Batcher, Wish
+from common.engine.budget import PassTimes
+from common.engine.jobs import AnswerJob, Job
+from common.engine.sampling import Drawn, draw
+from common.engine.sequences import Feed
+from common.model.decoder import Decoder
+from common.model.errors import Preempted
+from common.model.packed import Item
+from common.sampling.drafting import RaceKernel
+from common.scheduling.estimators import DecodeLine
+from common.scheduling.knowledge import TYPICAL_CONTEXT
+from common.speculation.values import LocalDraft
+
+log = logging.getLogger(__name__)
+
+Task = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Emulation of slower hardware: seconds that a pass takes at least."""
+
+    step: float  # of a decode step
+    context: float = 0.0  # more per token of context
+    prompt: float = 0.0  # more per token of prompts
+
+    def seconds(self, context: int, tokens: int) -> float:
+        """Of a pass with steps at `context` tokens (0: no steps) and `tokens` tokens of prompts."""
+        return (self.step + self.context * context if context else 0.0) + self.prompt * tokens
+
+    def line(self, measured: DecodeLine) -> DecodeLine:
+        """What profiling this hardware would find; `measured` is the machine's own."""
+        return DecodeLine.of(self.context, max(self.step, measured.intercept), TYPICAL_CONTEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A feed as it takes part in a pass, with how many of its tokens do."""
+
+    job: Job
+    feed: Feed
+    tokens: int
+
+    @property
+    def item(self) -> Item:
+        whole = self.tokens == len(self.feed.tokens)
+        return Item(self.feed.rows, self.feed.tokens[: self.tokens], self.feed.logits if whole else 0)
+
+
+class Worker:
+    """Runs until closed. `submit`, `task` and `wake` may be called from any thread."""
+
+    def __init__(self, decoder: Decoder, step: float, floor: Floor | None = None) -> None:
+        """`step` is what a decode step takes as profiled, in seconds."""
+        self.decoder = decoder
+        self.times = PassTimes(max(step, 0.0 if floor is None else floor.step))
+        self._floor = floor
+        self._batcher = Batcher()
+        self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
+        self._jobs: list[Job] = []
+        self._tasks: deque[Task] = deque()
+        self._new: deque[Job] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="decoder", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Work on `job` until it is over."""
+        self._new.append(job)
+        self._wake.set()
+
+    def task(self, run: Task) -> None:
+        """Call `run` once on this thread, between two passes. It must not raise."""
+        self._tasks.append(run)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Some job may have something to do, or nothing any more."""
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    # --- the thread
+
+    def _run(self) -> None:
+        with torch.inference_mode():
+            while not self._closing:
+                self._wake.clear()
+                if not self._turn():
+                    self.decoder.document_cache.release()
+                    self._wake.wait()
+            for job in self._jobs:
+                job.close()
+
+    def _turn(self) -> bool:
+        """One pass; returns whether there was anything to do."""
+        busy = bool(self._tasks)
+        while self._tasks:
+            self._tasks.popleft()()
+        self._renew_jobs()
+        wanted = self._wanted()
+        if not wanted:
+            return busy
+        running = any(job.running for job in self._jobs)
+        wishes = [Wish(job.peer, len(feed.rows), len(feed.tokens), job.running) for job, feed in wanted]
+        shares = self._batcher.plan(wishes, self.times.budget(running))
+        entries = [Entry(*wanted[share.wish], share.tokens) for share in shares]
+        self._pass([entry for entry in entries if self._fits(entry)])
+        return True
+
+    def _renew_jobs(self) -> None:
+        while self._new:
+            self._jobs.append(self._new.popleft())
+        for job in self._jobs:
+            if job.over:
+                job.close()
+        self._jobs = [job for job in self._jobs if not job.over]
+
+    def _wanted(self) -> list[tuple[Job, Feed]]:
+        wanted: list[tuple[Job, Feed]] = []
+        for job in self._jobs:
+            try:
+                wanted += [(job, feed) for feed in job.feeds(self.decoder, self.wake)]
+            except Exception as error:
+                self._fail(job, error)
+        return wanted
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether the decoder takes it; what it refuses ends one job and nothing else."""
+        try:
+            self.decoder.check_feed(entry.item)
+        except Exception as error:
+            self._fail(entry.job, error)
+            return False
+        return True
+
+    def _pass(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        started, clock = time.monotonic_ns(), time.perf_counter()
+        jobs = [entry.job for entry in entries]
+
+        def useless() -> bool:
+            return all(job.useless for job in jobs)
+
+        try:
+            logits = self.decoder.forward([entry.item for entry in entries], useless)
+        except Preempted:
+            _give_up(jobs, started)
+            return
+        except Exception as error:
+            self._isolate(entries, error)
+            return
+        self._settle(entries)
+        drafts = self._draw(entries, logits)
+        if not self._wait_out(entries, clock, useless):
+            _give_up(jobs, started)
+            return
+        seconds = time.perf_counter() - clock
+        self.times.observe(seconds, any(_step(entry) for entry in entries), _prompt_tokens(entries))
+        for entry, drawn in drafts:
+            self._hand_out(entry, drawn, seconds)
+        if drafts:
+            self.decoder.document_cache.release()
+
+    def _isolate(self, entries: Sequence[Entry], error: Exception) -> None:
+        """A pass failed: run its entries one by one, so that only the one at fault ends."""
+        if len(entries) == 1:
+            self._fail(entries[0].job, error)
+            return
+        log.warning("a pass over %d items failed with %s; they are run one by one", len(entries), type(error).__name__)
+        for entry in entries:
+            if not entry.job.over:
+                self._pass([entry])
+
+    def _settle(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            try:
+                entry.job.fed(entry.feed, entry.tokens)
+            except Exception as error:
+                self._fail(entry.job, error)
+
+    def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, Drawn]]:
+        """The drafts of those that asked for a distribution and still want it."""
+        asking, samples, parts = [], [], []
+        start = 0
+        for entry in entries:
+            rows = len(entry.feed.rows) * entry.item.logits
+            part, start = slice(start, start + rows), start + rows
+            if not rows or entry.job.useless or not isinstance(entry.job, AnswerJob):
+                continue
+            try:
+                samples.append(entry.job.sample())
+            except Exception as error:
+                self._fail(entry.job, error)
+                continue
+            asking.append(entry)
+            parts.append(part)
+        if not asking:
+            return []
+        chosen = logits if sum(part.stop - part.start for part in parts) == len(logits) else _joined(logits, parts)
+        drafts = []
+        for entry, result in zip(asking, draw(chosen, samples, self._kernel), strict=True):
+            if isinstance(result, Exception):
+                self._fail(entry.job, result)
+            else:
+                drafts.append((entry, result))
+        return drafts
+
+    def _hand_out(self, entry: Entry, drawn: Drawn, seconds: float) -> None:
+        job = entry.job
+        if not isinstance(job, AnswerJob) or job.work is None:
+            return
+        work = job.work
+        draft = LocalDraft(work.position, work.digest, drawn.view, drawn.evidence, int(seconds * 1e6))
+        if _step(entry):
+            job.assignment.measured(job.context, seconds)
+        job.client.drafted(draft, drawn.mixing, seconds)
+
+    def _wait_out(self, entries: Sequence[Entry], started: float, useless: Callable[[], bool]) -> bool:
+        """Emulate slower hardware; False when the pass was given up meanwhile."""
+        if self._floor is None:
+            return True
+        contexts = [entry.job.context for entry in entries if _step(entry) and isinstance(entry.job, AnswerJob)]
+        least = self._floor.seconds(max(contexts, default=0), _prompt_tokens(entries))
+        while (left := started + least - time.perf_counter()) > 0:
+            self._wake.wait(left)
+            self._wake.clear()
+            if useless() or self._closing:
+                return False
+        return True
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        log.error("an answer's decoding failed with %s", type(error).__name__, exc_info=error)
+        job.fail(error)
+
+
+def _give_up(jobs: Sequence[Job], started: int) -> None:
+    for job in jobs:
+        job.gave_up(started)
+
+
+def _step(entry: Entry) -> bool:
+    return entry.job.running and len(entry.feed.tokens) == 1
+
+
+def _prompt_tokens(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.feed.rows) * entry.tokens for entry in entries if not _step(entry))
+
+
+def _joined(logits: torch.Tensor, parts: Sequence[slice]) -> torch.Tensor:
+    return torch.cat([logits[part] for part in parts])

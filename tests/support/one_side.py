@@ -1,0 +1,52 @@
+"""One side's decoding step by step, without threads: what the engine should come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from common.engine.sampling import Drafter, Drawn, Sample, draw
+from common.engine.sequences import Prompt, PromptRows
+from common.model.decoder import Decoder
+from common.model.packed import Item
+from common.sampling.drafting import RaceKernel
+from common.scoring.interface import DocumentScorer
+
+
+class OneSide:
+    """A side's rows, and the draft after any path of answer tokens."""
+
+    def __init__(
+        self, decoder: Decoder, prompt: Prompt, scorer: DocumentScorer, drafter: Drafter, reserve: int
+    ) -> None:
+        self.rows = PromptRows(decoder, prompt, reserve)
+        self._decoder = decoder
+        self._drafter = drafter
+        self._scoring = scorer.begin(prompt.query, prompt.documents, prompt.similarity)
+        self._absent = prompt.absent
+        self._kernel = RaceKernel(decoder.vocabulary)
+
+    def logits(self, path: Sequence[int]) -> torch.Tensor:
+        """Logits [docs, vocab] after `path`."""
+        while self.rows.reading:
+            for feed in self.rows.feeds(path):
+                self._feed(feed.rows, feed.tokens, 0)
+                self.rows.fed(feed, len(feed.tokens))
+        (feed,) = self.rows.feeds(path)
+        logits = self._feed(feed.rows, feed.tokens, 1)
+        self.rows.fed(feed, len(feed.tokens))
+        return logits
+
+    def _feed(self, rows: object, tokens: Sequence[int], logits: int) -> torch.Tensor:
+        return self._decoder.forward([Item(rows, tokens, logits)])  # type: ignore[arg-type]
+
+    @torch.inference_mode()
+    def draft(self, path: Sequence[int], logits: torch.Tensor | None = None) -> Drawn:
+        """The draft after `path`."""
+        logits = self.logits(path) if logits is None else logits
+        sample = Sample(len(path), self._scoring.scores(path), self._drafter, self._absent)
+        (drawn,) = draw(logits, [sample], self._kernel)
+        if isinstance(drawn, Exception):
+            raise drawn
+        return drawn
