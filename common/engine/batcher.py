@@ -52,7 +52,7 @@ class Batcher:
         Every wish gets one share or none; within a peer the first wishes come first. Something is always chosen where
         there is a wish.
         """
-        chosen = [Share(index, wish.tokens) for index, wish in enumerate(wishes) if wish.due]
+        chosen = {index: wish.tokens for index, wish in enumerate(wishes) if wish.due}
         waiting: dict[Hashable, deque[int]] = {}
         for index, wish in enumerate(wishes):
             if not wish.due:
@@ -62,15 +62,14 @@ class Batcher:
         while left > 0 and waiting:
             peer = self._turn[0]
             self._turn.rotate(-1)
-            if peer not in waiting:
-                continue
-            left -= self._serve(peer, waiting[peer], wishes, left, chosen)
-            if not waiting[peer]:
-                del waiting[peer]
+            if peer in waiting:
+                self._owed[peer] += QUANTUM
+                left -= self._serve(peer, waiting[peer], wishes, left, chosen)
+                if not waiting[peer]:
+                    del waiting[peer]
         if not chosen and wishes:
-            first = wishes[0]
-            chosen.append(Share(0, min(first.tokens, SMALLEST)))
-        return chosen
+            chosen[0] = min(wishes[0].tokens, SMALLEST)  # the budget is too small for any chunk
+        return [Share(index, tokens) for index, tokens in chosen.items()]
 
     def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
         """Peers come at the end of the turn; those with nothing to feed lose what they are owed."""
@@ -78,22 +77,24 @@ class Batcher:
         self._turn.extend(peer for peer in waiting if peer not in self._owed)
         self._owed = {peer: self._owed.get(peer, 0) for peer in self._turn}
 
-    def _serve(self, peer: Hashable, mine: deque[int], wishes: Sequence[Wish], left: int, chosen: list[Share]) -> int:
-        """Give `peer` its turn; returns the tokens that it feeds."""
-        self._owed[peer] += QUANTUM
+    def _serve(
+        self, peer: Hashable, mine: deque[int], wishes: Sequence[Wish], left: int, chosen: dict[int, int]
+    ) -> int:
+        """Give `peer` its turn; returns the tokens that it feeds. What finds no room in this pass is taken off."""
         spent = 0
-        while mine and spent < left:
-            wish = wishes[mine[0]]
-            room = min(self._owed[peer], left - spent) // wish.rows
-            tokens = min(wish.tokens, room)
-            if tokens < min(wish.tokens, SMALLEST):
-                if left - spent < wish.rows * SMALLEST and not chosen:
-                    tokens = min(wish.tokens, SMALLEST)  # a budget too small for a chunk, and nothing else to do
-                else:
-                    break
-            chosen.append(Share(mine.popleft(), tokens))
+        while mine:
+            index = mine[0]
+            wish, already = wishes[index], chosen.get(index, 0)
+            least = 1 if already else min(wish.tokens, SMALLEST)
+            if (left - spent) // wish.rows < least:
+                mine.clear()
+                break
+            tokens = min(wish.tokens - already, min(self._owed[peer], left - spent) // wish.rows)
+            if tokens < least:
+                break  # what it is owed grows until the next turn
+            chosen[index] = already + tokens
             spent += tokens * wish.rows
             self._owed[peer] -= tokens * wish.rows
-        if mine and spent == 0 and left < wishes[mine[0]].rows * SMALLEST:
-            mine.clear()  # too little is left of this pass for a chunk; what it is owed stays
+            if chosen[index] == wish.tokens:
+                mine.popleft()
         return spent

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from common.aggregation.joint import Joint
 from common.engine.sampling import Drafter, Mixing, Sample
 from common.engine.sequences import Feed, Prompt, PromptRows
@@ -174,7 +176,10 @@ class AnswerJob:
             self._rows.fed(feed, tokens)
 
     def sample(self) -> Sample:
-        """The draft to be drawn from the logits of the feed that was handed out. Raises `ScoringError`."""
+        """The draft to be drawn from the logits of the feed that was handed out.
+
+        Raises `ScoringError`, or `ValueError` for scores that weigh nothing.
+        """
         if self.work is None or self._scoring is None:
             raise RuntimeError("nothing was asked for")
         if not self._running:
@@ -184,6 +189,8 @@ class AnswerJob:
         assignment = self.assignment
         scores = self._scoring.scores(self._path)
         prompt = assignment.prompt
+        if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
+            raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
         return Sample(self.work.position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint)
 
     def gave_up(self, started: int) -> None:

@@ -55,8 +55,9 @@ class Decoder:
             layer.register_forward_pre_hook(self._poll)
         first = torch.zeros(1, dtype=torch.int64, device=loaded.torch_device)
         self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first, None))
-        self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
+        self.memory = KvMemory(self.layout, self.max_context)
         check_agreement(self)
+        self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
         store, self._source = None, self.identity
         if document_store is not None and document_store.limit_bytes:
             self._source = numbers_source(loaded.model, loaded.identity)

@@ -1,0 +1,99 @@
+"""The simplest answer there is: every draft is the next token. What the engine sees of a session, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from common.engine.jobs import AnswerJob, Assignment
+from common.engine.sampling import Mixing
+from common.engine.sequences import Prompt
+from common.model.decoder import Decoder
+from common.sampling.drafting import Race
+from common.sampling.fastest import Found
+from common.sampling.race import LocalRace, RaceSampler
+from common.scoring.static import StaticScorer
+from common.speculation.values import LocalDraft, Work
+
+
+class RaceDrafter:
+    """A race without a session around it."""
+
+    def __init__(self, vocabulary: int, seed: int = 1, temperature: float = 1.0) -> None:
+        self.sampler = RaceSampler(seed, temperature, 8, vocabulary)
+
+    def race(self, position: int) -> Race | None:
+        return self.sampler.race(position)
+
+    def drafted(self, position: int, probabilities: object, found: Found | None) -> LocalRace:
+        assert found is not None
+        return self.sampler.drafted(position, probabilities, found)  # type: ignore[arg-type]
+
+
+@dataclass
+class GreedyClient:
+    """Takes `length` tokens; `rejects` positions are drafted once more, as after a roll-back."""
+
+    length: int
+    rejects: set[int] = field(default_factory=set)
+    on_token: Callable[[int], None] = lambda position: None
+    tokens: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    failure: Exception | None = None
+    over: bool = False
+    recorder: None = None
+    given_up: int = 0
+    epoch: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        return None if self.over else (Work(self.epoch, len(self.tokens), 0), list(self.tokens))
+
+    def outdated(self, work: Work) -> bool:
+        return self.over or work.epoch != self.epoch
+
+    def drafted(self, draft: LocalDraft, mixing: Mixing, seconds: float) -> None:
+        if self.over or draft.position != len(self.tokens):
+            return
+        self.seconds.append(seconds)
+        self.tokens.append(draft.view.token)
+        if draft.position in self.rejects:
+            self.rejects.remove(draft.position)
+            del self.tokens[draft.position // 2 :]
+            self.epoch += 1
+            return
+        self.on_token(draft.position)
+        if len(self.tokens) == self.length:
+            self.end(None)
+
+    def gave_up(self, work: Work, started: int) -> None:
+        self.given_up += 1
+
+    def end(self, failure: Exception | None) -> None:
+        if not self.over:
+            self.over, self.failure = True, failure
+            self.done.set()
+
+    def wait(self) -> list[int]:
+        assert self.done.wait(60), "the answer never ended"
+        if self.failure is not None:
+            raise self.failure
+        return self.tokens
+
+
+def job(
+    decoder: Decoder, client: GreedyClient, documents: Sequence[Sequence[int]], query: Sequence[int], **changes: object
+) -> AnswerJob:
+    """An answer over `documents`; `changes` replace parts of its assignment, or its `peer`."""
+    peer = changes.pop("peer", None)
+    prompt = Prompt(
+        tuple(tuple(each) for each in documents), tuple(query), tuple(0.1 * i for i in range(len(documents)))
+    )
+    fields: dict[str, object] = {
+        "prompt": prompt,
+        "scorer": StaticScorer(1.0),
+        "drafter": RaceDrafter(decoder.vocabulary),
+        "reserve": client.length + 1,
+    } | changes
+    return AnswerJob(client, Assignment(**fields), peer, client.end)  # type: ignore[arg-type]
