@@ -36,6 +36,14 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """How much a library holds."""
+
+    documents: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileRecord:
     """A document of the library. `path` is absolute; `mtime` is in nanoseconds, 0 when not to be trusted."""
 
@@ -140,6 +148,11 @@ class Store:
     def count(self) -> int:
         """Number of chunks."""
         return int(self._database.all("SELECT count(*) FROM chunks")[0][0])
+
+    def counts(self) -> Counts:
+        """Number of documents and chunks. It takes as long as the library is large."""
+        documents = self._database.all("SELECT count(*) FROM files")[0][0]
+        return Counts(int(documents), self.count())
 
     def chunk_ids(self) -> NDArray[np.int64]:
         """Every chunk's id, ascending."""
