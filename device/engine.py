@@ -91,15 +91,19 @@ class DeviceEngine:
             self._side.begin(asked.answer, opening, asked.drafting, partial(self._retrieved, asked), self.cloud.decoded)
         return asked
 
+    @property
+    def model(self) -> str:
+        return self._side.decoder.identity
+
     def status(self) -> EngineStatus:
-        files = self._side.library.files()
+        counts = self._side.library.counts
         connection = self.cloud.connection
         return EngineStatus(
-            model=self._side.decoder.identity,
+            model=self.model,
             tokenizer=self._side.tokenizer.content_hash,
             scorer=self._side.scorer.identity,
-            documents=len(files),
-            chunks=self._side.library.count,
+            documents=counts.documents,
+            chunks=counts.chunks,
             active=len(self._active),
             served=self._served,
             cloud=connection.status() if connection is not None else alone(self._settings.privacy),

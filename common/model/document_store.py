@@ -87,7 +87,7 @@ class DocumentStore:
         """The stored states, or None: then they are to be computed. A file that can't be trusted is removed."""
         path = self._path(key)
         try:
-            states = load_states(path, self._layout, self._label(key))
+            states = load_states(path, self._layout, self._label(key), self.limit_bytes)
         except DamagedFile:
             self._count(damaged=1, misses=1)
             with suppress(OSError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,21 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    DynamicCache,
+    PreTrainedConfig,
+    PreTrainedModel,
+    initialization,
+)
 from transformers.cache_utils import DynamicLayer
 from transformers.utils import logging
 
 from common.model.attention import PACKED_ATTENTION, register_packed_attention
+from common.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.model.errors import ModelError
-from common.model.location import is_folder
+from common.model.location import locate
 from common.model.tokenizer import Tokenizer
 
 TorchDevice = Literal["cpu", "cuda", "auto"]
@@ -27,6 +36,10 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 # Numbers of every weight tensor that enter a model's identity: enough to tell two checkpoints apart, few
 # enough to read in no time.
 _IDENTITY_SAMPLE = 256
+
+# Numbers that a model may have beyond twice those in its files: tied ones count double before they are tied, and
+# position tables and causal masks are in no file. 256 MiB in float32.
+_NOT_STORED = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +59,41 @@ def load_model(
     folder_or_hub_id: str, tokenizer: str | None, torch_device: TorchDevice, dtype: DtypeName
 ) -> LoadedModel:
     """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
-    local = is_folder(folder_or_hub_id)
-    if local and not any(Path(folder_or_hub_id).expanduser().glob("*.safetensors")):
+    folder = locate(folder_or_hub_id)
+    if not any(folder.glob("*.safetensors")):
         raise ModelError(f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read")
     place = resolve_device(torch_device)
-    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
-    try:
-        config = AutoConfig.from_pretrained(folder_or_hub_id, **options)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder_or_hub_id}: the configuration can't be read: {error}") from error
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    stored = stored_weights(folder)
+    config = _configuration(folder_or_hub_id, folder, stored, options)
     _check_architecture(folder_or_hub_id, config)
+    attention = register_packed_attention()
     try:
+        make: Any = AutoModelForCausalLM
+        check_numbers(folder, stored, lambda: make.from_config(copy.deepcopy(config), attn_implementation=attention))
         with _no_progress_bar():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder_or_hub_id,
+                folder,
                 config=config,
                 dtype=resolve_dtype(dtype, config.dtype, place),
-                attn_implementation=register_packed_attention(),
+                attn_implementation=attention,
                 use_safetensors=True,
                 output_loading_info=True,
                 **options,
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
         if PACKED_ATTENTION in str(error):
             raise ModelError(
                 f"{folder_or_hub_id}: {config.model_type} has an attention of its own that can't be replaced;"
                 " only models that use Transformers' attention interface are supported"
             ) from error
-        raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {error}") from error
+        raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {_one_line(error)}") from error
     model, report = loaded
     _check_weights(folder_or_hub_id, report)
     model = model.eval().requires_grad_(False).to(place)
-    chosen = _tokenizer_for(folder_or_hub_id, tokenizer, model)
+    chosen = _tokenizer_for(folder_or_hub_id, folder, tokenizer, model)
     return LoadedModel(
         model=model,
         tokenizer=chosen,
@@ -157,6 +173,41 @@ def _no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], nn.Module]) -> None:
+    """Whether the model that `make` builds is about as large as its files. Nothing is allocated for it.
+
+    Transformers fills what the files lack with random numbers, however much that is. Raises `ModelError`, and what
+    `make` raises.
+    """
+    with torch.device("meta"), initialization.no_init_weights():
+        model = make()
+    needed = sum(part.numel() for part in {id(part): part for part in (*model.parameters(), *model.buffers())}.values())
+    if needed > 2 * stored.numbers * _packed(model) + _NOT_STORED:
+        raise ModelError(
+            f"{folder}: config.json describes a model of {needed} numbers, and its files hold {stored.numbers};"
+            " they don't belong together"
+        )
+
+
+def _packed(model: nn.Module) -> int:
+    """Numbers that one stored number may stand for: quantised weights come eight to an int32."""
+    return 8 if getattr(getattr(model, "config", None), "quantization_config", None) is not None else 1
+
+
+def _configuration(name: str, folder: Path, stored: StoredWeights, options: dict[str, Any]) -> Any:
+    path = folder / "config.json"
+    if path.exists():
+        check_sizes(path, stored, DECODER_POSITIONS)
+    try:
+        return AutoConfig.from_pretrained(folder, **options)
+    except Exception as error:  # wrong types and values raise whatever comes of them
+        raise ModelError(f"{name}: the configuration can't be read: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
 def _check_architecture(name: str, config: PreTrainedConfig) -> None:
     heads = ("ForCausalLM", "LMHeadModel")
     known = config.architectures or []
@@ -164,7 +215,7 @@ def _check_architecture(name: str, config: PreTrainedConfig) -> None:
         raise ModelError(f"{name}: not a decoder-only language model ({', '.join(known) or config.model_type})")
     try:
         layers = DynamicCache(config=config).layers
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:
         raise ModelError(f"{name}: {config.model_type} describes no attention layers ({error})") from error
     others = sorted({type(layer).__name__ for layer in layers} - {DynamicLayer.__name__})
     if others:
@@ -184,10 +235,10 @@ def _check_weights(name: str, report: dict[str, Any]) -> None:
             )
 
 
-def _tokenizer_for(name: str, tokenizer: str | None, model: PreTrainedModel) -> Tokenizer:
-    chosen = Tokenizer.load(tokenizer or name)
-    if tokenizer is not None and (Path(name).expanduser() / "tokenizer.json").exists():
-        own = Tokenizer.load(name)
+def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTrainedModel) -> Tokenizer:
+    chosen = Tokenizer.load(tokenizer or str(folder))
+    if tokenizer is not None and (folder / "tokenizer.json").exists():
+        own = Tokenizer.load(str(folder))
         if own.content_hash != chosen.content_hash:
             raise ModelError(f"the tokenizer {tokenizer} is not the one that {name} was trained with")
     ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
-def load_pretrained_tokenizer(folder_or_hub_id: str, local: bool) -> Any:
-    """The tokenizer that `tokenizer.json` describes, to the letter.
+def load_pretrained_tokenizer(folder: Path) -> Any:
+    """The tokenizer that `tokenizer.json` describes, to the letter, without network; `check_files` comes first.
 
     `AutoTokenizer` picks a class by the model's type, and some of these classes put parts of their own in the place of
     the file's, so that other ids come out than the model was trained with. Only where there is no such file it makes
-    one of `vocab.json` and `merges.txt` or the like. `local`: no network. Raises what these classes raise.
+    one of `vocab.json` and `merges.txt` or the like. Raises what these classes raise, bare exceptions included.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
-        return PreTrainedTokenizerFast.from_pretrained(folder_or_hub_id, local_files_only=local)
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     except ValueError:
-        return AutoTokenizer.from_pretrained(
-            folder_or_hub_id, use_fast=True, trust_remote_code=False, local_files_only=local
-        )
+        return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False, local_files_only=True)

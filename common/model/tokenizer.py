@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.model.errors import ModelError
-from common.model.location import is_folder
+from common.model.location import locate
 from common.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.model.token_bytes import TokenBytes
+
+MOST_IDS = 2**24  # as the wire has them; every one below the highest takes its place in a table
 
 # Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
 # adds special tokens, which `encode` never asks for: none of them changes an id.
@@ -30,7 +32,11 @@ class Tokenizer:
         backend.encode_special_tokens = True
         description = json.loads(backend.to_str())
         vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
-        self.size = max(vocabulary.values()) + 1
+        self.size = max(vocabulary.values(), default=0) + 1
+        if self.size > MOST_IDS:
+            raise ModelError(
+                f"{pretrained.name_or_path}: a token has the id {self.size - 1}; the highest is {MOST_IDS - 1}"
+            )
         self.eos: int | None = pretrained.eos_token_id
         bos: int | None = pretrained.bos_token_id
         self.begin = bos if bos is not None else self.eos
@@ -41,11 +47,12 @@ class Tokenizer:
     @classmethod
     def load(cls, folder_or_hub_id: str) -> Tokenizer:
         """Load from a local folder or, by its id, from the Hugging Face Hub. Raises `ModelError`."""
-        local = is_folder(folder_or_hub_id)
+        folder = locate(folder_or_hub_id, weights=False)
         try:
-            pretrained = load_pretrained_tokenizer(folder_or_hub_id, local)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {error}") from error
+            pretrained = load_pretrained_tokenizer(folder)
+        except Exception as error:  # the tokenizers library raises bare exceptions for a file it can't parse
+            reason = " ".join(str(error).split())
+            raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {reason}") from error
         return cls(pretrained)
 
     def encode(self, text: str) -> list[int]:

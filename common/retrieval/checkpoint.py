@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from common.model.errors import ModelError
+from common.model.location import SETTINGS, WEIGHTS, snapshot
+from common.model.model_files import check_files
+
 # Weights and everything that changes what they compute. Exports for other engines are never loaded.
 _CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
 _OTHER_ENGINES = frozenset({"onnx", "openvino"})
@@ -17,22 +21,22 @@ _OTHER_ENGINES = frozenset({"onnx", "openvino"})
 def locate(model: str, what: str) -> Path:
     """The folder of `model`: itself, or a Hub model's files, from the cache when they are there.
 
-    Pickled weights are not asked for. Raises `FileNotFoundError`, one sentence that calls the model `what`.
+    Raises `FileNotFoundError`, and `ModelError` for files that must not be read; one sentence that calls the model
+    `what`.
     """
     folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    patterns = [f"*{suffix}" for suffix in _CONTENT_SUFFIXES]
+    if not folder.is_dir():
+        try:
+            folder = snapshot(model, SETTINGS + WEIGHTS, [f"{engine}/*" for engine in _OTHER_ENGINES])
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"the {what} {model!r} is neither a folder here nor available from the Hub: {error}"
+            ) from error
     try:
-        return Path(snapshot_download(model, allow_patterns=patterns, ignore_patterns=["onnx/*", "openvino/*"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise FileNotFoundError(
-            f"the {what} {model!r} is neither a folder here nor available from the Hub: {reason}"
-        ) from error
+        check_files(folder)
+    except ModelError as error:
+        raise ModelError(f"the {what} can't be used: {error}") from error
+    return folder
 
 
 def configuration(folder: Path, name: str = "config.json") -> Any:

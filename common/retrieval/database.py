@@ -11,6 +11,7 @@ from typing import Any
 from common.retrieval.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
 
 _FORMAT = 1
+_MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
 _SCHEMA = (
@@ -43,7 +44,10 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
     # Text on a damaged page may not decode; its checksum then tells, instead of an exception from the driver.
     connection.text_factory = lambda content: content.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_COLUMN)
     try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        _recognise(connection, path)  # first: what follows would change another program's database
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -52,6 +56,44 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    """Whether it is a library's database, or an empty one. Raises `LibraryError` for tables that no library has.
+
+    Triggers and views among them would run with what is written later.
+    """
+    connection.execute("BEGIN")  # the version and the tables of one moment
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    found = _tables(connection)
+    connection.execute("COMMIT")
+    if version not in (0, _FORMAT):
+        raise LibraryError(
+            f"the library {path.parent} has format {version} and this program reads format"
+            f" {_FORMAT}: use the program that wrote it, or another folder"
+        )
+    if found != (_library_tables() if version == _FORMAT else set()):
+        raise LibraryError(
+            f"the database {path} has tables, views or triggers that no library has, so that another program's it may"
+            " be, or be damaged: it is left as it is; use another folder, or restore a backup"
+        )
+
+
+def _library_tables() -> set[tuple[str, str, str]]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        return _tables(connection)
+    finally:
+        connection.close()
+
+
+def _tables(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    rows = connection.execute(
+        "SELECT type, name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"
+    )
+    return set(rows.fetchall())
 
 
 class Database:
@@ -117,11 +159,6 @@ class Database:
                 if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
                     for statement in _SCHEMA:
                         self.run(statement)
-        elif version != _FORMAT:
-            raise LibraryError(
-                f"the library {self.path.parent} has format {version} and this program reads format"
-                f" {_FORMAT}: use the program that wrote it, or another folder"
-            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.model.errors import ModelError
 from common.retrieval import checkpoint
 from common.retrieval.errors import EmbedderError
+from common.retrieval.modules import check_modules
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -116,7 +118,7 @@ def _locate(model: str) -> Path:
     else:
         try:
             folder = checkpoint.locate(model, "embedding model")
-        except FileNotFoundError as error:
+        except (FileNotFoundError, ModelError) as error:
             raise EmbedderError(str(error)) from error
     if not (folder / "modules.json").is_file():
         raise EmbedderError(f"{folder} holds no sentence-transformers model (modules.json is missing)")
@@ -124,10 +126,17 @@ def _locate(model: str) -> Path:
 
 
 def _load(folder: Path, torch_device: str) -> SentenceTransformer:
-    # A multi-second import, put off so that listing a library doesn't pay for it.
+    # Multi-second imports, put off so that listing a library doesn't pay for them.
     from sentence_transformers import SentenceTransformer
+    from transformers import AutoConfig, AutoModel
+
+    from common.model.loading import check_numbers
 
     try:
+        described, stored = check_modules(folder)
+        config: Any = AutoConfig.from_pretrained(described, trust_remote_code=False, local_files_only=True)
+        make: Any = AutoModel
+        check_numbers(described, stored, lambda: make.from_config(config))
         with checkpoint.quiet_loading():
             return SentenceTransformer(
                 str(folder),
@@ -136,7 +145,7 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-    except (OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # what a wrong value in a model's settings raises has no limit
         reason = str(error).strip().partition("\n")[0]
         raise EmbedderError(f"the embedding model in {folder} can't be loaded: {reason}") from error
 

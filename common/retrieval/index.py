@@ -99,23 +99,43 @@ class VectorIndex:
                 if _digest(file) != written[1]:
                     _log.warning("the index file %s is damaged and is rebuilt", self._path)
                     return None
+                size = file.seek(0, os.SEEK_END)
                 file.seek(_HEADER)
-                return faiss.read_index(_faiss.PyCallbackIOReader(file.read))
+                # Sizes that are stated inside can be no larger than the file: nothing is allocated for others.
+                _faiss.set_deserialization_vector_byte_limit(size)
+                _faiss.set_deserialization_loop_limit(size)
+                return _usable(faiss.read_index(_faiss.PyCallbackIOReader(file.read)), self._path)
         except FileNotFoundError:
             return None
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, MemoryError) as error:
             _log.warning("the index file %s can't be read and is rebuilt: %s", self._path, error)
             return None
 
     def _updated(self, index: Any, store: Store, dimension: int) -> Any:
         present = store.chunk_ids()
         approximate = self._exact_up_to is not None and len(present) > self._exact_up_to
-        if index is None or not _shrink(index, present, approximate):
-            index = _empty(dimension, approximate)
+        if index is not None and index.d == dimension and _shrink(index, present, approximate):
+            _grow(index, store, dimension)
+            if np.array_equal(_ids(index), present):
+                return index
+            self.saved = False  # a file that says it is of this library, and is not
+        index = _empty(dimension, approximate)
         _grow(index, store, dimension)
         if not np.array_equal(_ids(index), present):
             raise store.damaged("chunks and vectors don't belong together")
         return index
+
+
+def _usable(index: Any, path: Path) -> Any:
+    """The index when it is of a kind that `save` writes and consistent, else None."""
+    if isinstance(index, faiss.IndexIDMap2):
+        inner = faiss.downcast_index(index.index)
+        known = isinstance(inner, faiss.IndexFlatIP | faiss.IndexHNSWFlat)
+        counts = {int(index.ntotal), int(inner.ntotal), len(_ids(index))}
+        if known and len(counts) == 1 and inner.d == index.d and inner.metric_type == faiss.METRIC_INNER_PRODUCT:
+            return index
+    _log.warning("the index file %s is of another kind and is rebuilt", path)
+    return None
 
 
 def _empty(dimension: int, approximate: bool) -> Any:

@@ -19,7 +19,7 @@ from common.retrieval.embedder import Embedder, SentenceTransformerEmbedder, uni
 from common.retrieval.errors import LibraryBusy, LibraryError
 from common.retrieval.index import VectorIndex
 from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet, reembed
-from common.retrieval.store import FileRecord, Store
+from common.retrieval.store import Counts, FileRecord, Store
 
 LOCK = "writer.lock"
 
@@ -52,7 +52,8 @@ class Library:
             raise LibraryError(f"the library folder {folder} can't be made: {error.strerror}") from error
         self._embedder = embedder
         self._chunker = chunker
-        self._lock = threading.Lock()  # guards the reading connection and the index
+        self._lock = threading.Lock()  # guards the reading connection, the index and the counts
+        self._counted: tuple[str, Counts] | None = None  # and of which commit
         self._index = VectorIndex(self.folder, exact_up_to)
         self._store = Store(self.folder)
 
@@ -87,10 +88,18 @@ class Library:
         self.close()
 
     @property
+    def counts(self) -> Counts:
+        """Number of documents and chunks, counted once after every change: a daemon may ask at any time."""
+        with self._reading():
+            commit = self._store.state().commit
+            if self._counted is None or self._counted[0] != commit:
+                self._counted = commit, self._store.counts()
+            return self._counted[1]
+
+    @property
     def count(self) -> int:
         """Number of chunks."""
-        with self._reading():
-            return self._store.count()
+        return self.counts.chunks
 
     def files(self) -> list[FileRecord]:
         """The documents, by path."""

@@ -23,6 +23,7 @@ from common.retrieval.database import Database
 from common.retrieval.errors import LibraryDamaged
 
 DATABASE = "library.sqlite"
+_MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 
 
@@ -33,6 +34,14 @@ class State:
     commit: str
     embedder: str | None
     dimension: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How much a library holds."""
+
+    documents: int
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,10 @@ class Store:
         if len(models) > 1 or len(models) > len(commits):
             raise self._database.damaged("its state is missing")
         embedder, dimension = models[0] if models else (None, None)
+        if models and not (
+            isinstance(embedder, str) and isinstance(dimension, int) and 0 < dimension < _MOST_DIMENSIONS
+        ):
+            raise self._database.damaged("it does not say which model its vectors are of")
         return State(commits[0][0] if commits else "", embedder, dimension)
 
     def descends_from(self, commit: str) -> bool:
@@ -112,7 +125,10 @@ class Store:
     def files(self) -> list[FileRecord]:
         """All documents, by path."""
         columns = "id, path, root, title, sha256, size, mtime, chunking, chunks"
-        return [FileRecord(*row) for row in self._database.all(f"SELECT {columns} FROM files ORDER BY path")]
+        rows = self._database.all(f"SELECT {columns} FROM files ORDER BY path")
+        for row in rows:
+            self._check_document(*row[1:4])
+        return [FileRecord(*row) for row in rows]
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Replace whatever the library holds under the record's path. `record.id` is ignored."""
@@ -140,6 +156,11 @@ class Store:
     def count(self) -> int:
         """Number of chunks."""
         return int(self._database.all("SELECT count(*) FROM chunks")[0][0])
+
+    def counts(self) -> Counts:
+        """Number of documents and chunks. It takes as long as the library is large."""
+        documents = self._database.all("SELECT count(*) FROM files")[0][0]
+        return Counts(int(documents), self.count())
 
     def chunk_ids(self) -> NDArray[np.int64]:
         """Every chunk's id, ascending."""
@@ -172,6 +193,7 @@ class Store:
             ):
                 if not _intact(text, text_sum) or not _intact(vector, vector_sum):
                     raise self._database.damaged(f"chunk {chunk} is not what was written")
+                self._check_document(path, root, title)
                 found.append(StoredChunk(chunk, title, path, root, text, np.frombuffer(vector, np.float32)))
         return found
 
@@ -219,6 +241,11 @@ class Store:
     def clear_staged(self) -> None:
         """Forget unfinished work."""
         self._database.run("DELETE FROM staged")
+
+    def _check_document(self, path: object, root: object, title: object) -> None:
+        texts = isinstance(path, str) and isinstance(root, str) and isinstance(title, str)
+        if not texts or not Path(str(path)).is_relative_to(str(root)):
+            raise self._database.damaged("it does not say where a document is")
 
     def _put_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
         self._database.run_many(

@@ -176,8 +176,15 @@ class EngineStatus:
 class Engine(Protocol):
     """The device's engine, as the HTTP interface sees it."""
 
+    @property
+    def model(self) -> str:
+        """The model's name. Every request asks for it: it must cost nothing."""
+        ...
+
     def generate(self, request: Request) -> Generation:
         """Start an answer. Raises `RequestError` for input that can't be served."""
         ...
 
-    def status(self) -> EngineStatus: ...
+    def status(self) -> EngineStatus:
+        """What is going on now. It may read from the library, and must not list it."""
+        ...

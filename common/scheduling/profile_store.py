@@ -12,6 +12,7 @@ from pathlib import Path
 from common.scheduling.estimators import DecodeLine
 
 _FORMAT = 1
+_MOST_BYTES = 2**16  # of a profile, which has some hundred
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,13 @@ class ProfileStore:
     def load(self, key: ProfileKey) -> DecodeLine | None:
         """The profile of `key`. None where there is none or the file is damaged: measure it again."""
         try:
-            content = json.loads(self._path(key).read_text("utf-8"))
+            with self._path(key).open("rb") as file:
+                content = json.loads(file.read(_MOST_BYTES))
             if content["format"] != _FORMAT or content["key"] != asdict(key):
                 return None
             line = content["line"]
             return DecodeLine(float(line["numerator"]), float(line["denominator"]), float(line["intercept"]))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def save(self, key: ProfileKey, line: DecodeLine) -> None:

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 IDF_FILE = "idf.safetensors"
+_MOST_BYTES = 2**27  # of the file; every possible token has four
 DEFAULT_SCALE = 3.5
 """Tuned on the demonstration model's questions; see `common/demo_model/README.md`."""
 QUESTION_SHARE = 0.3
@@ -49,9 +51,16 @@ class LexicalScorer:
         path = Path(tokenizer_folder) / IDF_FILE
         if not path.is_file():
             raise ValueError(f"{path} is missing: lexical weights need a table `idf` of [vocab] float32 values there")
-        table = load_file(path).get("idf")
-        if table is None or table.ndim != 1:
-            raise ValueError(f"{path} holds no table `idf` of shape [vocab]")
+        try:
+            with path.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
+            table = load(content).get("idf") if len(content) <= _MOST_BYTES else None
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise ValueError(f"{path} can't be read: it is damaged, or no safetensors file; get it again") from error
+        if table is None or table.ndim != 1 or table.dtype != np.float32:
+            raise ValueError(f"{path} holds no table `idf` of shape [vocab] and type float32")
+        if not (np.isfinite(table).all() and (table >= 0).all()):
+            raise ValueError(f"{path} is damaged: a weight is not finite or negative; get it again")
         return cls.from_table(table, scale)
 
     @classmethod

@@ -15,11 +15,14 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from common.model.loading import TorchDevice, resolve_device
+from common.model.declared_sizes import ENCODER_POSITIONS, check_sizes, stored_weights
+from common.model.errors import ModelError
+from common.model.loading import TorchDevice, check_numbers, resolve_device
 from common.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.retrieval import checkpoint
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.retrieval.errors import EmbedderError
+from common.retrieval.modules import check_activation
 from common.scoring.lagged import Relevance
 
 _CROSS_ENCODER_HEAD = "ForSequenceClassification"
@@ -142,7 +145,7 @@ def load_relevance_model(
         return BiEncoder(embedder)
     try:
         folder = checkpoint.locate(model, "scorer's model").resolve()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ModelError) as error:
         raise ValueError(f"scorer_model: {error}") from error
     if kind_of(folder) == "cross-encoder":
         return CrossEncoder(folder, torch_device)
@@ -153,7 +156,7 @@ def load_relevance_model(
 
 
 def _load(folder: Path, torch_device: TorchDevice) -> Any:
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
     modules = checkpoint.configuration(folder, "modules.json")
     if isinstance(modules, list) and len(modules) > 1:
@@ -161,6 +164,13 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
     if not any(folder.glob("*.safetensors")):
         raise ValueError(f"scorer_model: {folder} has no safetensors weights; pickled weights are not read")
     try:
+        path, stored = folder / "config.json", stored_weights(folder)
+        check_sizes(path, stored, ENCODER_POSITIONS)
+        own = checkpoint.configuration(folder).get("sentence_transformers")
+        check_activation(path, own.get("activation_fn") if isinstance(own, dict) else None)
+        config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        make: Any = AutoModelForSequenceClassification
+        check_numbers(folder, stored, lambda: make.from_config(config))
         with checkpoint.quiet_loading():
             loaded: Any = AutoModelForSequenceClassification.from_pretrained(
                 folder,
@@ -170,7 +180,7 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
                 local_files_only=True,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # what a wrong value in a model's settings raises has no limit
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the cross-encoder in {folder} can't be loaded: {reason}") from error
     model, report = loaded
@@ -186,8 +196,8 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
 
 def _load_tokenizer(folder: Path) -> Any:
     try:
-        pretrained = load_pretrained_tokenizer(str(folder), local=True)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        pretrained = load_pretrained_tokenizer(folder)
+    except Exception as error:  # the tokenizers library raises bare exceptions for a file it can't parse
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the tokenizer in {folder} can't be loaded: {reason}") from error
     if getattr(pretrained, "backend_tokenizer", None) is None:

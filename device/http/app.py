@@ -62,10 +62,10 @@ class Api:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
 
     async def _models(self, _: HttpRequest) -> Response:
-        return JSONResponse({"object": "list", "data": [model_json(await self._model_name(), self._started)]})
+        return JSONResponse({"object": "list", "data": [model_json(self._engine.model, self._started)]})
 
     async def _model(self, http: HttpRequest) -> Response:
-        served = await self._check_model(http.path_params["model"])
+        served = self._check_model(http.path_params["model"])
         return JSONResponse(model_json(served, self._started))
 
     async def _completions(self, http: HttpRequest) -> Response:
@@ -79,7 +79,7 @@ class Api:
         return await self._reply(body, request, chat=True)
 
     async def _reply(self, body: GenerationBody, request: Request, chat: bool) -> Response:
-        model = await self._check_model(body.model)
+        model = self._check_model(body.model)
         envelope = Envelope(secrets.token_hex(12), int(time.time()), model, chat, body.include_usage)
         if self._stopping:
             raise stopping()
@@ -92,11 +92,8 @@ class Api:
             return StreamedReply(answer, envelope, self._options.keep_alive, self._options.stall_limit)
         return WholeReply(answer, envelope)
 
-    async def _model_name(self) -> str:
-        return (await asyncio.to_thread(self._engine.status)).model
-
-    async def _check_model(self, name: str) -> str:
-        served = await self._model_name()
+    def _check_model(self, name: str) -> str:
+        served = self._engine.model
         if name not in (served, MODEL_ALIAS):
             raise ApiError(
                 404,

@@ -50,6 +50,16 @@ def busy(active: int) -> ApiError:
     )
 
 
+def too_many_connections(open_now: int) -> ApiError:
+    """Every place for a connection is taken by a request that is being answered."""
+    return ApiError(
+        503,
+        f"{open_now} connections are open already; try again when one is closed.",
+        kind=SERVER_ERROR,
+        code="too_many_connections",
+    )
+
+
 def stopping() -> ApiError:
     """The daemon is shutting down."""
     return ApiError(503, "The device daemon is stopping.", kind=SERVER_ERROR, code="stopping")

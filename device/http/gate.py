@@ -1,4 +1,4 @@
-"""What every HTTP request passes first: its id, the Host and key checks, the log line, and the last catch."""
+"""What every HTTP request passes first: its id, the checks of Host, Origin and key, the log line, the last catch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from device.http.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-PUBLIC_PATHS = frozenset({"/health"})  # answered without the API key
+PUBLIC_PATHS = frozenset({"/health"})  # answered without the API key, and to any page
+OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own doing
+DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset({"/health", "/status", "/v1/models", "/v1/completions", "/v1/chat/completions"})
 
@@ -65,7 +67,16 @@ class Gate:
                 "The Host header must name this machine (localhost or 127.0.0.1).",
                 code="host_not_allowed",
             )
-        if self._key is not None and scope["path"] not in PUBLIC_PATHS:
+        if scope["path"] in PUBLIC_PATHS:
+            return
+        # Browsers say whose page is asking. Other clients say nothing, and whoever can lie here needs no browser.
+        if not _asked_by_itself(headers):
+            raise ApiError(
+                403,
+                "A web page of another origin may not use this daemon.",
+                code="origin_not_allowed",
+            )
+        if self._key is not None:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             key = given.strip().encode("latin-1")  # the bytes that were sent
             if scheme.lower() != "bearer" or not hmac.compare_digest(key, self._key):
@@ -93,6 +104,27 @@ class _Exchange:
             headers["server"] = f"dragon/{VERSION}"
             headers["x-content-type-options"] = "nosniff"
         await self._send(message)
+
+
+def _asked_by_itself(headers: Headers) -> bool:
+    """Whether no page, or a page of this server's own, sent the request. Another port is another origin."""
+    if not OWN_FETCHES.issuperset(headers.getlist("sec-fetch-site")):
+        return False
+    for origin in headers.getlist("origin"):
+        place = _place(origin)
+        if place is None or place != _place(f"{origin.partition('://')[0]}://{headers.get('host', '')}"):
+            return False
+    return True
+
+
+def _place(origin: str) -> tuple[str, int] | None:
+    """Host and port of an origin; None where it names none, like `null`."""
+    try:
+        parts = urlsplit(origin)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return (parts.hostname, port) if parts.hostname and port else None
 
 
 def _names_this_machine(host: str) -> bool:

@@ -25,9 +25,11 @@ class HttpOptions:
     # question and prompt are replaced; the rest is what fields that a client leaves out mean
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
     max_active: int = 8  # answers at a time; more get 429
+    max_connections: int = 64  # at a time; when all are being answered, more get 503 and are closed
+    head_patience: float = 10.0  # seconds for a request's first line and headers to arrive, also after another answer
     keep_alive: float = 10.0  # seconds of silence before a comment keeps a stream's connection open
     unread_limit: int = 1024  # events a stream's reader may lag behind before its answer is cancelled
-    stall_limit: float = 60.0  # seconds one write may wait for the reader
+    stall_limit: float = 60.0  # seconds one write may wait for the reader, and until it is cut off after the last one
     body_limit: int = 2**20  # bytes
     body_patience: float = 30.0  # seconds for a request's body to arrive
 

@@ -6,12 +6,15 @@ import asyncio
 import logging
 import socket
 import threading
+from functools import partial
 from types import TracebackType
+from typing import Any
 
 import uvicorn
 
 from common.runtime.request import Engine
 from device.http.app import Api
+from device.http.connections import Connection
 from device.http.options import HttpOptions
 
 BACKLOG = 128
@@ -30,10 +33,11 @@ class HttpServer:
         self.listener = _listen(options.host, options.port)
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
         self._api = Api(engine, options)
+        protocol: Any = partial(Connection, options)  # called with keywords, like the class that it stands for
         self._server = _Server(
             uvicorn.Config(
                 self._api.application,
-                http="h11",
+                http=protocol,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -53,6 +57,11 @@ class HttpServer:
         """The address that was bound, e.g. `http://127.0.0.1:8600`."""
         host, port = self._address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._server.server_state.connections)
 
     def start(self) -> None:
         """Serve; connections are taken when this returns."""
@@ -86,7 +95,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves, and in which loop."""
+    """Says when it serves, and in which loop; looks after slow clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -97,6 +106,13 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.loop = asyncio.get_running_loop()
         self.ready.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.check(now)
+        return await super().on_tick(counter)
 
 
 def _listen(host: str, port: int) -> socket.socket:

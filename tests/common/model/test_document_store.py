@@ -152,6 +152,32 @@ class TestDamage:
         shapes = replace(LAYOUT, layers=LAYOUT.layers[:1])
         self.expect_refused(DocumentStore(StoreOptions(store.folder, LIMIT), "source", shapes), path)
 
+    def test_cut_off_in_the_middle_of_being_read(self, store: DocumentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A process that had it mapped would be killed by the system, so it must be read."""
+        fill(store, 1)
+        (path,) = document_files(store.folder)
+        size, read = path.stat().st_size, os.preadv
+
+        def cutting(descriptor: int, buffers: list[memoryview], start: int) -> int:
+            if start > size // 2:
+                os.truncate(path, size // 2)
+            return read(descriptor, buffers, start)
+
+        monkeypatch.setattr(os, "preadv", cutting)
+        self.expect_refused(store, path)
+
+    @pytest.mark.parametrize("kind", ["pipe", "link", "far too large"])
+    def test_what_is_no_file_of_a_store(self, store: DocumentStore, kind: str, tmp_path: Path) -> None:
+        fill(store, 1)
+        (path,) = document_files(store.folder)
+        if kind == "far too large":
+            os.truncate(path, 2**40)
+        else:
+            path.rename(tmp_path / "elsewhere")
+            path.symlink_to(tmp_path / "elsewhere") if kind == "link" else os.mkfifo(path)
+        assert store.get(key(1)) is None
+        assert path.is_symlink() or not path.exists()
+
     def test_what_was_read_no_longer_needs_the_file(self, store: DocumentStore) -> None:
         fill(store, 1)
         found = store.get(key(1))

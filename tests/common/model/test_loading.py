@@ -95,7 +95,7 @@ class TestRefused:
         config["auto_map"] = {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}
         (folder / "config.json").write_text(json.dumps(config))
         (folder / "code.py").write_text(f"open({str(ran)!r}, 'w')")
-        refused(folder, "configuration can't be read")
+        refused(folder, "names code that comes with the model")
         assert not ran.exists()
 
     def test_encoder_decoder(self, tmp_path: Path) -> None:

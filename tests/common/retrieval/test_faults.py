@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import resource
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
+import faiss
+import numpy as np
 import pytest
 
 from common.retrieval import database
+from common.retrieval import index as index_module
 from common.retrieval.chunks import Chunker
 from common.retrieval.errors import LibraryDamaged, LibraryError, LibraryFull
 from common.retrieval.index import INDEX, TEMPORARY
 from common.retrieval.library import Library
 from common.retrieval.store import DATABASE
 from tests.common.retrieval.conftest import Write
-from tests.common.retrieval.toy_embedder import ToyEmbedder
+from tests.common.retrieval.toy_embedder import DIMENSION, ToyEmbedder
 
 ROOT = Path(__file__).resolve().parents[3]
 LONG = " ".join(f"Sentence {number} of the long one is here." for number in range(120))
@@ -120,6 +126,35 @@ class TestIndexFile:
             assert content(reopened) == before
         assert path.read_bytes() == good
 
+    @pytest.mark.parametrize(
+        "kind", ["another dimension", "another kind", "another metric", "other ids", "half the ids", "absurd size"]
+    )
+    def test_a_file_that_claims_to_be_this_librarys(self, filled: Library, kind: str, toy: ToyEmbedder) -> None:
+        """Its header and its checksum are right: whoever hands a library on can write both."""
+        path = filled.folder / INDEX
+        before, good = content(filled), path.read_bytes()
+        written = index_module._written(good[: index_module._HEADER])
+        assert written is not None
+        ids = np.arange(1, filled.count + 1)
+        width = 8 if kind == "another dimension" else DIMENSION
+        inner = faiss.IndexFlatL2(width) if kind == "another metric" else faiss.IndexFlatIP(width)
+        made = faiss.IndexIDMap2(faiss.IndexLSH(width, 16) if kind == "another kind" else inner)
+        chosen = {"other ids": ids + 10**6, "half the ids": ids[::2]}.get(kind, ids)
+        made.add_with_ids(np.zeros((len(chosen), width), np.float32), chosen)
+        data = bytearray(faiss.serialize_index(made).tobytes())
+        if kind == "absurd size":
+            sizes = (4 * len(chosen) * width // 4).to_bytes(8, "little")
+            assert sizes in data
+            data = data.replace(sizes, (2**38).to_bytes(8, "little"))
+        header = index_module._header(written[0], hashlib.sha256(data).hexdigest())
+        path.write_bytes(header + data)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with Library.open(filled.folder, toy) as reopened:
+            assert content(reopened) == before
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 2**18  # KiB
+        with Library.open(filled.folder, toy) as again:
+            assert content(again) == before
+
     def test_an_old_file_is_brought_up_to_date(
         self, filled: Library, toy: ToyEmbedder, write: Write, documents: Path
     ) -> None:
@@ -199,6 +234,55 @@ class TestDatabase:
         (tmp_path / DATABASE).write_text("something else entirely " * 99)
         with pytest.raises(LibraryDamaged, match=r"file is not a database.*move the folder away"):
             Library.open(tmp_path, toy)
+
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_another_programs_database_is_left_as_it_is(self, tmp_path: Path, toy: ToyEmbedder, version: int) -> None:
+        path = tmp_path / DATABASE
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript("CREATE TABLE letters (words TEXT); INSERT INTO letters VALUES ('dear')")
+            connection.execute(f"PRAGMA user_version = {version}")
+        before = path.read_bytes()
+        with pytest.raises(LibraryError, match=r"tables, views or triggers that no library has.*it is left as it is"):
+            Library.open(tmp_path, toy)
+        assert path.read_bytes() == before
+        assert {item.name for item in tmp_path.iterdir()} == {DATABASE}
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "CREATE TRIGGER t AFTER INSERT ON commits BEGIN DELETE FROM files; END",
+            "CREATE TRIGGER t AFTER DELETE ON files BEGIN INSERT INTO staged VALUES ('x', 1, zeroblob(1000000)); END",
+            "CREATE VIEW v AS SELECT * FROM files",
+            "CREATE INDEX i ON files (abs(title))",
+            "ALTER TABLE files ADD COLUMN more TEXT DEFAULT 'x'",
+            "ALTER TABLE files RENAME TO documents; CREATE VIEW files AS SELECT * FROM documents",
+        ],
+    )
+    def test_what_would_run_with_what_is_written(self, filled: Library, toy: ToyEmbedder, statement: str) -> None:
+        filled.close()
+        with closing(sqlite3.connect(filled.folder / DATABASE)) as connection:
+            connection.executescript(statement)
+        with pytest.raises(LibraryError, match="that no library has"):
+            Library.open(filled.folder, toy)
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE files SET root = '/elsewhere'",
+            "UPDATE files SET path = CAST(path AS BLOB)",
+            "UPDATE files SET title = 5.5, root = x''",
+            "UPDATE model SET dimension = 'many'",
+            "UPDATE model SET dimension = 1000000000",
+            "UPDATE model SET embedder = x'00'",
+        ],
+    )
+    def test_values_that_no_library_writes(self, filled: Library, toy: ToyEmbedder, statement: str) -> None:
+        filled.close()
+        with closing(sqlite3.connect(filled.folder / DATABASE)) as connection:
+            connection.execute(statement)
+            connection.commit()
+        with Library.open(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
+            library.search("words", 10)
 
     def test_the_format_of_another_release(self, filled: Library, toy: ToyEmbedder) -> None:
         filled.close()

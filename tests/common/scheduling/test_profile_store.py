@@ -58,6 +58,8 @@ def test_saving_again_replaces(tmp_path: Path) -> None:
         b"null",
         b"\xff\xfe",
         b'{"format": 1}',
+        b"[" * 10**6,
+        b" " * 2**24,
         b'{"format": 2, "key": {}, "line": {}}',
     ],
 )
@@ -65,6 +67,15 @@ def test_a_damaged_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
     store = ProfileStore(tmp_path)
     store.save(KEY, LINE)
     only_file(tmp_path).write_bytes(content)
+    assert store.load(KEY) is None
+
+
+def test_a_folder_in_its_place_is_no_profile(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    store.save(KEY, LINE)
+    path = only_file(tmp_path)
+    path.unlink()
+    path.mkdir()
     assert store.load(KEY) is None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from common.scoring.lexical import DECAY, LENGTH_POWER, QUESTION_SHARE, LexicalScorer
 
@@ -94,6 +94,33 @@ def test_a_folder_without_a_usable_table_is_refused(tmp_path: Path) -> None:
         LexicalScorer.load(tmp_path)
     save_file({"idf": TABLE.reshape(2, -1)}, tmp_path / "idf.safetensors")
     with pytest.raises(ValueError, match=r"shape \[vocab\]"):
+        LexicalScorer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "can't be read: it is damaged, or no safetensors file"),
+        (b"noise" * 100, "can't be read: it is damaged, or no safetensors file"),
+        (save({"idf": TABLE})[:-1], "can't be read: it is damaged, or no safetensors file"),
+        ((2**62).to_bytes(8, "little") + b"{}", "can't be read: it is damaged, or no safetensors file"),
+        (save({"idf": TABLE.astype(np.float64)}), "and type float32"),
+        (save({"other": TABLE}), "holds no table"),
+        (save({"idf": np.where(TABLE > 3, np.float32("nan"), TABLE)}), "a weight is not finite or negative"),
+        (save({"idf": np.where(TABLE > 3, np.float32("inf"), TABLE)}), "a weight is not finite or negative"),
+        (save({"idf": -TABLE}), "a weight is not finite or negative"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "idf.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        LexicalScorer.load(tmp_path)
+
+
+def test_an_endless_table_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "idf.safetensors").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match="holds no table"):
         LexicalScorer.load(tmp_path)
 
 

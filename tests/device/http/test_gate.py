@@ -50,6 +50,62 @@ class TestHost:
         assert not engine.generations
 
 
+class TestOrigin:
+    """A page that the user visits sends its origin along; a browser sends no Host but the address it connected to."""
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"origin": "https://evil.example"},
+            {"origin": "http://localhost:3000"},  # another server of this machine
+            {"origin": "http://127.0.0.1"},
+            {"origin": "null"},
+            {"origin": ""},
+            {"origin": "http://["},
+            {"origin": "file://"},
+            {"origin": "http://localhost:99999"},
+            {"sec-fetch-site": "cross-site"},
+            {"sec-fetch-site": "same-site"},
+            {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+            {"origin": "http://localhost:8600", "sec-fetch-site": "cross-site"},
+        ],
+    )
+    def test_a_page_of_another_one_can_neither_ask_nor_read(
+        self, http: httpx.Client, engine: TableEngine, headers: dict[str, str]
+    ) -> None:
+        everything = headers | {"host": "localhost:8600"}
+        body = {"model": "dragon", "prompt": "x"}
+        for response in (
+            http.post(COMPLETIONS, json=body, headers=everything),
+            http.get("/status", headers=everything),
+            http.get("/v1/models", headers=everything),
+            http.get("/nowhere", headers=everything),
+            http.options(COMPLETIONS, headers=everything),
+        ):
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_not_allowed")
+            assert not [name for name in response.headers if name.startswith("access-control")]
+        assert http.get("/health", headers=everything).status_code == 200
+        assert not engine.generations
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"origin": "http://localhost:8600"},
+            {"origin": "http://LOCALHOST:8600", "sec-fetch-site": "same-origin"},
+            {"sec-fetch-site": "none"},
+        ],
+    )
+    def test_its_own_pages_and_other_programs_may(self, http: httpx.Client, headers: dict[str, str]) -> None:
+        assert http.get("/status", headers=headers | {"host": "localhost:8600"}).status_code == 200
+
+    def test_behind_a_proxy_with_its_own_name(self, serve: Serve) -> None:
+        with httpx.Client(base_url=serve(host="0.0.0.0", api_key="key").url, trust_env=False) as http:
+            headers = {"host": "device.example", "authorization": "Bearer key"}
+            for origin, status in (("https://device.example", 200), ("https://evil.example", 403), ("http://[", 403)):
+                assert http.get("/status", headers=headers | {"origin": origin}).status_code == status
+
+
 class TestKey:
     def test_only_health_is_open(self, serve: Serve) -> None:
         server = serve(api_key="right")
@@ -142,7 +198,7 @@ class TestStatuses:
     def test_no_cross_origin_permission_is_given(self, http: httpx.Client) -> None:
         origin = {"origin": "https://evil.example", "access-control-request-method": "POST"}
         response = http.options(COMPLETIONS, headers=origin)
-        assert response.status_code == 405
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_not_allowed")
         assert not [name for name in response.headers if name.startswith("access-control")]
 
 

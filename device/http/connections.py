@@ -1,0 +1,79 @@
+"""Clients' connections: how many there may be, and how slow one may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from device.http.errors import ApiError, too_many_connections
+from device.http.options import HttpOptions
+
+# A client that has something to ask has begun to by then: it doesn't lose its place to one that comes later.
+_SETTLING = 0.25  # seconds
+
+
+class Connection(H11Protocol):
+    """One client's connection. Ends by itself when the client neither asks nor reads; see `check`.
+
+    When all places are taken, the connection that has been waiting longest for a request makes room for a new one, so
+    that clients who connect and stay silent keep nobody out. Where all are being answered, the new one gets 503.
+    """
+
+    def __init__(self, options: HttpOptions, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._options = options
+        self._refused = False
+        self._waiting_since = self._moved = self.loop.time()
+        self._unsent = 0  # bytes at the last check
+
+    def check(self, now: float) -> None:
+        """End the connection of a client that is too slow; called a few times per second, `now` is the loop's time."""
+        if self._busy:
+            self._waiting_since = now
+        elif now - self._waiting_since > self._options.head_patience:
+            self.transport.close()
+        unsent = self.transport.get_write_buffer_size()
+        if unsent == 0 or unsent < self._unsent:
+            self._moved = now
+        self._unsent = unsent
+        if now - self._moved > self._options.stall_limit:
+            self.transport.abort()  # closing would wait for the client to read what is left
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= self._options.max_connections and not self._make_room():
+            self._refused = True
+            transport.write(_raw(too_many_connections(len(self.connections))))
+            transport.close()
+            return
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._refused:
+            super().connection_lost(exc)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request has arrived that is not answered. Its body and its answer have limits of their own."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _make_room(self) -> bool:
+        idle = [other for other in self.connections if isinstance(other, Connection) and not other._busy]
+        longest = min(idle, key=lambda other: other._waiting_since, default=None)
+        if longest is None or self.loop.time() - longest._waiting_since < _SETTLING:
+            return False
+        self.connections.discard(longest)  # when it is told that it is lost is up to the loop
+        longest.transport.abort()
+        return True
+
+
+def _raw(refusal: ApiError) -> bytes:
+    body = json.dumps(refusal.body()).encode()
+    head = f"HTTP/1.1 {refusal.status} Service Unavailable\r\ncontent-type: application/json\r\n"
+    return head.encode() + f"content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

@@ -1,0 +1,89 @@
+"""The device's real engine behind the HTTP interface: what a request costs the library."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from common.configuration import load_settings
+from common.runtime.side import SideRuntime
+from device.engine import DeviceEngine
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
+from device.settings import DeviceSettings
+
+NOTES = {"rabbit.md": "My rabbit is called Yarszis.", "dance.md": "My dance class is at Delthcine House."}
+
+
+@pytest.fixture(scope="module")
+def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideRuntime]:
+    folder = tmp_path_factory.mktemp("engine")
+    notes = folder / "notes"
+    notes.mkdir()
+    for name, text in NOTES.items():
+        (notes / name).write_text(text)
+    overrides = {"data": folder / "device", "cloud": "none", "threads": 1, "document_store_bytes": 0}
+    runtime = SideRuntime("device", load_settings(DeviceSettings, overrides=overrides))
+    runtime.library.add(notes)
+    yield runtime
+    runtime.close()
+
+
+@pytest.fixture
+def http(side: SideRuntime) -> Iterator[httpx.Client]:
+    settings = side.settings
+    assert isinstance(settings, DeviceSettings)
+    engine = DeviceEngine(settings, side)
+    with HttpServer(engine, HttpOptions(port=0)) as server:
+        engine.start(None)
+        with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+            yield client
+        engine.close()
+
+
+@pytest.fixture
+def statements(side: SideRuntime) -> list[str]:
+    """What the library's database is asked from here on."""
+    seen: list[str] = []
+    connection: sqlite3.Connection = side.library._store._database._connection
+    connection.set_trace_callback(seen.append)
+    return seen
+
+
+def scans(statements: list[str]) -> list[str]:
+    """Statements whose cost grows with the library."""
+    return [text for text in statements if "count(" in text or (" FROM files" in text and "WHERE" not in text)]
+
+
+def test_no_request_lists_or_counts_the_library(http: httpx.Client, statements: list[str]) -> None:
+    known = http.get("/status").json()
+    assert (known["documents"], known["chunks"]) == (2, 2)
+    statements.clear()
+    assert http.get("/v1/models").json()["data"][0]["id"] == known["model"]
+    assert http.get(f"/v1/models/{known['model']}").status_code == 200
+    messages = [{"role": "user", "content": "What is the name of my rabbit?"}]
+    body = {"model": "dragon", "messages": messages, "max_tokens": 2}
+    answer = http.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["model"]) == (200, known["model"])
+    again = http.get("/status").json()
+    assert (again["documents"], again["served"]) == (2, known["served"] + 1)
+    assert any("FROM commits" in text for text in statements), "the search was seen"
+    assert not scans(statements)
+
+
+def test_a_listing_of_models_does_not_touch_the_library(http: httpx.Client, statements: list[str]) -> None:
+    assert http.get("/v1/models").status_code == 200
+    assert http.get("/v1/models/another").status_code == 404
+    assert not statements
+
+
+def test_status_sees_what_changed(http: httpx.Client, side: SideRuntime, tmp_path: Path) -> None:
+    (tmp_path / "new.md").write_text("My kettle is from Yormcrus.")
+    side.library.add(tmp_path)
+    assert http.get("/status").json()["documents"] == 3
+    side.library.remove([tmp_path])
+    assert http.get("/status").json()["documents"] == 2
