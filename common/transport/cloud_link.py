@@ -78,7 +78,7 @@ class CloudLink(SocketLoop):
             if lost is not None:
                 self._leaving.append(lost)
         elif event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
-            self._tally.refused += 1
+            self._counters.refused += 1
 
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
         routing = first.bytes
@@ -96,8 +96,8 @@ class CloudLink(SocketLoop):
             if former is not None:
                 self._on_unreachable(former)
         if len(self._connections) >= self.limits.peers:
-            self._guard.sever(descriptor)
-            self._tally.severed += 1
+            self._guard.disconnect(descriptor)
+            self._counters.disconnected += 1
             return None
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
         self._routes[routing] = self._live[descriptor] = connection

@@ -76,7 +76,7 @@ class DeviceLink(SocketLoop):
 
     def _welcome(self, now: float) -> None:
         if self._last_connection:
-            self._tally.reconnects += 1
+            self._counters.reconnects += 1
         self._status = LinkStatus("connected", "")
         self._since = now
         self._number = self._last_connection + 1
@@ -87,14 +87,14 @@ class DeviceLink(SocketLoop):
     def _ending(self, event: int) -> LinkStatus | None:
         """What an event says about the end of the attempt or the connection; None if it is not one."""
         if event in HANDSHAKE_REFUSED:
-            self._tally.refused += 1
+            self._counters.refused += 1
             return LinkStatus(
                 "refused",
                 f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
                 "and `dragon keys trust` with that key there.",
             )
         if event == HANDSHAKE_BROKEN:
-            self._tally.refused += 1
+            self._counters.refused += 1
             return LinkStatus(
                 "away",
                 f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "

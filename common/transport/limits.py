@@ -37,7 +37,7 @@ class Limits:
     @property
     def frame_bytes(self) -> int:
         """What ZeroMQ accepts as one frame; a peer that sends a longer one is disconnected."""
-        return max(HEADER_LIMIT, self.payload_bytes) + _CURVE_OVERHEAD
+        return HEADER_LIMIT + self.payload_bytes + _CURVE_OVERHEAD
 
 
 DEFAULT_LIMITS = Limits()

@@ -13,19 +13,19 @@ from typing import Any, Final, Self
 
 import zmq
 
-from common.transport.counters import Counters, Tally
+from common.transport.counters import CountersSnapshot, LinkCounters
 from common.transport.inflow import InflowGuard
 from common.transport.interface import Handler, Peer
 from common.transport.limits import Limits, TokenBucket
-from common.transport.outbox import Outbox, Parcel
+from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import answer
 from common.transport.sockets import Connection, read_frames
-from proto.errors import ProtocolError
+from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode, wire_size
 from proto.messages import Error, Message, Probe
 
 _LOG = logging.getLogger(__name__)
-_FRAMES: Final = 2  # header and payload; one more is read, for the codec to refuse
+_FRAMES: Final = 2  # of a message that are read: one more than a message has, to be refused
 _BATCH: Final = 64  # messages received before the thread looks at what is to be sent
 _DRAIN: Final = 16  # batches received at most before a lost connection is reported
 _RETRY: Final = 0.002  # seconds until a message that ZeroMQ had no room for is offered again
@@ -47,8 +47,8 @@ class SocketLoop(ABC):
         self._poller = zmq.Poller()
         self._outbox = Outbox(limits.queue_messages, limits.queue_bytes)
         self._poller.register(self._outbox.fileno(), zmq.POLLIN)
-        self._guard = InflowGuard(2 * _FRAMES * limits.frame_bytes)
-        self._tally = Tally()
+        self._guard = InflowGuard(2 * limits.frame_bytes)
+        self._counters = LinkCounters()
         self._connections: dict[int, Connection] = {}
         self._stuck: dict[int, Connection] = {}  # those with a backlog
         self._last_connection = 0
@@ -80,14 +80,14 @@ class SocketLoop(ABC):
                 self._outbox.wake()
             self._thread.join()
 
-    def counters(self) -> Counters:
+    def counters(self) -> CountersSnapshot:
         """What went through so far, from any thread."""
-        return self._tally.snapshot(self._outbox.refused)
+        return self._counters.snapshot(self._outbox.refused)
 
     def _post(self, connection: int, message: Message) -> int:
-        frames = encode(message, self.limits.payload_bytes)
-        parcel = Parcel(connection, type(message).__name__, frames, wire_size(frames))
-        return parcel.size if self._outbox.put(parcel) else 0
+        frame = encode(message, self.limits.payload_bytes)
+        outgoing = OutgoingMessage(connection, type(message).__name__, frame, wire_size(frame))
+        return outgoing.size if self._outbox.put(outgoing) else 0
 
     # What a role decides.
 
@@ -138,7 +138,7 @@ class SocketLoop(ABC):
         connection = Connection(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now))
         self._connections[peer.connection] = connection
         self._outbox.open(peer.connection)
-        self._tally.connects += 1
+        self._counters.connects += 1
         self._call(self._handler.on_connected, peer)
         return connection
 
@@ -146,7 +146,7 @@ class SocketLoop(ABC):
         number = connection.peer.connection
         if self._connections.pop(number, None) is not None:
             self._stuck.pop(number, None)
-            self._tally.dropped += len(connection.backlog)
+            self._counters.dropped += len(connection.backlog)
             self._outbox.shut(number)
             self._call(self._handler.on_gone, connection.peer)
 
@@ -155,7 +155,7 @@ class SocketLoop(ABC):
         try:
             function(*arguments)
         except Exception as error:
-            self._tally.faults += 1
+            self._counters.faults += 1
             _LOG.error("%s failed with %s.", getattr(function, "__name__", "handler"), type(error).__name__)
             _LOG.debug("The failure was:", exc_info=error)
 
@@ -175,7 +175,7 @@ class SocketLoop(ABC):
                 self._on_turn(readable, now)
                 if now >= self._next_sweep:
                     self._next_sweep = now + _SWEEP
-                    self._tally.severed += len(self._guard.sweep(now))
+                    self._counters.disconnected += len(self._guard.sweep(now))
         finally:
             self._tear_down()
 
@@ -208,15 +208,15 @@ class SocketLoop(ABC):
             except zmq.Again:
                 return
             connection = self._sender(first, now)
-            frames = read_frames(self._socket, first, not self._addressed, _FRAMES + 1)
+            frames = read_frames(self._socket, first, not self._addressed, _FRAMES)
             if connection is None:
-                self._tally.strays += 1
+                self._counters.strays += 1
                 continue
             self._guard.heard(connection.descriptor, frames)
             if connection.quota.take(now):
                 self._hand_over(connection, frames, now)
             else:
-                self._tally.over_quota += 1
+                self._counters.over_quota += 1
                 self._complain(connection, "quota", "This link takes fewer messages per second; slow down.", now)
 
     def _drain(self, now: float) -> None:
@@ -228,14 +228,16 @@ class SocketLoop(ABC):
 
     def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
         try:
-            message = decode(frames, self.limits.payload_bytes)
+            if len(frames) != 1:
+                raise malformed("a message must be one frame")
+            message = decode(frames[0], self.limits.payload_bytes)
         except ProtocolError as error:
-            self._tally.malformed += 1
+            self._counters.malformed += 1
             self._complain(connection, error.code, error.text, now)
             self._call(self._handler.on_invalid, connection.peer, error)
             return
-        size = wire_size(frames)
-        self._tally.received(type(message).__name__, size)
+        size = wire_size(frames[0])
+        self._counters.received(type(message).__name__, size)
         if isinstance(message, Probe):
             # At once and past the queue: what waits behind Python isn't the network's delay.
             self._reply(connection, answer(message, time.monotonic_ns() // 1000))
@@ -249,32 +251,32 @@ class SocketLoop(ABC):
     # Sending.
 
     def _reply(self, connection: Connection, message: Message) -> None:
-        frames = encode(message)
-        parcel = Parcel(connection.peer.connection, type(message).__name__, frames, wire_size(frames))
-        if not self._offer(connection, parcel):
-            self._tally.dropped += 1
+        frame = encode(message)
+        outgoing = OutgoingMessage(connection.peer.connection, type(message).__name__, frame, wire_size(frame))
+        if not self._offer(connection, outgoing):
+            self._counters.dropped += 1
 
     def _send(self) -> None:
         for connection in list(self._stuck.values()):
             while connection.backlog and self._offer(connection, connection.backlog[0]):
-                self._outbox.settle(connection.backlog.popleft())
+                self._outbox.mark_sent(connection.backlog.popleft())
             if not connection.backlog:
                 self._stuck.pop(connection.peer.connection, None)
-        for parcel in self._outbox.take():
-            receiver = self._connections.get(parcel.connection)
+        for outgoing in self._outbox.take():
+            receiver = self._connections.get(outgoing.connection)
             if receiver is None:
-                self._tally.dropped += 1
-            elif receiver.backlog or not self._offer(receiver, parcel):
-                receiver.backlog.append(parcel)
-                self._stuck[parcel.connection] = receiver
+                self._counters.dropped += 1
+            elif receiver.backlog or not self._offer(receiver, outgoing):
+                receiver.backlog.append(outgoing)
+                self._stuck[outgoing.connection] = receiver
             else:
-                self._outbox.settle(parcel)
+                self._outbox.mark_sent(outgoing)
 
-    def _offer(self, connection: Connection, parcel: Parcel) -> bool:
-        """Give a parcel to ZeroMQ; False if it has no room for this peer now."""
+    def _offer(self, connection: Connection, outgoing: OutgoingMessage) -> bool:
+        """Give a message to ZeroMQ; False if it has no room for this peer now."""
         if self._socket is None:
             return False
-        frames = [connection.routing, *parcel.frames] if connection.routing else parcel.frames
+        frames = [connection.routing, outgoing.frame] if connection.routing else [outgoing.frame]
         try:
             self._socket.send_multipart(frames, zmq.DONTWAIT)
         except zmq.Again:
@@ -282,11 +284,11 @@ class SocketLoop(ABC):
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            if not connection.backlog:  # otherwise the parcel is its head, and counted with it
-                self._tally.dropped += 1
+            if not connection.backlog:  # otherwise the message is its head, and counted with it
+                self._counters.dropped += 1
             self._on_unreachable(connection)
             return True  # nothing to offer again
-        self._tally.sent(parcel.kind, parcel.size)
+        self._counters.sent(outgoing.kind, outgoing.size)
         return True
 
     def _tear_down(self) -> None:

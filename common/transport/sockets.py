@@ -10,7 +10,7 @@ import zmq
 from common.transport.address import is_four
 from common.transport.interface import Peer
 from common.transport.limits import Limits, TokenBucket
-from common.transport.outbox import Parcel
+from common.transport.outbox import OutgoingMessage
 
 # Events of the socket monitor.
 HANDSHAKE_REFUSED: Final = {int(zmq.EVENT_HANDSHAKE_FAILED_AUTH), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)}
@@ -28,7 +28,7 @@ class Connection:
         self.descriptor = descriptor
         self.quota = quota
         self.complaints = complaints
-        self.backlog: deque[Parcel] = deque()  # what ZeroMQ has no room for
+        self.backlog: deque[OutgoingMessage] = deque()  # what ZeroMQ has no room for
 
 
 def prepare_socket(
