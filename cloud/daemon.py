@@ -10,6 +10,7 @@ from common.runtime.daemon import cloud_keys, start_logging, stay_local, until_t
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime, decode_floor
 from common.transport.link import CloudLink
+from common.vital import end_process
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ def run(settings: CloudSettings) -> None:
     try:
         sessions = Sessions(settings, side)
         scheduler = Scheduler(sessions.tick)
-        link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure)
+        link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
         sessions.link = link
         with link:
             scheduler.start()

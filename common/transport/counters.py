@@ -29,7 +29,8 @@ class CountersSnapshot:
     connects: int = 0
     reconnects: int = 0
     refused: int = 0  # failed handshakes
-    disconnected: int = 0  # connections cut for an endless message or above the number of peers
+    disconnected: int = 0  # connections cut for an endless message or above the number of peers or strangers
+    mishaps: int = 0  # exceptions that the link's thread outlived; each is a fault in this program
 
 
 class LinkCounters:
@@ -54,7 +55,7 @@ class LinkCounters:
     def received(self, kind: str, size: int) -> None:
         _add(self._received, kind, size)
 
-    def snapshot(self, refused_sends: int) -> CountersSnapshot:
+    def snapshot(self, refused_sends: int, mishaps: int) -> CountersSnapshot:
         """The counts now; `refused_sends` are the messages that the queue did not take."""
         return CountersSnapshot(
             sent=MappingProxyType(self._sent.copy()),  # dict.copy is one step under the interpreter lock
@@ -68,6 +69,7 @@ class LinkCounters:
             reconnects=self.reconnects,
             refused=self.refused,
             disconnected=self.disconnected,
+            mishaps=mishaps,
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+import time
+from typing import Final
 
 import zmq
 
@@ -13,6 +14,7 @@ from common.transport.keys import DeviceKeys, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, TokenBucket
 from common.transport.loop import SocketLoop
 from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, prepare_socket
+from common.vital import Died
 from proto.messages import Message
 
 _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
@@ -23,7 +25,7 @@ class DeviceLink(SocketLoop):
     """A device's connection to its cloud, made again forever, with growing pauses, whenever it is lost.
 
     Every connection has a socket of its own: nothing that was queued for an old one can arrive on a new one.
-    Raises `TransportError` for an address or keys that can't work.
+    `died` is told if the link's thread ends by itself. Raises `TransportError` for an address or keys that can't work.
     """
 
     def __init__(
@@ -34,13 +36,14 @@ class DeviceLink(SocketLoop):
         limits: Limits = DEFAULT_LIMITS,
         *,
         insecure: bool = False,
+        died: Died | None = None,
     ) -> None:
         require_safe(address, keys is not None, insecure)
         if split_address(address)[1] == 0:
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
         self._curve = None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
         self._key = None if keys is None else keys.cloud
-        super().__init__(handler, limits, "device-link", addressed=False)
+        super().__init__(handler, limits, "device-link", addressed=False, allows=None, died=died)
         self.address = address
         self._current: Connection | None = None
         self._number = 0  # of the current connection; 0 without one
@@ -63,7 +66,7 @@ class DeviceLink(SocketLoop):
 
     def status(self) -> LinkStatus:
         """How the link stands, from any thread."""
-        return LinkStatus("closed", "The link is closed.") if self._closing.is_set() else self._status
+        return LinkStatus("closed", "The link is closed.") if self._turns.closing.is_set() else self._status
 
     def _on_event(self, event: int, value: int, now: float) -> None:
         if event == zmq.EVENT_CONNECTED:
@@ -107,9 +110,10 @@ class DeviceLink(SocketLoop):
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
         return self._current
 
-    def _on_turn(self, readable: dict[Any, int], now: float) -> None:
+    def _on_turn(self) -> None:
+        now = time.monotonic()
         if self._end is not None:
-            self._drain(now)
+            self._drain()
             self._lose(self._end, now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._attempt(now)
@@ -127,6 +131,7 @@ class DeviceLink(SocketLoop):
         made, monitor = prepare_socket(self._context, zmq.DEALER, numeric(self.address), self.limits)
         made.reconnect_ivl = _NEVER
         made.connect_timeout = int(self.limits.connect_timeout * 1000)
+        self._authenticator.protect(made)
         if self._curve is not None:
             made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._curve
         self._adopt(made, monitor)

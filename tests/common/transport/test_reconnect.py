@@ -13,7 +13,7 @@ from common.transport.keys import CloudKeys, KeyPair
 from common.transport.link import CloudLink, DeviceLink, Limits, Peer
 from proto.framing import encode
 from proto.messages import Cancel, Message
-from tests.common.transport.support import SECONDS, Echo, RawPeers, Recorder, draft, port_of
+from tests.common.transport.support import SECONDS, Echo, RawPeer, RawPeers, Recorder, draft, port_of
 
 LOCAL = "tcp://127.0.0.1:0"
 IMPATIENT = Limits(heartbeat_interval=0.05, heartbeat_timeout=0.2, backoff_last=0.1, connect_timeout=0.5)
@@ -193,6 +193,13 @@ def test_the_first_words_of_a_young_connection_are_not_lost(raw_peers: RawPeers)
             busy.set()
             go_on.wait(SECONDS)
 
+    young: list[RawPeer] = []
+
+    def speak() -> None:
+        peer = raw_peers(cloud.address)
+        peer.send(encode(Cancel(2)))
+        young.append(peer)
+
     cloud_side = Recorder(hold)
     with CloudLink(LOCAL, None, cloud_side) as cloud:
         old = raw_peers(cloud.address)
@@ -201,14 +208,16 @@ def test_the_first_words_of_a_young_connection_are_not_lost(raw_peers: RawPeers)
             go_on.clear()
             old.send(encode(Cancel(1)))
             assert busy.wait(SECONDS)
-            young = [raw_peers(cloud.address) for _ in range(3)]
-            for peer in young:
-                peer.send(encode(Cancel(2)))
+            threads = [threading.Thread(target=speak) for _ in range(3)]
+            for thread in threads:
+                thread.start()
             old.send(encode(Cancel(3)))
             go_on.set()
             cloud_side.wait(lambda count=count: cloud_side.received().count(Cancel(2)) == 3 * count)  # type: ignore[misc]
-            for peer in young:
-                peer.close()
+            for thread in threads:
+                thread.join()
+            while young:
+                young.pop().close()
         assert cloud.counters().strays == 0
 
 
