@@ -43,6 +43,7 @@ class DeviceLink(SocketLoop):
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
         self._curve = None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
         self._key = None if keys is None else keys.cloud
+        self._local = None if keys is None else keys.local
         super().__init__(handler, limits, "device-link", addressed=False, allows=None, died=died)
         self.address = address
         self._current: Connection | None = None
@@ -89,23 +90,29 @@ class DeviceLink(SocketLoop):
 
     def _ending(self, event: int) -> LinkStatus | None:
         """What an event says about the end of the attempt or the connection; None if it is not one."""
-        if event in HANDSHAKE_REFUSED:
+        if event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
             self._counters.refused += 1
-            return LinkStatus(
-                "refused",
-                f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
-                "and `dragon keys trust` with that key there.",
-            )
-        if event == HANDSHAKE_BROKEN:
-            self._counters.refused += 1
-            return LinkStatus(
-                "away",
-                f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "
-                "listens there and that its public key is the one trusted here.",
-            )
+            return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
         if event in _ENDED:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
         return None
+
+    def _shut_out(self, event: int) -> str:
+        if self._local is not None:
+            return (
+                f"The cloud at {self.address} broke off the handshake; if that stays so, it doesn't hold the keys in "
+                f"{self._local}: start it as the same user, with the same local_keys and with curve = 'auto', or "
+                "exchange keys with `dragon keys`."
+            )
+        if event == HANDSHAKE_BROKEN:
+            return (
+                f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "
+                "listens there and that its public key is the one trusted here."
+            )
+        return (
+            f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
+            "and `dragon keys trust` with that key there."
+        )
 
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
         return self._current
