@@ -6,12 +6,15 @@ import logging
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.runtime.daemon import cloud_keys, start_logging, stay_local, until_told_to_stop
+from common.runtime.daemon import allow_descriptors, cloud_keys, start_logging, stay_local, until_told_to_stop
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime, decode_floor
 from common.transport.link import CloudLink
+from common.vital import end_process
 
 log = logging.getLogger(__name__)
+
+DESCRIPTORS = 4096  # of open files; all peers and strangers that the link allows, and the daemon's own
 
 
 def run(settings: CloudSettings) -> None:
@@ -19,11 +22,12 @@ def run(settings: CloudSettings) -> None:
     start_logging(settings)
     stay_local()
     keys = cloud_keys(settings, settings.bind)
+    allow_descriptors(DESCRIPTORS)
     side = SideRuntime("cloud", settings, decode_floor(settings.emulate_decode_ms))
     try:
         sessions = Sessions(settings, side)
         scheduler = Scheduler(sessions.tick)
-        link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure)
+        link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
         sessions.link = link
         with link:
             scheduler.start()

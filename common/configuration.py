@@ -65,6 +65,11 @@ def default_data(role: str) -> Path:
     return platformdirs.user_data_path("dragon") / role
 
 
+def default_local_keys() -> Path:
+    """Where the daemons of one user keep the keys for a link on this machine: the same folder for both roles."""
+    return platformdirs.user_data_path("dragon") / "local-keys"
+
+
 class Settings(BaseSettings):
     """What both daemons need. `load_settings` makes one; constructing reads neither file nor environment."""
 
@@ -75,7 +80,8 @@ class Settings(BaseSettings):
     data: Folder  # state: keys, profile, caches
     library: Folder = Field(default_factory=lambda known: known["data"] / "library")
     keys: Folder = Field(default_factory=lambda known: known["data"] / "keys")
-    curve: Literal["auto", "off"] = "auto"  # auto: encrypt every address that is not loopback
+    local_keys: Folder = Field(default_factory=default_local_keys)  # shared by the daemons of one user
+    curve: Literal["auto", "off"] = "auto"  # auto: encrypt and authenticate on every address
     model: str = Field(default=str(EMBEDDED_MODEL), min_length=1)  # folder or Hub id
     tokenizer: str | None = Field(
         default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None

@@ -9,6 +9,7 @@ from common.runtime.request import Request
 from common.runtime.side import SideRuntime, decode_floor
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
+from common.vital import end_process
 from device.engine import DeviceEngine
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
@@ -37,7 +38,12 @@ def _serve(settings: DeviceSettings) -> None:
         link = None
         if settings.cloud is not None and engine.cloud.connection is not None:
             link = DeviceLink(
-                settings.cloud, keys, engine.cloud.connection, side.link_limits, insecure=settings.insecure
+                settings.cloud,
+                keys,
+                engine.cloud.connection,
+                side.link_limits,
+                insecure=settings.insecure,
+                died=end_process,
             )
         with _listening(engine, options) as server:
             engine.start(link)

@@ -1,12 +1,12 @@
-"""Messages to ZeroMQ frames and back.
+"""Messages to bytes and back: one message is one ZeroMQ frame.
 
-A message is a MessagePack header `[tag, version, field, ...]`, then its payload if its type has one.
+A frame is a MessagePack header `[tag, version, field, ...]`, then the payload if the message's type has one. The
+header says where it ends.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgpack
@@ -37,7 +37,7 @@ from proto.messages import (
 )
 from proto.schema import pack, schema_of, unpack
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 HEADER_LIMIT: Final = 2**16  # bytes
 PAYLOAD_LIMIT: Final = 2**16  # bytes, unless the caller allows more
@@ -68,33 +68,34 @@ TAGS: Final[dict[type[Message], int]] = {
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 
 _SINGLE = struct.Struct("<f")
+_ONE_ARRAY: Final = "a message must begin with one MessagePack array, without maps and extensions"
 
 
-def encode(message: Message, payload_limit: int = LARGEST_PAYLOAD) -> list[bytes]:
-    """The frames of `message`: its header, and its payload when its type has one (empty ones included).
+def encode(message: Message, payload_limit: int = LARGEST_PAYLOAD) -> bytes:
+    """The frame of `message`: its header, and its payload when its type has one.
 
-    Raises `ProtocolError` for a field out of bounds ("malformed") or a frame over its limit ("too-large").
+    Raises `ProtocolError` for a field out of bounds ("malformed") or a part over its limit ("too-large").
     """
     kind = type(message)
-    schema = schema_of(kind)
     values = pack(message)
-    payload = values.pop() if schema.has_payload else None
+    payload: bytes = values.pop() if schema_of(kind).has_payload else b""
     header: bytes = msgpack.packb([TAGS[kind], PROTOCOL_VERSION, *values], use_single_float=_fits_single(values))
-    frames = [header] if payload is None else [header, payload]
-    _check_sizes(frames, payload_limit)
-    return frames
+    if len(header) > HEADER_LIMIT:
+        raise too_large(f"a header must be at most {HEADER_LIMIT} bytes")
+    _check_payload(len(payload), payload_limit)
+    return header + payload
 
 
-def decode(frames: Sequence[bytes], payload_limit: int = PAYLOAD_LIMIT) -> Message:
-    """The message in `frames`.
+def decode(frame: bytes, payload_limit: int = PAYLOAD_LIMIT) -> Message:
+    """The message in `frame`.
 
-    Raises `ProtocolError` with code "too-large" (a frame over its limit), "version" (the peer speaks another
+    Raises `ProtocolError` with code "too-large" (a part over its limit), "version" (the peer speaks another
     one), "unknown-message" (no such tag) or "malformed" (anything else).
     """
-    if not 1 <= len(frames) <= 2:
-        raise malformed("a message must be one or two frames")
-    _check_sizes(frames, payload_limit)
-    tag, version, *values = _header(frames[0])
+    if len(frame) > HEADER_LIMIT + payload_limit:
+        raise too_large(f"a message must be at most {HEADER_LIMIT + payload_limit} bytes")
+    end = _header_end(frame)
+    tag, version, *values = _header(frame[:end])
     # An Error reads the same in every version, so that a refusal of the version can be shown to the user.
     if version != PROTOCOL_VERSION and tag != TAGS[Error]:
         raise ProtocolError(
@@ -104,35 +105,49 @@ def decode(frames: Sequence[bytes], payload_limit: int = PAYLOAD_LIMIT) -> Messa
     kind = _KINDS.get(tag)
     if kind is None:
         raise ProtocolError("unknown-message", f"protocol version {PROTOCOL_VERSION} has no tag {tag}")
-    if schema_of(kind).has_payload != (len(frames) == 2):
-        raise malformed(f"{kind.__name__} must be {1 + schema_of(kind).has_payload} frames")
-    return unpack(kind, [*values, *frames[1:]])
+    if schema_of(kind).has_payload:
+        _check_payload(len(frame) - end, payload_limit)
+        values.append(frame[end:])
+    elif end < len(frame):
+        raise malformed(f"{kind.__name__} has no payload, so nothing may follow its header")
+    return unpack(kind, values)
 
 
-def wire_size(frames: Sequence[bytes]) -> int:
-    """Bytes that `frames` take on a ZMTP 3 connection: 2 of framing for up to 255 bytes, 9 beyond."""
-    return sum(len(frame) + (2 if len(frame) < 256 else 9) for frame in frames)
+def wire_size(frame: bytes) -> int:
+    """Bytes that `frame` takes on a ZMTP 3 connection: 2 of framing for up to 255 bytes, 9 beyond."""
+    return len(frame) + (2 if len(frame) < 256 else 9)
 
 
-def _check_sizes(frames: Sequence[bytes], payload_limit: int) -> None:
+def _check_payload(size: int, payload_limit: int) -> None:
     if payload_limit > LARGEST_PAYLOAD:
         raise ValueError(f"payload_limit must be at most {LARGEST_PAYLOAD}")
-    if len(frames[0]) > HEADER_LIMIT:
-        raise too_large(f"a header frame must be at most {HEADER_LIMIT} bytes")
-    if len(frames) == 2 and len(frames[1]) > payload_limit:
-        raise too_large(f"a payload frame must be at most {payload_limit} bytes")
+    if size > payload_limit:
+        raise too_large(f"a payload must be at most {payload_limit} bytes")
 
 
-def _header(frame: bytes) -> list[Any]:
+def _header_end(frame: bytes) -> int:
+    """Where the header ends.
+
+    msgpack allocates an array when it reads its claimed length, so nested claims could cost gigabytes. Skipping
+    allocates nothing, and succeeds only if every claimed element is there.
+    """
+    walker = msgpack.Unpacker(None, max_buffer_size=HEADER_LIMIT)
+    walker.feed(frame[:HEADER_LIMIT])
+    try:
+        walker.skip()
+    except (ValueError, msgpack.UnpackException):
+        if len(frame) > HEADER_LIMIT:
+            raise too_large(f"a header must be at most {HEADER_LIMIT} bytes") from None
+        raise malformed(_ONE_ARRAY) from None
+    end: int = walker.tell()
+    return end
+
+
+def _header(header: bytes) -> list[Any]:
     """The header's array, with an integer tag and version in front."""
     try:
-        # msgpack allocates an array when it reads its claimed length, so nested claims could cost gigabytes.
-        # Skipping allocates nothing, and succeeds only if every claimed element is there.
-        walker = msgpack.Unpacker(None, max_buffer_size=HEADER_LIMIT)
-        walker.feed(frame)
-        walker.skip()
         values = msgpack.unpackb(
-            frame,
+            header,
             raw=False,
             strict_map_key=True,
             max_array_len=HEADER_LIMIT,
@@ -142,7 +157,7 @@ def _header(frame: bytes) -> list[Any]:
             max_ext_len=0,
         )
     except (ValueError, msgpack.UnpackException):
-        raise malformed("a header must be one MessagePack array, without maps and extensions") from None
+        raise malformed(_ONE_ARRAY) from None
     if type(values) is not list or [type(value) for value in values[:2]] != [int, int]:
         raise malformed("a header must be an array that starts with an integer tag and version")
     return values

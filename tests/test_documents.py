@@ -21,13 +21,14 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data, default_local_keys
 from common.runtime.daemon import BAD_INPUT as NOT_STARTED
 from common.runtime.request import Report, SideReport
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
 from common.speculation.values import Decided
+from common.vital import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app
 from device.http.app import Api
@@ -72,6 +73,8 @@ class TestSettings:
         value = getattr(settings, name)
         if name == "data":
             return "<user data>/dragon/<role>" if value == default_data(settings.role) else "?"
+        if value == default_local_keys():
+            return "<user data>/dragon/local-keys"
         if isinstance(value, Path):
             return f"<data>/{value.relative_to(settings.data)}"
         if value in (str(EMBEDDED_MODEL), str(EMBEDDED_TOKENIZER)):
@@ -159,7 +162,7 @@ class TestCommandLine:
     def test_exit_codes(self) -> None:
         assert NOT_STARTED == BAD_INPUT
         documented = {int(row[0]) for row in table(OPERATIONS, "exit code")}
-        assert documented == {0, ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE, INTERRUPTED}
+        assert documented == {0, ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE, THREAD_DIED, INTERRUPTED}
 
 
 class TestHttp:

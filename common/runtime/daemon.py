@@ -16,8 +16,10 @@ from common.model.errors import ModelError
 from common.retrieval.errors import LibraryError
 from common.transport.address import TransportError
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
+from common.transport.local_keys import local_cloud_keys, local_device_keys
 
 BAD_INPUT = 2
+TRUSTED_CLOUD = "cloud"  # name under which a device trusts its cloud's key
 SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
 
 # What a start can fail with because of how it was called; each carries one sentence.
@@ -66,20 +68,42 @@ def until_told_to_stop(ready: Callable[[], None]) -> None:
     stop.wait()
 
 
-def wants_curve(settings: Settings, address: str) -> bool:
-    """Whether the link at `address` is to be encrypted and authenticated."""
-    return settings.curve == "auto" and not is_loopback(address)
-
-
 def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
-    """The cloud's keys and allow-list where the link needs them. Raises `TransportError`."""
-    if not wants_curve(settings, address):
+    """The keys and the allow-list of a cloud that listens at `address`; None for a plaintext link.
+
+    On loopback, where nobody exchanged keys, those that this user's daemons share. Raises `TransportError`.
+    """
+    if settings.curve == "off":
         return None
-    return KeyFolder(settings.keys).cloud_keys()
+    folder = KeyFolder(settings.keys)
+    if is_loopback(address) and not folder.complete():
+        return local_cloud_keys(settings.local_keys)
+    return folder.cloud_keys()
 
 
 def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
-    """The device's keys and the one cloud that it trusts, where the link needs them. Raises `TransportError`."""
-    if not wants_curve(settings, address):
+    """The keys of a device whose cloud is at `address`, and that cloud's; None for a plaintext link.
+
+    On loopback, where nobody exchanged keys, those that this user's daemons share. Raises `TransportError`.
+    """
+    if settings.curve == "off":
         return None
-    return KeyFolder(settings.keys).device_keys()
+    folder = KeyFolder(settings.keys)
+    if is_loopback(address) and not folder.complete(TRUSTED_CLOUD):
+        return local_device_keys(settings.local_keys)
+    return folder.device_keys(TRUSTED_CLOUD)
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Raise this process's own limit of open files to `wanted`, as far as the system allows it.
+
+    Where no descriptor is left, nobody can connect, and ZeroMQ tries again without a pause.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))

@@ -8,12 +8,12 @@ from typing import Any
 import zmq
 
 from common.transport.address import TransportError, numeric, require_safe
-from common.transport.gate import Gate
 from common.transport.interface import Handler, Peer
 from common.transport.keys import CloudKeys, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, TokenBucket
 from common.transport.loop import SocketLoop
-from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, prepare_socket
+from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, metadata, prepare_socket
+from common.vital import Died
 from proto.messages import Message
 
 
@@ -21,7 +21,8 @@ class CloudLink(SocketLoop):
     """A cloud's socket for all its devices, listening when the constructor returns.
 
     A peer is known from its first message on. With keys, exactly the peers that `keys.allows` get in, and
-    `Peer.key` is checked on every message. Raises `TransportError` if `bind` can't be listened on.
+    `Peer.key` is checked on every message. `died` is told if the link's thread ends by itself. Raises
+    `TransportError` if `bind` can't be listened on.
     """
 
     def __init__(
@@ -32,27 +33,28 @@ class CloudLink(SocketLoop):
         limits: Limits = DEFAULT_LIMITS,
         *,
         insecure: bool = False,
+        died: Died | None = None,
     ) -> None:
         require_safe(bind, keys is not None, insecure)
         secret = None if keys is None else z85_key(keys.own.secret)
-        super().__init__(handler, limits, "cloud-link", addressed=True)
+        allows = None if keys is None else keys.allows
+        super().__init__(handler, limits, "cloud-link", addressed=True, allows=allows, died=died)
+        self._encrypted = keys is not None
         self._routes: dict[bytes, Connection] = {}
         self._live: dict[int, Connection | None] = {}  # by descriptor; None before the first message
+        self._strangers: dict[int, None] = {}  # descriptors without a message, oldest first
         self._leaving: list[Connection] = []
         self._quotas: dict[str, TokenBucket] = {}  # by key, so that reconnecting doesn't refill one
-        self._gate: Gate | None = None
         made, monitor = prepare_socket(self._context, zmq.ROUTER, numeric(bind), self.limits)
         self._adopt(made, monitor)
         made.router_mandatory = True
-        if keys is not None and secret is not None:
-            self._gate = Gate(self._context, keys.allows)
-            self._gate.guard(made, secret)
-            self._poller.register(self._gate.socket, zmq.POLLIN)
+        self._authenticator.protect(made, secret)
         try:
             made.bind(numeric(bind))
         except zmq.ZMQError as error:
             self.close()
             raise TransportError(_why(bind, error)) from None
+        _name_connections(made)
         self.address = made.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def send(self, peer: Peer, message: Message) -> int:
@@ -70,38 +72,46 @@ class CloudLink(SocketLoop):
 
     def _on_event(self, event: int, value: int, now: float) -> None:
         if event == zmq.EVENT_ACCEPTED:
-            self._live[value] = None
+            self._live[value] = self._strangers[value] = None
             self._guard.watch(value, now)
+            if len(self._strangers) > self.limits.strangers:
+                self._turn_away(next(iter(self._strangers)))
         elif event == zmq.EVENT_DISCONNECTED:
             self._guard.forget(value)
+            self._strangers.pop(value, None)
             lost = self._live.pop(value, None)
             if lost is not None:
                 self._leaving.append(lost)
         elif event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
-            self._tally.refused += 1
+            self._counters.refused += 1
 
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
         routing = first.bytes
-        descriptor = int(first.get("__fd"))
-        key = None if self._gate is None else str(first.get("User-Id"))
+        descriptor = int(metadata(first, "__fd") or -1)
+        key = metadata(first, "User-Id") if self._encrypted else None
+        if self._encrypted and not key:
+            return None
         known = self._routes.get(routing)
         if known is not None and (known.descriptor, known.peer.key) == (descriptor, key):
             return known
         if descriptor not in self._live:
-            self._watch(now)  # the connection may be younger than this turn
-        if descriptor not in self._live:
             return None  # first words of a connection that is closed already: nobody to answer
-        # A routing id has one connection at a time, and a connection one routing id: former owners are gone.
+        # A routing id is given once, but should that change: former owners are gone.
         for former in (known, self._live[descriptor]):
             if former is not None:
                 self._on_unreachable(former)
         if len(self._connections) >= self.limits.peers:
-            self._guard.sever(descriptor)
-            self._tally.severed += 1
+            self._turn_away(descriptor)
             return None
+        self._strangers.pop(descriptor, None)
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
         self._routes[routing] = self._live[descriptor] = connection
         return connection
+
+    def _turn_away(self, descriptor: int) -> None:
+        self._strangers.pop(descriptor, None)
+        self._guard.disconnect(descriptor)
+        self._counters.disconnected += 1
 
     def _quota(self, key: str | None, now: float) -> TokenBucket:
         limits = self.limits
@@ -110,11 +120,9 @@ class CloudLink(SocketLoop):
         fresh = TokenBucket(limits.messages_per_second, limits.messages_burst, now)
         return fresh if key is None else self._quotas.setdefault(key, fresh)
 
-    def _on_turn(self, readable: dict[Any, int], now: float) -> None:
-        if self._gate is not None and self._gate.socket in readable:
-            self._gate.answer()
+    def _on_turn(self) -> None:
         if self._leaving:
-            self._drain(now)
+            self._drain()
             for connection in self._leaving:
                 self._on_unreachable(connection)
             self._leaving.clear()
@@ -129,10 +137,18 @@ class CloudLink(SocketLoop):
             self._live[connection.descriptor] = None
         self._dismiss(connection)
 
-    def _tear_down(self) -> None:
-        if self._gate is not None:
-            self._gate.close()
-        super()._tear_down()
+
+def _name_connections(router: zmq.Socket[Any]) -> None:
+    """Make `router`, bound already, give every connection a routing id of its own, whatever the peer asks for.
+
+    A ROUTER takes the id that a peer brings. One that brings the id that libzmq would make up for a later
+    connection (they are counted up) makes libzmq abort the process, and ZAP doesn't get to see what a peer brings.
+    In raw mode a ROUTER makes up every id. Connections take over the options as they were at bind, so they go on
+    to speak ZMTP; switched off again, the mode only stays in how ids are made, and in that a message sent has one
+    frame. No connection is taken up between bind and here: ZeroMQ does that in calls that send, receive or poll.
+    """
+    router.setsockopt(zmq.ROUTER_RAW, 1)
+    router.setsockopt(zmq.ROUTER_RAW, 0)
 
 
 def _why(bind: str, error: zmq.ZMQError) -> str:

@@ -16,7 +16,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class CountersSnapshot:
     """A snapshot. `sent` and `received` are by message type name, e.g. `received["Draft"].bytes`."""
 
     sent: Mapping[str, Flow] = field(default_factory=lambda: MappingProxyType({}))
@@ -29,10 +29,11 @@ class Counters:
     connects: int = 0
     reconnects: int = 0
     refused: int = 0  # failed handshakes
-    severed: int = 0  # connections cut for an endless message or above the number of peers
+    disconnected: int = 0  # connections cut for an endless message or above the number of peers or strangers
+    mishaps: int = 0  # exceptions that the link's thread outlived; each is a fault in this program
 
 
-class Tally:
+class LinkCounters:
     """The counters of a link while it runs. Only the link thread increments."""
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Tally:
         self.connects = 0
         self.reconnects = 0
         self.refused = 0
-        self.severed = 0
+        self.disconnected = 0
 
     def sent(self, kind: str, size: int) -> None:
         _add(self._sent, kind, size)
@@ -54,9 +55,9 @@ class Tally:
     def received(self, kind: str, size: int) -> None:
         _add(self._received, kind, size)
 
-    def snapshot(self, refused_sends: int) -> Counters:
+    def snapshot(self, refused_sends: int, mishaps: int) -> CountersSnapshot:
         """The counts now; `refused_sends` are the messages that the queue did not take."""
-        return Counters(
+        return CountersSnapshot(
             sent=MappingProxyType(self._sent.copy()),  # dict.copy is one step under the interpreter lock
             received=MappingProxyType(self._received.copy()),
             malformed=self.malformed,
@@ -67,7 +68,8 @@ class Tally:
             connects=self.connects,
             reconnects=self.reconnects,
             refused=self.refused,
-            severed=self.severed,
+            disconnected=self.disconnected,
+            mishaps=mishaps,
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+import time
+from typing import Final
 
 import zmq
 
@@ -13,6 +14,7 @@ from common.transport.keys import DeviceKeys, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, TokenBucket
 from common.transport.loop import SocketLoop
 from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, prepare_socket
+from common.vital import Died
 from proto.messages import Message
 
 _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
@@ -23,7 +25,7 @@ class DeviceLink(SocketLoop):
     """A device's connection to its cloud, made again forever, with growing pauses, whenever it is lost.
 
     Every connection has a socket of its own: nothing that was queued for an old one can arrive on a new one.
-    Raises `TransportError` for an address or keys that can't work.
+    `died` is told if the link's thread ends by itself. Raises `TransportError` for an address or keys that can't work.
     """
 
     def __init__(
@@ -34,13 +36,15 @@ class DeviceLink(SocketLoop):
         limits: Limits = DEFAULT_LIMITS,
         *,
         insecure: bool = False,
+        died: Died | None = None,
     ) -> None:
         require_safe(address, keys is not None, insecure)
         if split_address(address)[1] == 0:
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
         self._curve = None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
         self._key = None if keys is None else keys.cloud
-        super().__init__(handler, limits, "device-link", addressed=False)
+        self._local = None if keys is None else keys.local
+        super().__init__(handler, limits, "device-link", addressed=False, allows=None, died=died)
         self.address = address
         self._current: Connection | None = None
         self._number = 0  # of the current connection; 0 without one
@@ -63,7 +67,7 @@ class DeviceLink(SocketLoop):
 
     def status(self) -> LinkStatus:
         """How the link stands, from any thread."""
-        return LinkStatus("closed", "The link is closed.") if self._closing.is_set() else self._status
+        return LinkStatus("closed", "The link is closed.") if self._turns.closing.is_set() else self._status
 
     def _on_event(self, event: int, value: int, now: float) -> None:
         if event == zmq.EVENT_CONNECTED:
@@ -76,7 +80,7 @@ class DeviceLink(SocketLoop):
 
     def _welcome(self, now: float) -> None:
         if self._last_connection:
-            self._tally.reconnects += 1
+            self._counters.reconnects += 1
         self._status = LinkStatus("connected", "")
         self._since = now
         self._number = self._last_connection + 1
@@ -86,30 +90,37 @@ class DeviceLink(SocketLoop):
 
     def _ending(self, event: int) -> LinkStatus | None:
         """What an event says about the end of the attempt or the connection; None if it is not one."""
-        if event in HANDSHAKE_REFUSED:
-            self._tally.refused += 1
-            return LinkStatus(
-                "refused",
-                f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
-                "and `dragon keys trust` with that key there.",
-            )
-        if event == HANDSHAKE_BROKEN:
-            self._tally.refused += 1
-            return LinkStatus(
-                "away",
-                f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "
-                "listens there and that its public key is the one trusted here.",
-            )
+        if event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
+            self._counters.refused += 1
+            return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
         if event in _ENDED:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
         return None
 
+    def _shut_out(self, event: int) -> str:
+        if self._local is not None:
+            return (
+                f"The cloud at {self.address} broke off the handshake; if that stays so, it doesn't hold the keys in "
+                f"{self._local}: start it as the same user, with the same local_keys and with curve = 'auto', or "
+                "exchange keys with `dragon keys`."
+            )
+        if event == HANDSHAKE_BROKEN:
+            return (
+                f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "
+                "listens there and that its public key is the one trusted here."
+            )
+        return (
+            f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
+            "and `dragon keys trust` with that key there."
+        )
+
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
         return self._current
 
-    def _on_turn(self, readable: dict[Any, int], now: float) -> None:
+    def _on_turn(self) -> None:
+        now = time.monotonic()
         if self._end is not None:
-            self._drain(now)
+            self._drain()
             self._lose(self._end, now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._attempt(now)
@@ -127,6 +138,7 @@ class DeviceLink(SocketLoop):
         made, monitor = prepare_socket(self._context, zmq.DEALER, numeric(self.address), self.limits)
         made.reconnect_ivl = _NEVER
         made.connect_timeout = int(self.limits.connect_timeout * 1000)
+        self._authenticator.protect(made)
         if self._curve is not None:
             made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._curve
         self._adopt(made, monitor)

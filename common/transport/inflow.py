@@ -69,7 +69,7 @@ class InflowGuard:
         """Shut down the connections above the limit, and name them."""
         return [descriptor for descriptor, flow in self._flows.items() if self._exceeds(descriptor, flow, now)]
 
-    def sever(self, descriptor: int) -> None:
+    def disconnect(self, descriptor: int) -> None:
         """Shut one connection down; ZeroMQ then reports it as disconnected."""
         flow = self._flows.get(descriptor)
         if flow is not None:

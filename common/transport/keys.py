@@ -52,10 +52,14 @@ class TrustedPeer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """What a device needs: its own pair and the cloud's public key (Z85)."""
+    """What a device needs: its own pair and the cloud's public key (Z85).
+
+    `local` is the folder that the keys are from, where the daemons of this machine made them by themselves.
+    """
 
     own: KeyPair
     cloud: str
+    local: Path | None = None
 
 
 def nobody(key: str) -> bool:
@@ -74,8 +78,9 @@ class CloudKeys:
 class KeyFolder:
     """The keys of one machine. Every method raises `TransportError` with a sentence for the user."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, remedy: str = "`dragon keys new --replace` makes another") -> None:
         self.path = path
+        self._remedy = remedy  # for a pair that is damaged
 
     def new(self, replace: bool = False) -> KeyPair:
         """Make this machine's pair. Peers that trusted an older one must trust the new one."""
@@ -85,6 +90,18 @@ class KeyFolder:
         pair = KeyPair(public.decode("ascii"), secret.decode("ascii"))
         _write(self._own, {"public": pair.public, "secret": pair.secret})
         return pair
+
+    def own_or_new(self) -> KeyPair:
+        """This machine's pair, made if there is none; of several that make it at once, all get the same."""
+        if not self._own.exists():
+            public, secret = (part.decode("ascii") for part in zmq.curve_keypair())
+            _write(self._own, {"public": public, "secret": secret}, replace=False)
+        return self.own()
+
+    def complete(self, peer: str | None = None) -> bool:
+        """Whether there is a pair and a trusted peer (`peer`, if one is named): what it takes to talk to anybody."""
+        trusted = [each for each in self.trusted() if peer in (None, each.name)]
+        return self._own.exists() and bool(trusted)
 
     def own(self) -> KeyPair:
         """This machine's pair; refused when others on the machine can read it."""
@@ -100,7 +117,7 @@ class KeyFolder:
         except (OSError, ValueError, KeyError, TypeError, TransportError):
             agrees = False
         if not agrees:
-            raise TransportError(f"The key in {self._own} can't be read; `dragon keys new --replace` makes another.")
+            raise TransportError(f"The key in {self._own} can't be read; {self._remedy}.")
         if mode & 0o077:
             raise TransportError(f"Others can read the secret key in {self._own}; run `chmod 600 {self._own}`.")
         return pair
@@ -189,8 +206,11 @@ def _read_peer(path: Path) -> TrustedPeer | None:
     return None
 
 
-def _write(path: Path, content: dict[str, str]) -> None:
-    """Replace `path` at once, so that a reader or a power cut never meets half a file; mode 0600."""
+def _write(path: Path, content: dict[str, str], replace: bool = True) -> None:
+    """Write `path` at once, so that a reader or a power cut never meets half a file; mode 0600.
+
+    Without `replace`, a file that is there meanwhile stays.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")  # made with mode 0600
@@ -201,7 +221,12 @@ def _write(path: Path, content: dict[str, str]) -> None:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+            os.unlink(temporary)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -21,6 +21,7 @@ class Limits:
     messages_burst: float = 10000.0
     errors_per_second: float = 5.0  # answers to malformed messages
     peers: int = 1024
+    strangers: int = 512  # connections that have not sent a message yet; beyond, the oldest goes
     heartbeat_interval: float = 1.0
     heartbeat_timeout: float = 3.0
     connect_timeout: float = 5.0  # TCP connection and handshake together
@@ -37,7 +38,7 @@ class Limits:
     @property
     def frame_bytes(self) -> int:
         """What ZeroMQ accepts as one frame; a peer that sends a longer one is disconnected."""
-        return max(HEADER_LIMIT, self.payload_bytes) + _CURVE_OVERHEAD
+        return HEADER_LIMIT + self.payload_bytes + _CURVE_OVERHEAD
 
 
 DEFAULT_LIMITS = Limits()

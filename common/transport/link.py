@@ -9,14 +9,14 @@
 
 from common.transport.address import TransportError, require_safe
 from common.transport.cloud_link import CloudLink
-from common.transport.counters import Counters, Flow
+from common.transport.counters import CountersSnapshot, Flow
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Handler, LinkStatus, Peer
 from common.transport.limits import Limits
 
 __all__ = [
     "CloudLink",
-    "Counters",
+    "CountersSnapshot",
     "DeviceLink",
     "Flow",
     "Handler",

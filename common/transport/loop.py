@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import struct
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,24 +10,26 @@ from typing import Any, Final, Self
 
 import zmq
 
-from common.transport.counters import Counters, Tally
+from common.transport.counters import CountersSnapshot, LinkCounters
+from common.transport.delivery import Delivery
 from common.transport.inflow import InflowGuard
 from common.transport.interface import Handler, Peer
 from common.transport.limits import Limits, TokenBucket
-from common.transport.outbox import Outbox, Parcel
+from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import answer
-from common.transport.sockets import Connection, read_frames
-from proto.errors import ProtocolError
+from common.transport.sockets import Connection, read_event, read_frames
+from common.transport.turns import Mishaps, Turns
+from common.transport.zap import ZapAuthenticator
+from common.vital import Died
+from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode, wire_size
 from proto.messages import Error, Message, Probe
 
-_LOG = logging.getLogger(__name__)
-_FRAMES: Final = 2  # header and payload; one more is read, for the codec to refuse
+_FRAMES: Final = 2  # of a message that are read: one more than a message has, to be refused
 _BATCH: Final = 64  # messages received before the thread looks at what is to be sent
 _DRAIN: Final = 16  # batches received at most before a lost connection is reported
 _RETRY: Final = 0.002  # seconds until a message that ZeroMQ had no room for is offered again
 _SWEEP: Final = 0.1  # seconds between looks at connections that send without an end
-_EVENT: Final = struct.Struct("=Hi")
 
 
 class SocketLoop(ABC):
@@ -39,25 +38,41 @@ class SocketLoop(ABC):
     Attributes that start with an underscore belong to the thread, once it runs.
     """
 
-    def __init__(self, handler: Handler, limits: Limits, name: str, addressed: bool) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits,
+        name: str,
+        *,
+        addressed: bool,
+        allows: Callable[[str], bool] | None,
+        died: Died | None,
+    ) -> None:
         self.limits = limits
         self._addressed = addressed  # whether a routing id precedes each message
         self._handler = handler
         self._context: zmq.Context[Any] = zmq.Context()
         self._poller = zmq.Poller()
+        self._readable: dict[Any, int] = {}
         self._outbox = Outbox(limits.queue_messages, limits.queue_bytes)
         self._poller.register(self._outbox.fileno(), zmq.POLLIN)
-        self._guard = InflowGuard(2 * _FRAMES * limits.frame_bytes)
-        self._tally = Tally()
+        self._authenticator = ZapAuthenticator(self._context, allows)
+        self._poller.register(self._authenticator.socket, zmq.POLLIN)
+        self._guard = InflowGuard(2 * limits.frame_bytes)
+        self._counters = LinkCounters()
+        self._faults = Mishaps()  # of the handler
         self._connections: dict[int, Connection] = {}
-        self._stuck: dict[int, Connection] = {}  # those with a backlog
+        self._delivery = Delivery(self._outbox, self._counters, self._connections, self._on_unreachable)
         self._last_connection = 0
         self._next_sweep = 0.0
         self._socket: zmq.Socket[Any] | None = None
         self._monitor: zmq.Socket[Any] | None = None
-        self._closing = threading.Event()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # A connection's beginning is reported before it asks to be let in, so between letting it in and its first
+        # message it is heard of.
+        steps = [self._wait, self._authenticate, self._watch, self._receive]
+        steps += [self._delivery.send, self._on_turn, self._sweep]
+        self._turns = Turns(name, steps, self._wake, self._tear_down, died)
 
     def __enter__(self) -> Self:
         self.start()
@@ -68,26 +83,20 @@ class SocketLoop(ABC):
 
     def start(self) -> None:
         """Start the thread; the handler is called from now on."""
-        self._thread.start()
+        self._turns.start()
 
     def close(self) -> None:
         """Stop, free the socket and wait for the thread. What is queued is not sent any more."""
-        self._closing.set()
-        if self._thread.ident is None:
-            self._tear_down()
-        elif threading.current_thread() is not self._thread:
-            with contextlib.suppress(OSError):  # the thread ended by itself
-                self._outbox.wake()
-            self._thread.join()
+        self._turns.close()
 
-    def counters(self) -> Counters:
+    def counters(self) -> CountersSnapshot:
         """What went through so far, from any thread."""
-        return self._tally.snapshot(self._outbox.refused)
+        return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
     def _post(self, connection: int, message: Message) -> int:
-        frames = encode(message, self.limits.payload_bytes)
-        parcel = Parcel(connection, type(message).__name__, frames, wire_size(frames))
-        return parcel.size if self._outbox.put(parcel) else 0
+        frame = encode(message, self.limits.payload_bytes)
+        outgoing = OutgoingMessage(connection, type(message).__name__, frame, wire_size(frame))
+        return outgoing.size if self._outbox.put(outgoing) else 0
 
     # What a role decides.
 
@@ -100,8 +109,8 @@ class SocketLoop(ABC):
         """Whose message starts with `first`; None for a stray, which is dropped."""
 
     @abstractmethod
-    def _on_turn(self, readable: dict[Any, int], now: float) -> None:
-        """Once per turn, for timers and further sockets."""
+    def _on_turn(self) -> None:
+        """Once per turn, for timers and for the connections that ended."""
 
     @abstractmethod
     def _deadline(self) -> float | None:
@@ -115,12 +124,13 @@ class SocketLoop(ABC):
 
     def _adopt(self, made: zmq.Socket[Any], monitor: zmq.Socket[Any]) -> None:
         self._socket, self._monitor = made, monitor
+        self._delivery.socket = made
         self._poller.register(made, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
 
     def _discard(self) -> None:
         made, monitor = self._socket, self._monitor
-        self._socket = self._monitor = None
+        self._socket = self._monitor = self._delivery.socket = None
         self._guard.clear()
         if made is not None and monitor is not None:
             self._poller.unregister(made)
@@ -138,15 +148,14 @@ class SocketLoop(ABC):
         connection = Connection(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now))
         self._connections[peer.connection] = connection
         self._outbox.open(peer.connection)
-        self._tally.connects += 1
+        self._counters.connects += 1
         self._call(self._handler.on_connected, peer)
         return connection
 
     def _dismiss(self, connection: Connection) -> None:
         number = connection.peer.connection
         if self._connections.pop(number, None) is not None:
-            self._stuck.pop(number, None)
-            self._tally.dropped += len(connection.backlog)
+            self._delivery.forget(connection)
             self._outbox.shut(number)
             self._call(self._handler.on_gone, connection.peer)
 
@@ -155,51 +164,53 @@ class SocketLoop(ABC):
         try:
             function(*arguments)
         except Exception as error:
-            self._tally.faults += 1
-            _LOG.error("%s failed with %s.", getattr(function, "__name__", "handler"), type(error).__name__)
-            _LOG.debug("The failure was:", exc_info=error)
+            self._counters.faults += 1
+            self._faults.note(getattr(function, "__name__", "handler"), error)
 
-    # The thread.
+    # A turn of the thread.
 
-    def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
-                readable: dict[Any, int] = dict(self._poller.poll(self._patience()))
-                if self._outbox.fileno() in readable:
-                    self._outbox.acknowledge()
-                now = time.monotonic()
-                # Before the messages: a connection's beginning is reported before its first message arrives.
-                self._watch(now)
-                self._receive(now)
-                self._send()
-                self._on_turn(readable, now)
-                if now >= self._next_sweep:
-                    self._next_sweep = now + _SWEEP
-                    self._tally.severed += len(self._guard.sweep(now))
-        finally:
-            self._tear_down()
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # the thread ended by itself
+            self._outbox.wake()
+
+    def _wait(self) -> None:
+        self._readable = {}
+        self._readable = dict(self._poller.poll(self._patience()))
+        if self._outbox.fileno() in self._readable:
+            self._outbox.acknowledge()
 
     def _patience(self) -> int | None:
         """Milliseconds to sleep at most; None is until something happens."""
         now = time.monotonic()
         deadlines = [self._deadline()]
-        if self._stuck:
+        if self._delivery.waits:
             deadlines.append(now + _RETRY)
         if len(self._guard):
             deadlines.append(self._next_sweep)
         times = [deadline for deadline in deadlines if deadline is not None]
         return max(0, int((min(times) - now) * 1000) + 1) if times else None
 
-    def _watch(self, now: float) -> None:
+    def _authenticate(self) -> None:
+        if self._authenticator.socket in self._readable:
+            self._authenticator.answer()
+
+    def _watch(self) -> None:
+        now = time.monotonic()
         while (monitor := self._monitor) is not None:
             try:
-                event, _endpoint = monitor.recv_multipart(zmq.DONTWAIT)
+                number, value = read_event(monitor)
             except zmq.Again:
                 return
-            number, value = _EVENT.unpack(event)
             self._on_event(number, value, now)
 
-    def _receive(self, now: float) -> None:
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP
+            self._counters.disconnected += len(self._guard.sweep(now))
+
+    def _receive(self) -> None:
+        now = time.monotonic()
         for _ in range(_BATCH):
             if self._socket is None:
                 return
@@ -207,91 +218,57 @@ class SocketLoop(ABC):
                 first = self._socket.recv(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return
-            connection = self._sender(first, now)
-            frames = read_frames(self._socket, first, not self._addressed, _FRAMES + 1)
-            if connection is None:
-                self._tally.strays += 1
-                continue
-            self._guard.heard(connection.descriptor, frames)
-            if connection.quota.take(now):
-                self._hand_over(connection, frames, now)
-            else:
-                self._tally.over_quota += 1
-                self._complain(connection, "quota", "This link takes fewer messages per second; slow down.", now)
+            frames = read_frames(self._socket, first, not self._addressed, _FRAMES)
+            try:
+                self._take_in(first, frames, now)
+            except Exception as error:  # one peer's message must not cost the others their turn
+                self._turns.mishaps.note("taking in a message", error)
 
-    def _drain(self, now: float) -> None:
+    def _take_in(self, first: zmq.Frame, frames: Sequence[bytes], now: float) -> None:
+        connection = self._sender(first, now)
+        if connection is None:
+            self._counters.strays += 1
+            return
+        self._guard.heard(connection.descriptor, frames)
+        if connection.quota.take(now):
+            self._hand_over(connection, frames, now)
+        else:
+            self._counters.over_quota += 1
+            self._complain(connection, "quota", "This link takes fewer messages per second; slow down.", now)
+
+    def _drain(self) -> None:
         """Receive what a lost connection left behind; bounded, for others may go on sending."""
         for _ in range(_DRAIN):
             if self._socket is None or not self._socket.poll(0):
                 return
-            self._receive(now)
+            self._receive()
 
     def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
         try:
-            message = decode(frames, self.limits.payload_bytes)
+            if len(frames) != 1:
+                raise malformed("a message must be one frame")
+            message = decode(frames[0], self.limits.payload_bytes)
         except ProtocolError as error:
-            self._tally.malformed += 1
+            self._counters.malformed += 1
             self._complain(connection, error.code, error.text, now)
             self._call(self._handler.on_invalid, connection.peer, error)
             return
-        size = wire_size(frames)
-        self._tally.received(type(message).__name__, size)
+        size = wire_size(frames[0])
+        self._counters.received(type(message).__name__, size)
         if isinstance(message, Probe):
             # At once and past the queue: what waits behind Python isn't the network's delay.
-            self._reply(connection, answer(message, time.monotonic_ns() // 1000))
+            self._delivery.reply(connection, answer(message, time.monotonic_ns() // 1000))
         else:
             self._call(self._handler.on_message, connection.peer, message, size)
 
     def _complain(self, connection: Connection, code: str, text: str, now: float) -> None:
         if connection.complaints.take(now):
-            self._reply(connection, Error(0, code, text))
-
-    # Sending.
-
-    def _reply(self, connection: Connection, message: Message) -> None:
-        frames = encode(message)
-        parcel = Parcel(connection.peer.connection, type(message).__name__, frames, wire_size(frames))
-        if not self._offer(connection, parcel):
-            self._tally.dropped += 1
-
-    def _send(self) -> None:
-        for connection in list(self._stuck.values()):
-            while connection.backlog and self._offer(connection, connection.backlog[0]):
-                self._outbox.settle(connection.backlog.popleft())
-            if not connection.backlog:
-                self._stuck.pop(connection.peer.connection, None)
-        for parcel in self._outbox.take():
-            receiver = self._connections.get(parcel.connection)
-            if receiver is None:
-                self._tally.dropped += 1
-            elif receiver.backlog or not self._offer(receiver, parcel):
-                receiver.backlog.append(parcel)
-                self._stuck[parcel.connection] = receiver
-            else:
-                self._outbox.settle(parcel)
-
-    def _offer(self, connection: Connection, parcel: Parcel) -> bool:
-        """Give a parcel to ZeroMQ; False if it has no room for this peer now."""
-        if self._socket is None:
-            return False
-        frames = [connection.routing, *parcel.frames] if connection.routing else parcel.frames
-        try:
-            self._socket.send_multipart(frames, zmq.DONTWAIT)
-        except zmq.Again:
-            return False
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            if not connection.backlog:  # otherwise the parcel is its head, and counted with it
-                self._tally.dropped += 1
-            self._on_unreachable(connection)
-            return True  # nothing to offer again
-        self._tally.sent(parcel.kind, parcel.size)
-        return True
+            self._delivery.reply(connection, Error(0, code, text))
 
     def _tear_down(self) -> None:
         if not self._closed:
             self._closed = True
             self._discard()
+            self._authenticator.close()
             self._outbox.close()
             self._context.term()

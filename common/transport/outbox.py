@@ -10,29 +10,29 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class OutgoingMessage:
     """An encoded message on its way to one connection."""
 
     connection: int
     kind: str  # type name of the message
-    frames: list[bytes]
+    frame: bytes
     size: int  # bytes on the wire, by which the queue is bounded
 
 
 class Outbox:
     """Bounded per connection in messages and bytes, so that one slow peer can't take another's place.
 
-    A parcel counts until `settle`, which the link calls when ZeroMQ has taken it: what waits for a slow peer
-    stays within the bound. `fileno()` is readable when parcels may be waiting; register it in a poller.
+    A message counts until `mark_sent`, which the link calls when ZeroMQ has taken it: what waits for a slow peer
+    stays within the bound. `fileno()` is readable when messages may be waiting; register it in a poller.
 
     No wake-up is lost: `put` appends before it looks at the flag, and the link lowers the flag
     (`acknowledge`) before it looks at the queue (`take`). Either `put` sees the lowered flag and signals, or
-    `take` sees the parcel.
+    `take` sees the message.
     """
 
     def __init__(self, messages: int, size: int) -> None:
         self._limits = (messages, size)
-        self._parcels: deque[Parcel] = deque()
+        self._messages: deque[OutgoingMessage] = deque()
         self._pending: dict[int, list[int]] = {}  # connection -> [messages, bytes]
         self._lock = threading.Lock()
         self._signalled = False
@@ -45,7 +45,7 @@ class Outbox:
         return self._receiver.fileno()
 
     def open(self, connection: int) -> None:
-        """Accept parcels for a connection."""
+        """Accept messages for a connection."""
         with self._lock:
             self._pending[connection] = [0, 0]
 
@@ -54,17 +54,17 @@ class Outbox:
         with self._lock:
             self._pending.pop(connection, None)
 
-    def put(self, parcel: Parcel) -> bool:
-        """Queue a parcel, from any thread. False: the connection is gone, or its share of the queue full."""
-        messages, size = self._limits
+    def put(self, message: OutgoingMessage) -> bool:
+        """Queue a message, from any thread. False: the connection is gone, or its share of the queue full."""
+        most, size = self._limits
         with self._lock:
-            pending = self._pending.get(parcel.connection)
-            if pending is None or pending[0] >= messages or pending[1] + parcel.size > size:
+            pending = self._pending.get(message.connection)
+            if pending is None or pending[0] >= most or pending[1] + message.size > size:
                 self.refused += 1
                 return False
             pending[0] += 1
-            pending[1] += parcel.size
-            self._parcels.append(parcel)
+            pending[1] += message.size
+            self._messages.append(message)
         self.wake()
         return True
 
@@ -87,24 +87,24 @@ class Outbox:
             self._receiver.recv(4096)
         self._signalled = False
 
-    def take(self) -> list[Parcel]:
+    def take(self) -> list[OutgoingMessage]:
         """Everything queued, oldest first. Link thread only."""
         with self._lock:
-            parcels = list(self._parcels)
-            self._parcels.clear()
-        return parcels
+            taken = list(self._messages)
+            self._messages.clear()
+        return taken
 
-    def settle(self, parcel: Parcel) -> None:
-        """A parcel left the queue's account: ZeroMQ has it, or it was dropped."""
+    def mark_sent(self, message: OutgoingMessage) -> None:
+        """Take a message off the queue's account: ZeroMQ has it, or it was dropped."""
         with self._lock:
-            pending = self._pending.get(parcel.connection)
+            pending = self._pending.get(message.connection)
             if pending is not None:
                 pending[0] -= 1
-                pending[1] -= parcel.size
+                pending[1] -= message.size
 
     def close(self) -> None:
         with self._lock:
             self._pending.clear()
-            self._parcels.clear()
+            self._messages.clear()
         self._receiver.close()
         self._sender.close()

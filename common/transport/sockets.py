@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
 from collections import deque
 from typing import Any, Final
 
@@ -10,11 +12,19 @@ import zmq
 from common.transport.address import is_four
 from common.transport.interface import Peer
 from common.transport.limits import Limits, TokenBucket
-from common.transport.outbox import Parcel
+from common.transport.outbox import OutgoingMessage
 
 # Events of the socket monitor.
 HANDSHAKE_REFUSED: Final = {int(zmq.EVENT_HANDSHAKE_FAILED_AUTH), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)}
 HANDSHAKE_BROKEN: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+# Nothing else is told: with no descriptor left, failing to accept alone would be 100,000 events per second.
+_EVENTS: Final = (
+    zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)  # fmt: skip
+_NUMBERS: Final = itertools.count()  # of monitors: a name is free again some time after its socket is closed
+_EVENT: Final = struct.Struct("=Hi")
 
 
 class Connection:
@@ -28,7 +38,7 @@ class Connection:
         self.descriptor = descriptor
         self.quota = quota
         self.complaints = complaints
-        self.backlog: deque[Parcel] = deque()  # what ZeroMQ has no room for
+        self.backlog: deque[OutgoingMessage] = deque()  # what ZeroMQ has no room for
 
 
 def prepare_socket(
@@ -43,9 +53,30 @@ def prepare_socket(
     made.handshake_ivl = int(limits.connect_timeout * 1000)
     made.heartbeat_ivl = int(limits.heartbeat_interval * 1000)
     made.heartbeat_timeout = int(limits.heartbeat_timeout * 1000)
-    monitor = made.get_monitor_socket()
+    events = f"inproc://events-{next(_NUMBERS)}"
+    made.monitor(events, _EVENTS)
+    monitor = context.socket(zmq.PAIR)
     monitor.linger = 0
+    monitor.rcvhwm = 0  # with a bound, ZeroMQ's thread would wait for us, and closing the socket for that thread
+    monitor.connect(events)
     return made, monitor
+
+
+def read_event(monitor: zmq.Socket[Any]) -> tuple[int, int]:
+    """Number and value of the monitor's next event. Raises `zmq.Again` without one, `ValueError` for another thing."""
+    event = monitor.recv_multipart(zmq.DONTWAIT)[0]
+    if len(event) != _EVENT.size:
+        raise ValueError(f"an event of {len(event)} bytes")
+    number, value = _EVENT.unpack(event)
+    return number, value
+
+
+def metadata(frame: zmq.Frame, name: str) -> str | None:
+    """What ZeroMQ says of the connection that `frame` came from; None where it says nothing."""
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return None
 
 
 def read_frames(socket: zmq.Socket[Any], first: zmq.Frame, keep: bool, most: int) -> list[bytes]:

@@ -44,7 +44,7 @@ class WireTap:
     @property
     def messages(self) -> list[Message]:
         """The same as messages. Raises `ProtocolError` for anything that is none."""
-        return [decode(frames, LARGEST_PAYLOAD) for connection in self._up for frames in _messages(bytes(connection))]
+        return [decode(frame, LARGEST_PAYLOAD) for connection in self._up for frame in _messages(bytes(connection))]
 
     def _accept(self) -> None:
         while True:
@@ -74,10 +74,9 @@ def _copy(source: socket.socket, sink: socket.socket, record: bytearray) -> None
             each.shutdown(socket.SHUT_RDWR)
 
 
-def _messages(data: bytes) -> Iterator[list[bytes]]:
-    """The messages of one direction of a connection, each as its frames; an incomplete one is left out."""
+def _messages(data: bytes) -> Iterator[bytes]:
+    """The messages of one direction of a connection, each of one frame; an incomplete one is left out."""
     at = _GREETING
-    frames: list[bytes] = []
     while at < len(data):
         flags = data[at]
         header = 9 if flags & _LARGE else 2
@@ -90,7 +89,5 @@ def _messages(data: bytes) -> Iterator[list[bytes]]:
         at += header + size
         if flags & _COMMAND:  # handshake and heartbeats
             continue
-        frames.append(body)
-        if not flags & _MORE:
-            yield frames
-            frames = []
+        assert not flags & _MORE
+        yield body

@@ -117,9 +117,9 @@ def test_every_field_is_documented_in_order_with_its_bound(kind: type[Message]) 
 def test_limits_version_and_codes_are_documented() -> None:
     for name, number in (
         ("Protocol version", PROTOCOL_VERSION),
-        ("Header frame", HEADER_LIMIT),
-        ("Payload frame, unless configured", PAYLOAD_LIMIT),
-        ("Payload frame, at most", LARGEST_PAYLOAD),
+        ("Header", HEADER_LIMIT),
+        ("Payload, unless configured", PAYLOAD_LIMIT),
+        ("Payload, at most", LARGEST_PAYLOAD),
         ("Digest modulus", digest.PRIME),
         ("Digest base", digest.BASE),
         ("Digest of the empty prefix", digest.EMPTY),
@@ -139,8 +139,9 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
     name, *options = golden.kind.split()
     if name in KINDS:
         message = built(KINDS[name], golden.value)
-        assert [frame.hex(" ") for frame in encode(message)] == [frame.hex(" ") for frame in golden.frames]
-        assert decode(golden.frames) == message
+        [frame] = golden.frames
+        assert encode(message).hex(" ") == frame.hex(" ")
+        assert decode(frame) == message
     elif name in ENTRIES:
         check_payload(name, golden, options)
     elif name == "kv":
@@ -208,4 +209,4 @@ def test_every_kind_of_span_is_documented() -> None:
 def test_documented_sizes_hold() -> None:
     (size,) = re.findall(r"A `Target` of one token takes (\d+) bytes", DOCUMENT)
     target = next(golden for golden in GOLDENS if golden.kind == "Target")
-    assert wire_size(target.frames) == int(size) <= 24
+    assert wire_size(target.frames[0]) == int(size) <= 24

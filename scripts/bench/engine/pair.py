@@ -124,7 +124,7 @@ class Half:
         scoring: ScoringRun,
         eos: frozenset[int],
         reader: Tokenizer | None,
-        send: deque[tuple[str, list[bytes]]],
+        send: deque[tuple[str, bytes]],
     ) -> None:
         self.role: Side = role
         self.stages = Stages()
@@ -159,18 +159,18 @@ class Half:
             self.answer.drafted(draft, mixture, TYPICAL_STEP / 1e6)
         return True
 
-    def receive(self, frames: list[bytes]) -> None:
+    def receive(self, frame: bytes) -> None:
         with self.stages(WIRE):
-            message = decode(frames, LARGEST_PAYLOAD)
+            message = decode(frame, LARGEST_PAYLOAD)
         with self.stages(ANSWER):
             self.answer.receive(message)
 
     def _send(self, message: Message) -> None:
         with self.stages(WIRE):
-            frames = encode(message, LARGEST_PAYLOAD)
+            frame = encode(message, LARGEST_PAYLOAD)
         name = type(message).__name__
-        self.bytes[name] = self.bytes.get(name, 0) + wire_size(frames)
-        self._outgoing.append((name, frames))
+        self.bytes[name] = self.bytes.get(name, 0) + wire_size(frame)
+        self._outgoing.append((name, frame))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Pair:
         eos: frozenset[int] = frozenset(),
         reader: Tokenizer | None = None,
     ) -> None:
-        self._queues: dict[Side, deque[tuple[str, list[bytes]]]] = {"device": deque(), "cloud": deque()}
+        self._queues: dict[Side, deque[tuple[str, bytes]]] = {"device": deque(), "cloud": deque()}
         self.halves: dict[Side, Half] = {}
         for side in SIDES:
             text = reader if side == "device" else None

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.transport.gate import Gate
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder, KeyPair
 from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.zap import ZapAuthenticator
 from proto.messages import Cancel
 from tests.common.transport.support import Echo, Recorder, draft
 
@@ -140,10 +140,10 @@ def test_zeromq_itself_refuses_everybody_when_the_gate_is_gone(machines: Machine
     """Without this a crash of the gate would open the server to every key."""
     device = Recorder()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    gate = Gate(context, lambda key: True)
+    gate = ZapAuthenticator(context, lambda key: True)
     gate.close()
     server = context.socket(zmq.ROUTER)
-    gate.guard(server, machines.cloud.own().secret.encode())
+    gate.protect(server, machines.cloud.own().secret.encode())
     port = server.bind_to_random_port("tcp://127.0.0.1")
     with DeviceLink(f"tcp://127.0.0.1:{port}", machines.device.device_keys(), device, QUICK) as link:
         device.wait_polling(lambda: link.status().state in ("away", "refused"))
@@ -174,7 +174,7 @@ def test_the_gate_answers_every_question_and_doubts_what_it_does_not_know(
     change: Callable[[list[bytes]], list[bytes]], verdict: bytes
 ) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    gate = Gate(context, lambda key: True)
+    gate = ZapAuthenticator(context, lambda key: True)
     asker = context.socket(zmq.REQ)
     asker.linger = 0
     asker.connect("inproc://zeromq.zap.01")

@@ -13,7 +13,7 @@ from common.transport.keys import CloudKeys, KeyPair
 from common.transport.link import CloudLink, DeviceLink, Limits, Peer
 from proto.framing import encode
 from proto.messages import Cancel, Message
-from tests.common.transport.support import SECONDS, Echo, RawPeers, Recorder, draft, port_of
+from tests.common.transport.support import SECONDS, Echo, RawPeer, RawPeers, Recorder, draft, port_of
 
 LOCAL = "tcp://127.0.0.1:0"
 IMPATIENT = Limits(heartbeat_interval=0.05, heartbeat_timeout=0.2, backoff_last=0.1, connect_timeout=0.5)
@@ -102,7 +102,7 @@ def test_both_ends_notice_a_black_hole_and_meet_again_after_it() -> None:
 def test_last_words_arrive_before_the_end_of_a_connection(raw_peers: RawPeers) -> None:
     cloud_side = Recorder()
     with CloudLink(LOCAL, None, cloud_side) as cloud:
-        [body] = encode(Cancel(9))
+        body = encode(Cancel(9))
         for count in range(1, 6):
             peer = raw_peers(cloud.address)
             peer.send(body)
@@ -130,7 +130,7 @@ def test_a_device_hears_a_clouds_last_words_before_its_end() -> None:
         assert router.poll(10_000)
         identity = router.recv_multipart()[0]
         for session in range(300):
-            router.send_multipart([identity, *encode(Cancel(session))])
+            router.send_multipart([identity, encode(Cancel(session))])
         router.close(linger=5000)
         device.wait(lambda: device.gone)
         assert device.received() == [Cancel(session) for session in range(300)]
@@ -148,7 +148,7 @@ def test_a_routing_id_used_again_is_another_peer() -> None:
             dealer.linger = 0
             dealer.routing_id = b"same"
             dealer.connect(cloud.address)
-            dealer.send_multipart(encode(Cancel(1)))
+            dealer.send(encode(Cancel(1)))
             cloud_side.wait(lambda count=count: len(cloud_side.messages) == count)  # type: ignore[misc]
             dealer.close()
             cloud_side.wait(lambda count=count: len(cloud_side.gone) == count)  # type: ignore[misc]
@@ -193,22 +193,31 @@ def test_the_first_words_of_a_young_connection_are_not_lost(raw_peers: RawPeers)
             busy.set()
             go_on.wait(SECONDS)
 
+    young: list[RawPeer] = []
+
+    def speak() -> None:
+        peer = raw_peers(cloud.address)
+        peer.send(encode(Cancel(2)))
+        young.append(peer)
+
     cloud_side = Recorder(hold)
     with CloudLink(LOCAL, None, cloud_side) as cloud:
         old = raw_peers(cloud.address)
         for count in range(1, 11):
             busy.clear()
             go_on.clear()
-            old.send(encode(Cancel(1))[0])
+            old.send(encode(Cancel(1)))
             assert busy.wait(SECONDS)
-            young = [raw_peers(cloud.address) for _ in range(3)]
-            for peer in young:
-                peer.send(encode(Cancel(2))[0])
-            old.send(encode(Cancel(3))[0])
+            threads = [threading.Thread(target=speak) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            old.send(encode(Cancel(3)))
             go_on.set()
             cloud_side.wait(lambda count=count: cloud_side.received().count(Cancel(2)) == 3 * count)  # type: ignore[misc]
-            for peer in young:
-                peer.close()
+            for thread in threads:
+                thread.join()
+            while young:
+                young.pop().close()
         assert cloud.counters().strays == 0
 
 

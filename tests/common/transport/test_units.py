@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from common.transport.address import TransportError, is_loopback, require_safe, split_address
 from common.transport.limits import Limits, TokenBucket
-from common.transport.outbox import Outbox, Parcel
+from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
 from proto.messages import Probe, ProbeReply
 
@@ -180,25 +180,25 @@ def test_everything_else_needs_keys_or_the_word_insecure(address: str) -> None:
 # The queue.
 
 
-def parcel(connection: int, size: int = 10) -> Parcel:
-    return Parcel(connection, "Draft", [bytes(size)], size)
+def outgoing(connection: int, size: int = 10) -> OutgoingMessage:
+    return OutgoingMessage(connection, "Draft", bytes(size), size)
 
 
 def test_each_connection_has_its_own_share_of_the_queue() -> None:
     outbox = Outbox(messages=3, size=100)
-    assert not outbox.put(parcel(1))  # unknown
+    assert not outbox.put(outgoing(1))  # unknown
     outbox.open(1)
     outbox.open(2)
-    assert [outbox.put(parcel(1)) for _ in range(5)] == [True, True, True, False, False]
-    assert [outbox.put(parcel(2, 60)) for _ in range(2)] == [True, False]
+    assert [outbox.put(outgoing(1)) for _ in range(5)] == [True, True, True, False, False]
+    assert [outbox.put(outgoing(2, 60)) for _ in range(2)] == [True, False]
     taken = outbox.take()
     assert [each.connection for each in taken] == [1, 1, 1, 2]
-    assert not outbox.put(parcel(1))  # taken, but not yet with ZeroMQ: it still uses memory
-    outbox.settle(taken[0])
-    assert outbox.put(parcel(1))
+    assert not outbox.put(outgoing(1))  # taken, but not yet with ZeroMQ: it still uses memory
+    outbox.mark_sent(taken[0])
+    assert outbox.put(outgoing(1))
     outbox.shut(1)
-    assert not outbox.put(parcel(1))
-    outbox.settle(taken[1])  # after the end: nothing to account for
+    assert not outbox.put(outgoing(1))
+    outbox.mark_sent(taken[1])  # after the end: nothing to account for
     assert outbox.refused == 6
     outbox.close()
 
@@ -212,15 +212,15 @@ def test_the_signal_is_up_exactly_while_something_may_wait() -> None:
 
     assert not signalled()
     for _ in range(3):
-        outbox.put(parcel(1))
+        outbox.put(outgoing(1))
     assert signalled()
     outbox.acknowledge()
     assert not signalled()
-    outbox.put(parcel(1))  # between lowering the signal and looking at the queue
+    outbox.put(outgoing(1))  # between lowering the signal and looking at the queue
     assert len(outbox.take()) == 4
     assert signalled()
     outbox.acknowledge()
     assert outbox.take() == []
-    outbox.put(parcel(1))
+    outbox.put(outgoing(1))
     assert signalled()
     outbox.close()
