@@ -1,11 +1,12 @@
-"""What a session says of its drafts and decisions."""
+"""What a session says of its drafts and decisions, and what it lets the other side say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from common.speculation.values import Action, LocalDraft, Send, SessionConfig
-from proto.messages import Draft, Side, Target
+from proto.errors import malformed
+from proto.messages import Draft, Message, Side, Sync, Target
 
 TOKENS_PER_TARGET = 1024  # a longer run of decided tokens is announced in several messages
 
@@ -24,3 +25,12 @@ def target_messages(
         Send(Target(config.session, term, start + offset, tuple(tokens[offset : offset + size]), aggregator))
         for offset in range(0, len(tokens), size)
     ]
+
+
+def check_tokens(message: Message, vocabulary: int) -> None:
+    """Refuse decided tokens that no model can read: one of them fails the forward pass of every answer in it.
+
+    Raises `ProtocolError`.
+    """
+    if isinstance(message, Target | Sync) and max(message.tokens, default=0) >= vocabulary:
+        raise malformed(f"decided tokens must be of the vocabulary, below {vocabulary}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.speculation.announcements import draft_message, target_messages
+from common.speculation.announcements import check_tokens, draft_message, target_messages
 from common.speculation.progress import Progress
 from common.speculation.values import (
     OTHER,
@@ -107,9 +107,10 @@ class Session:
         return announced + self._advance()
 
     def received(self, message: Message) -> list[Action]:
-        """A message of this session came. Raises `ProtocolError` when its payload is malformed."""
+        """A message of this session came. Raises `ProtocolError` when it is malformed, and changes nothing then."""
         if self.finished and self.role == "device":
             return []
+        check_tokens(message, self.config.vocabulary)
         match message:
             case Draft():
                 return self._on_draft(message)

@@ -91,7 +91,7 @@ def build(
     run_ahead: int,
     patience: float = NEVER,
 ) -> World:
-    config = SessionConfig(7, setting.placement, frozenset({EOS}), length)
+    config = SessionConfig(7, setting.placement, frozenset({EOS}), length, VOCABULARY)
 
     def side(role: Side) -> SideModel:
         aggregation = sampling(seed, temperature, entries)
