@@ -1,18 +1,23 @@
-"""What one device's answer may not do to the answers beside it on the same cloud."""
+"""What one answer may not do to the answers beside it on the same daemon."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloud.hosted import Hosted
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import load_settings
+from common.runtime.request import AnswerFailed, Finished, Request
 from common.runtime.side import SideRuntime
 from common.transport.interface import Peer
+from device.engine import DeviceEngine
+from device.settings import DeviceSettings
 from proto.messages import Draft, Error, Message, Open, Sync, Target
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
@@ -105,3 +110,48 @@ def test_a_token_that_no_model_knows_is_refused(
     wait_until(lambda: bool(wire.drafts(HONEST, RUN_AHEAD)), "the honest device's answer goes on", 20.0)
     assert wire.errors(HOSTILE) == ["malformed"]
     assert wire.errors(HONEST) == []
+
+
+def stumble(*arguments: object) -> None:
+    raise RuntimeError("this answer is broken")
+
+
+def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_cloud(
+    sessions: Sessions, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, sound = sessions._hosted[HOSTILE, 1], sessions._hosted[HONEST, 1]
+    assert isinstance(sound, Hosted)
+    monkeypatch.setattr(broken.answer, "poll", stumble)  # type: ignore[union-attr]
+    sound.answer.session.run_ahead = 1
+    sessions.tick(time.monotonic())
+    assert sound.answer.session.run_ahead == RUN_AHEAD
+    assert list(sessions._hosted) == [(HONEST, 1)]
+    assert broken.answer.over  # type: ignore[union-attr]
+    assert (wire.errors(HOSTILE), wire.errors(HONEST)) == (["failed"], [])
+
+
+@pytest.fixture
+def engine(side: SideRuntime) -> Iterator[DeviceEngine]:
+    """A device without a cloud, on the same model."""
+    overrides = side.settings.model_dump(include={"model", "scorer", "threads"}) | {"data": side.settings.data.parent}
+    settings = load_settings(DeviceSettings, overrides=overrides | {"cloud": None})
+    device = SideRuntime("device", settings)
+    engine = DeviceEngine(settings, device)
+    yield engine
+    device.close()
+
+
+def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_device(
+    engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = Request("What is the best-selling horror game?", "\nAnswer:", max_tokens=8, sources="device")
+    broken, sound = engine.generate(question), engine.generate(question)
+    looked_at: list[object] = []
+    monkeypatch.setattr(broken, "tick", stumble)
+    monkeypatch.setattr(sound, "tick", looked_at.append)
+    engine._tick(time.monotonic())
+    assert looked_at
+    with pytest.raises(AnswerFailed, match="log says why"):
+        list(broken)
+    assert isinstance(list(sound)[-1], Finished)
+    assert engine.status().active == 0
