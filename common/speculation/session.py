@@ -122,8 +122,7 @@ class Session:
                 return self._on_resolved(message)
             case Sync():
                 return self._on_sync(message)
-            case _:
-                return []
+        return []
 
     def stalled(self) -> list[Action]:
         """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
@@ -156,8 +155,9 @@ class Session:
         if not here <= position < here + self.config.window:
             self.counters.stale += 1
             return self._heard() if in_step else []
-        view = self._aggregation.read(self._other, position, message.payload)
-        self._progress.put(position, digest, RemoteDraft(view, message.evidence))
+        if self._progress.remote(position, digest) is None:  # a repeated one knows less than what was resolved since
+            view = self._aggregation.read(self._other, position, message.payload)
+            self._progress.put(position, digest, RemoteDraft(view, message.evidence))
         return (self._heard() if in_step else []) + self._advance()
 
     def _on_target(self, message: Target) -> list[Action]:
