@@ -230,6 +230,8 @@ class Sessions:
         if hosted.answer.recorder is not None:
             hosted.answer.recorder.message("send", ready)
         self._send(peer, ready)
+        if retrieved.prompt.absent and hosted.opened.sources == "both":
+            hosted.answer.end()  # the device decides alone, so there is nothing to read
 
     # --- messages of an open session
 

@@ -25,6 +25,7 @@ from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
+    Close,
     Closed,
     Draft,
     Error,
@@ -145,6 +146,8 @@ class DeviceEngine:
     def _retrieved(self, asked: Asked, retrieved: Retrieved) -> None:
         asked.record.device_titles = retrieved.titles
         asked.record.prompt_tokens += retrieved.tokens
+        if retrieved.prompt.absent:
+            asked.answer.without_documents()
 
     # --- the link's events
 
@@ -174,6 +177,10 @@ class DeviceEngine:
                 asked.ready = True
                 asked.record.cloud_titles = message.titles
                 asked.record.prompt_tokens += message.prompt_tokens
+                self._deliver(asked.answer, message)
+                if not message.titles and asked.request.sources == "both" and asked.exchange is None:
+                    asked.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
+                    asked.with_cloud = False
             case Closed():
                 asked.close(message)
             case Error(code="unknown-session"):
@@ -185,7 +192,7 @@ class DeviceEngine:
             case _:
                 log.info("ignored a %s: a cloud does not send it", type(message).__name__)
 
-    def _deliver(self, answer: Answer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
+    def _deliver(self, answer: Answer, message: Message) -> None:
         try:
             answer.receive(message)
         except ProtocolError as error:

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.paper import PaperSampler
 from common.sampling.race import LocalRace, RaceSampler
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
 from common.speculation.values import SessionConfig
 from common.speculation.watch import Limits
-from proto.messages import Placement, Side
+from proto.messages import Placement, Sampler, Side
 from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
@@ -87,15 +89,25 @@ def build(
     run_ahead: int,
     limits: Limits = DEFAULT_LIMITS,
     discreet: bool = False,
+    sampler: Sampler = "race",
+    participants: frozenset[Side] = frozenset({"device", "cloud"}),
 ) -> World:
     """`discreet`: the device names no tokens, as where it keeps its distributions to itself."""
-    config = SessionConfig(7, setting.placement, frozenset({EOS}), length, model.vocabulary)
+    config = SessionConfig(7, setting.placement, frozenset({EOS}), length, model.vocabulary, participants)
 
     def side(role: Side) -> SideModel:
-        aggregation = sampling(seed, temperature, entries, model.vocabulary, discreet and role == "device")
+        aggregation: RaceAggregation | PaperAggregation
+        if sampler == "paper":
+            paper = PaperSampler(seed, temperature, 1.0, "top-p", model.vocabulary)
+            aggregation = PaperAggregation(paper, role, "top-p", model.vocabulary)
+        else:
+            aggregation = sampling(seed, temperature, entries, model.vocabulary, discreet and role == "device")
         mean = float(decode.uniform(0.01, 0.2))
         return SideModel(
-            TablePredictor(model, role, aggregation), aggregation, lambda position: mean * decode.uniform(0.5, 2)
+            TablePredictor(model, role, aggregation),
+            aggregation,
+            lambda position: mean * decode.uniform(0.5, 2),
+            role not in model.empty,
         )
 
     return World(
