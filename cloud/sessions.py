@@ -19,6 +19,7 @@ from common.runtime.opening import open_session
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, question_evidence
+from common.runtime.scheduler import look_at_each
 from common.runtime.side import SideRuntime
 from common.speculation.watch import Limits
 from common.tracing.recorder import Recorder
@@ -117,15 +118,21 @@ class Sessions:
         """Follow the run-ahead that the link allows; free sessions that nobody has spoken to for too long."""
         with self._lock:
             hosted = list(self._hosted.items())
-        for key, session in hosted:
-            if session.silent(now) > self._settings.session_idle_seconds:
-                self._free(key)
-            elif isinstance(session, Handout):
-                session.pump()
-            else:
-                most = min(session.opened.run_ahead, self._settings.run_ahead)
-                ahead = self._estimates(key[0]).run_ahead(most)
-                session.answer.poll(now, Limits(NEVER, NEVER), ahead)
+        look_at_each(hosted, lambda item: self._look_at(*item, now), lambda item: self._failed(item[0]))
+
+    def _look_at(self, key: Key, session: Hosted | Handout, now: float) -> None:
+        if session.silent(now) > self._settings.session_idle_seconds:
+            self._free(key)
+        elif isinstance(session, Handout):
+            session.pump()
+        else:
+            most = min(session.opened.run_ahead, self._settings.run_ahead)
+            ahead = self._estimates(key[0]).run_ahead(most)
+            session.answer.poll(now, Limits(NEVER, NEVER), ahead)
+
+    def _failed(self, key: Key) -> None:
+        self._free(key)
+        self._send(key[0], Error(key[1], "failed", "The cloud failed on this answer; its log says why."))
 
     # --- handshake and admission
 
@@ -223,6 +230,8 @@ class Sessions:
         if hosted.answer.recorder is not None:
             hosted.answer.recorder.message("send", ready)
         self._send(peer, ready)
+        if retrieved.prompt.absent and hosted.opened.sources == "both":
+            hosted.answer.end()  # the device decides alone, so there is nothing to read
 
     # --- messages of an open session
 

@@ -11,7 +11,7 @@ from common.runtime.answer import Answer
 from common.runtime.opening import open_session
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
-from common.runtime.scheduler import Scheduler
+from common.runtime.scheduler import Scheduler, look_at_each
 from common.runtime.side import SideRuntime
 from device.asked import Asked
 from device.checks import check
@@ -25,6 +25,7 @@ from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
+    Close,
     Closed,
     Draft,
     Error,
@@ -149,6 +150,8 @@ class DeviceEngine:
     def _retrieved(self, asked: Asked, retrieved: Retrieved) -> None:
         asked.record.device_titles = retrieved.titles
         asked.record.prompt_tokens += retrieved.tokens
+        if retrieved.prompt.absent:
+            asked.answer.without_documents()
 
     # --- the link's events
 
@@ -178,6 +181,10 @@ class DeviceEngine:
                 asked.ready = True
                 asked.record.cloud_titles = message.titles
                 asked.record.prompt_tokens += message.prompt_tokens
+                self._deliver(asked.answer, message)
+                if not message.titles and asked.request.sources == "both" and asked.exchange is None:
+                    asked.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
+                    asked.with_cloud = False
             case Closed():
                 asked.close(message)
             case Error(code="unknown-session"):
@@ -189,7 +196,7 @@ class DeviceEngine:
             case _:
                 log.info("ignored a %s: a cloud does not send it", type(message).__name__)
 
-    def _deliver(self, answer: Answer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
+    def _deliver(self, answer: Answer, message: Message) -> None:
         try:
             answer.receive(message)
         except ProtocolError as error:
@@ -219,15 +226,24 @@ class DeviceEngine:
     # --- the clock
 
     def _tick(self, now: float) -> None:
-        for asked in self._all():
-            asked.tick(now)
-            if asked.exchange is not None:
-                asked.exchange.tick(now)
-            if asked.answer.over:
-                continue
-            if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
-                asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
-            asked.answer.poll(now, self.cloud.limits(asked.ready), self._run_ahead(asked))
+        look_at_each(self._all(), lambda asked: self._look_at(asked, now), self._failed)
+
+    def _look_at(self, asked: Asked, now: float) -> None:
+        asked.tick(now)
+        if asked.exchange is not None:
+            asked.exchange.tick(now)
+        if asked.answer.over:
+            return
+        if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
+            asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
+        asked.answer.poll(now, self.cloud.limits(asked.ready), self._run_ahead(asked))
+
+    def _failed(self, asked: Asked) -> None:
+        failure = AnswerFailed("The device failed on this answer; the daemon's log says why.")
+        if asked.answer.over:  # and waits for the cloud's part of the report
+            asked.ended(failure)
+        else:
+            asked.answer.end(failure)
 
     def _run_ahead(self, asked: Asked) -> int:
         return 1 if asked.request.method == "token-wise" else self.cloud.peer.run_ahead(asked.opening.run_ahead)

@@ -11,7 +11,7 @@ from common.tracing.merge import Notes, merge
 from common.tracing.recorder import Recorder
 from common.tracing.trace import Trace
 from proto.errors import ProtocolError
-from proto.messages import Message, Ready, Spans
+from proto.messages import Message, Spans
 from proto.payloads.trace import Span, decode_spans
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ class Tracing:
 
     def heard(self, message: Message) -> bool:
         """A message of the request's session came; returns whether it is the trace's alone."""
-        if isinstance(message, Ready):
-            self.recorder.message("receive", message)
         if not isinstance(message, Spans):
             return False
         if message.part < message.parts:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """An unsigned integer below `limit`; on a tuple, fewer than `limit` items."""
+    """An integer from `least` on and below `limit`; on a tuple, as many items."""
 
     limit: int
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Open:
     top_p: Annotated[float, Real(0.0, 1.0)]
     placement: Placement
     sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
-    run_ahead: Annotated[int, Count(4097)]  # drafts a side may hold beyond the commits; 1 is synchronous
+    run_ahead: Annotated[int, Count(4097, least=1)]  # drafts a side may hold beyond the commits; 1 is synchronous
     max_tokens: Position
     aggregation: Aggregation = "output"  # "context": all of the cloud's documents in one row; with sources "cloud" only
     delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
@@ -108,7 +108,7 @@ class Target:
     session: SessionId
     epoch: Epoch  # the aggregation term
     position: Position
-    tokens: Annotated[tuple[Token, ...], Count(4097)]
+    tokens: Annotated[tuple[Token, ...], Count(4097, least=1)]
     aggregator: Side
 
 

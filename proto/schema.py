@@ -87,7 +87,7 @@ def _compile(path: str, annotation: Any) -> Converters:
     if base is bool:
         return _same(_boolean(path))
     if base is int and isinstance(bound, Count):
-        return _same(_integer(path, bound.limit))
+        return _same(_integer(path, bound))
     if base is float and isinstance(bound, Real):
         return _real(path, bound)
     if base is str and isinstance(bound, Text):
@@ -98,7 +98,7 @@ def _compile(path: str, annotation: Any) -> Converters:
         return _choice(path, get_args(base))
     if get_origin(base) is tuple and isinstance(bound, Count):
         item, _ = get_args(base)
-        return _array(path, _compile(f"{path}[]", item), bound.limit)
+        return _array(path, _compile(f"{path}[]", item), bound)
     if isinstance(base, type) and is_dataclass(base):
         return _nested(path, base)
     raise TypeError(f"{path}: {annotation} can't be sent, or lacks its bound")
@@ -117,11 +117,13 @@ def _boolean(path: str) -> Convert:
     return check
 
 
-def _integer(path: str, limit: int) -> Convert:
+def _integer(path: str, bound: Count) -> Convert:
+    least, limit = bound.least, bound.limit
+
     def check(value: Any) -> Any:
         # the exact type, because bool is a subclass of int
-        if type(value) is not int or not 0 <= value < limit:
-            raise malformed(f"{path} must be an integer from 0 to {limit - 1}")
+        if type(value) is not int or not least <= value < limit:
+            raise malformed(f"{path} must be an integer from {least} to {limit - 1}")
         return value
 
     return check
@@ -191,17 +193,20 @@ def _choice(path: str, names: tuple[str, ...]) -> Converters:
     return Converters(to_wire, from_wire)
 
 
-def _array(path: str, item: Converters, limit: int) -> Converters:
+def _array(path: str, item: Converters, bound: Count) -> Converters:
+    least, limit = bound.least, bound.limit
+
     def refused() -> Exception:
-        return malformed(f"{path} must be an array of at most {limit - 1} items")
+        allowed = f"{least} to" if least else "at most"
+        return malformed(f"{path} must be an array of {allowed} {limit - 1} items")
 
     def to_wire(value: Any) -> list[Any]:
-        if type(value) is not tuple or len(value) >= limit:
+        if type(value) is not tuple or not least <= len(value) < limit:
             raise refused()
         return [item.to_wire(element) for element in value]
 
     def from_wire(value: Any) -> tuple[Any, ...]:
-        if type(value) is not list or len(value) >= limit:
+        if type(value) is not list or not least <= len(value) < limit:
             raise refused()
         return tuple([item.from_wire(element) for element in value])
 

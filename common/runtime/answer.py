@@ -114,6 +114,12 @@ class Answer:
             if not self.over:
                 self._apply(self.session.out_of_patience())
 
+    def without_documents(self) -> None:
+        """This side has retrieved none."""
+        with self._lock:
+            if not self.over:
+                self._apply(self.session.without_documents())
+
     def rejoined(self) -> None:
         """The other side is there again: tell it where this answer stands."""
         with self._lock:

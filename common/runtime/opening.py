@@ -34,5 +34,7 @@ def open_session(
     # The paper's rule goes with its sampler.
     paper = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
-    config = SessionConfig(request.session, request.placement, decoder.eos, request.max_tokens, participants)
+    config = SessionConfig(
+        request.session, request.placement, decoder.eos, request.max_tokens, decoder.vocabulary, participants
+    )
     return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

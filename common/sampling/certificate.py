@@ -46,15 +46,20 @@ class Contested:
     deeper: bool
 
 
+def has_documents(log_h: float) -> bool:
+    """Whether a side's evidence is that of documents, and not `NO_EVIDENCE`."""
+    return log_h >= _ABSENT_BELOW
+
+
 def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
     """η^device = softmax([log_h^device, log_h^cloud])_device in units of 2**-16, 0 to 65536 (Appendix A.1).
 
     η^cloud is the rest. A side without documents (`NO_EVIDENCE`) has no weight; with none at all the device
     has it.
     """
-    if log_h_cloud < _ABSENT_BELOW:
+    if not has_documents(log_h_cloud):
         return WHOLE
-    if log_h_device < _ABSENT_BELOW:
+    if not has_documents(log_h_device):
         return 0
     difference = log_h_cloud - log_h_device
     if difference > 0:

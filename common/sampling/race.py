@@ -120,23 +120,26 @@ class RaceSampler:
     def extend(self, race: AnyRace, depth: int, entries: RaceEntries) -> AnyRace:
         """`race` with more values: of named tokens (`depth` 0), or of the `depth` fastest ones.
 
-        Harmless when done twice. Raises `ProtocolError` for values that contradict what is known already.
+        Answers may come twice and in any order, so a list may be shorter than what is known already. Raises
+        `ProtocolError` for values that contradict that.
         """
         if depth:
             self._check(entries, min(depth, self._vocabulary))
         elif not len(entries.ids) or int(entries.ids[-1]) >= self._vocabulary:
             raise malformed("a race list must have an entry, and tokens of the vocabulary")
         speeds = self._speeds(race.position, entries)
-        threshold = min(race.threshold, self._threshold(speeds, depth)) if depth else race.threshold
+        slowest = self._threshold(speeds, depth) if depth else race.threshold
         told = dict(zip(entries.ids.tolist(), speeds.tolist(), strict=True))
         for token, speed in told.items():
             if race.speed_of.get(token, min(speed, race.threshold)) != speed:
                 raise malformed("resolved values contradict the race list that came before")
-        if depth and any(speed > threshold and token not in told for token, speed in race.speed_of.items()):
-            raise malformed("a deeper list must contain the one that came before")
+        # A token as fast as the slowest one may be missing: lists are cut by id there.
+        if depth and any(speed > slowest and token not in told for token, speed in race.speed_of.items()):
+            raise malformed("a list of the fastest tokens must contain every faster one that is known")
         ids, first = np.unique(np.concatenate([race.entries.ids, entries.ids]), return_index=True)
         codes = np.concatenate([race.entries.codes, entries.codes])[first]
         merged = np.concatenate([race.speeds, speeds])[first]
+        threshold = min(race.threshold, slowest)
         return dataclasses.replace(race, entries=RaceEntries(ids, codes), speeds=merged, threshold=threshold)
 
     def _check(self, entries: RaceEntries, limit: int) -> None:

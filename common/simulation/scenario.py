@@ -13,7 +13,7 @@ from common.simulation.acceptance import AcceptanceModel, Answer
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, SimulatedLink
 from common.simulation.profiling import SimulatedProfiler
-from common.simulation.scripted import ScriptedAggregation, ScriptedPredictor
+from common.simulation.scripted import WRONG, ScriptedAggregation, ScriptedPredictor
 from common.simulation.side import SimulatedSide
 from common.simulation.timing import DecodeTime, Sending, Way
 from common.speculation.session import Session
@@ -113,7 +113,9 @@ class _Run:
         both = len(scenario.participants) > 1
         # One side alone needs nobody's draft: it decides, and the cloud announces.
         placement = scenario.placement if both else next(iter(scenario.participants))
-        self._config = SessionConfig(1, placement, frozenset(), len(self._answer), scenario.participants)
+        self._config = SessionConfig(
+            1, placement, frozenset(), len(self._answer), len(WRONG) + 1, scenario.participants
+        )
         way, work = scenario.way, scenario.work
         self._sending = {side: Sending(way, lambda: self._clock.now, self._random, work.message) for side in SIDES}
         self._profilers = {side: self._profiler(side) for side in SIDES}

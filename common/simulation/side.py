@@ -10,7 +10,7 @@ from common.simulation.clock import Clock
 from common.speculation.session import Session
 from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, View, Withdraw, Work
 from common.speculation.watch import Limits, Watch
-from proto.messages import Message
+from proto.messages import Message, Ready
 
 
 class Predictor(Protocol):
@@ -32,6 +32,7 @@ class SimulatedSide:
     limits: Limits
     send: Callable[[Message], None] = lambda message: None
     decoded: Callable[[int, float], None] = lambda position, seconds: None  # told of every finished step
+    documents: bool = True  # whether this side finds any for the question
     judged: Callable[[Commit], None] = lambda commit: None  # told of positions where both drafts are known
     step_overhead: float = 0.0  # seconds of work beside the model per step, not part of the step's own time
     commits: list[tuple[float, Commit]] = field(default_factory=list)
@@ -41,7 +42,12 @@ class SimulatedSide:
     _watch: Watch = field(default_factory=Watch)
 
     def start(self) -> None:
+        """Retrieval is over. A cloud without documents says so, and that is all it does."""
         self._prepared = True
+        if not self.documents:
+            if self.session.role == "cloud":
+                self.send(Ready(self.session.config.session, (), 0))
+            self._carry_out(self.session.without_documents())
         self._decode()
         self._tick()
 

@@ -21,6 +21,7 @@ class SideModel:
     predictor: Predictor
     aggregation: Aggregation
     decode_seconds: Callable[[int], float]  # of a position
+    documents: bool = True  # whether its library has any for the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class World:
         run_ahead: int,
     ) -> SimulatedSide:
         session = Session(role, config, model.aggregation, policy, run_ahead)
-        return SimulatedSide(self.clock, session, model.predictor, model.decode_seconds, limits)
+        return SimulatedSide(
+            self.clock, session, model.predictor, model.decode_seconds, limits, documents=model.documents
+        )
 
     def _link(self, sender: Side, receiver: SimulatedSide, network: Network) -> SimulatedLink[Message]:
         return SimulatedLink(

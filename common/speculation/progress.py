@@ -34,7 +34,7 @@ class Progress:
         self.local = LocalDrafts(config.window if config.placement == "mirrored" else 0)
         self._remote = RemoteDrafts()
         self._role: Side = role
-        self._config = config
+        self.config = config
 
     @property
     def position(self) -> int:
@@ -43,12 +43,12 @@ class Progress:
 
     def work(self, run_ahead: int) -> Work | None:
         """The next decode step when up to `run_ahead` drafts may be held; None if there is none worth doing."""
-        if self.finished or self._role not in self._config.participants:
+        if self.finished or self._role not in self.config.participants:
             return None
-        if len(self.local) >= run_ahead or self.prefix.path_length >= self._config.max_tokens:
+        if len(self.local) >= run_ahead or self.prefix.path_length >= self.config.max_tokens:
             return None
         last = self.local.last()
-        if last is not None and last.view.token in self._config.eos:
+        if last is not None and last.view.token in self.config.eos:
             return None
         return Work(self.epoch, self.prefix.path_length, self.prefix.path_digest)
 
@@ -105,9 +105,9 @@ class Progress:
         self.prefix.commit()
         self._count(accepted, position, degraded)
         commit = Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted)
-        if token in self._config.eos:
+        if token in self.config.eos:
             self.finished = "stop"
-        elif self.position >= self._config.max_tokens:
+        elif self.position >= self.config.max_tokens:
             self.finished = "length"
         return [commit, Finish(self.finished)] if self.finished else [commit]
 

@@ -12,9 +12,12 @@ one is named together with the token that precedes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from common.speculation.announcements import draft_message, target_messages
+from common.speculation.announcements import Announcer, check_tokens
+from common.speculation.decision import Decider
 from common.speculation.progress import Progress
+from common.speculation.questions import Questions
 from common.speculation.values import (
     OTHER,
     Action,
@@ -30,7 +33,7 @@ from common.speculation.values import (
     Undecided,
     Work,
 )
-from proto.messages import Draft, Message, Resolve, Resolved, Side, Sync, Target
+from proto.messages import Draft, Message, Ready, Resolve, Resolved, Side, Sync, Target
 
 
 class Session:
@@ -45,7 +48,6 @@ class Session:
         run_ahead: int = 1,
     ) -> None:
         self.role = role
-        self.config = config
         self.away = False  # the device goes on alone
         self.term = 0  # of the aggregation: one more with every take-over
         self.aggregator: Side = policy.next_aggregator(0, {})
@@ -54,10 +56,16 @@ class Session:
         self._aggregation = aggregation
         self._policy = policy
         self._progress = Progress(role, config)
-        self._asked: Undecided | None = None  # for the first undecided position
-        self._contested = -1  # the last position whose certificate failed
+        self._announcer = Announcer(role, self._progress, aggregation)
+        self._decider = Decider(role, self._progress, aggregation)
+        self._questions = Questions(self._progress)
+        self._told = False  # the other side has this side's evidence
 
     # --- what the drivers look at
+
+    @property
+    def config(self) -> SessionConfig:
+        return self._progress.config
 
     @property
     def committed(self) -> tuple[int, ...]:
@@ -90,12 +98,13 @@ class Session:
     @property
     def work(self) -> Work | None:
         """The next decode step, or None while there is nothing worth decoding."""
-        return self._progress.work(self.run_ahead)
+        return None if self._idle else self._progress.work(self.run_ahead)
 
     @property
     def waiting(self) -> bool:
         """Whether only the other side can bring this answer forward."""
-        return not self.finished and (len(self._progress.local) > 0 or self.role not in self.config.participants)
+        passive = self._idle or self.role not in self.config.participants
+        return not self.finished and (passive or len(self._progress.local) > 0)
 
     # --- events
 
@@ -103,13 +112,19 @@ class Session:
         """A decode step ended."""
         if not self._progress.drafted(draft):
             return []
-        announced: list[Action] = [self._announced(draft)] if self.config.shares(self.role) else []
-        return announced + self._advance()
+        self._decider.weigh(self.role, draft.evidence)
+        self._told = True
+        return self._announcer.drafts([draft]) + self._advance()
+
+    def without_documents(self) -> list[Action]:
+        """This side has found no documents: it need not wait for its own drafts, nor make more of them than it must."""
+        return self._without(self.role)
 
     def received(self, message: Message) -> list[Action]:
-        """A message of this session came. Raises `ProtocolError` when its payload is malformed."""
+        """A message of this session came. Raises `ProtocolError` when it is malformed, and changes nothing then."""
         if self.finished and self.role == "device":
             return []
+        check_tokens(message, self.config.vocabulary)
         match message:
             case Draft():
                 return self._on_draft(message)
@@ -121,14 +136,16 @@ class Session:
                 return self._on_resolved(message)
             case Sync():
                 return self._on_sync(message)
-            case _:
-                return []
+            case Ready(titles=()) if self.role == "device":
+                return self._without("cloud")
+        return []
 
     def stalled(self) -> list[Action]:
         """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
         if self.finished:
             return []
-        self._asked = None
+        self._questions.forget()
+        self._told = False
         return self._state(self.position, wants_reply=True) + self._advance()
 
     def rejoined(self) -> list[Action]:
@@ -155,8 +172,10 @@ class Session:
         if not here <= position < here + self.config.window:
             self.counters.stale += 1
             return self._heard() if in_step else []
-        view = self._aggregation.read(self._other, position, message.payload)
-        self._progress.put(position, digest, RemoteDraft(view, message.evidence))
+        if self._progress.remote(position, digest) is None:  # a repeated one knows less than what was resolved since
+            view = self._aggregation.read(self._other, position, message.payload)
+            self._progress.put(position, digest, RemoteDraft(view, message.evidence))
+            self._decider.weigh(self._other, message.evidence)
         return (self._heard() if in_step else []) + self._advance()
 
     def _on_target(self, message: Target) -> list[Action]:
@@ -199,7 +218,7 @@ class Session:
         if message.epoch == self.term:
             actions += self._heard()
         if message.wants_reply:
-            self._asked = None  # what was asked may have been lost with the rest
+            self._questions.forget()  # what was asked may have been lost with the rest
             actions += self._state(len(message.tokens), wants_reply=False)
         return actions + self._advance()
 
@@ -212,47 +231,22 @@ class Session:
         while not self.finished:
             decision, degraded = self._decide()
             if isinstance(decision, Undecided):
-                actions += self._ask(decision)
+                actions += self._questions.ask(decision)
             if not isinstance(decision, Decided):
                 break
             tokens.append(decision.token)
             in_charge = self._next_aggregator(decision.token)
             actions += self._followed(self._progress.commit(decision, degraded))
             self._hand_over(in_charge)
-        if tokens and self._announces():
-            actions += target_messages(self.config, self.term, start, tokens, self.aggregator)
-        return actions
+        return actions + self._announcer.targets(self.term, start, tokens, self.aggregator)
 
     def _decide(self) -> tuple[Decided | Undecided | None, bool]:
-        """The target of the first undecided position, and whether it is the device's alone for want of the cloud."""
-        mine, theirs = self._progress.first_pair()
-        if mine is None:
-            return None, False
-        if self._other not in self.config.participants:
-            return Decided(mine.view.token), False
-        if theirs is None:
-            return (Decided(mine.view.token), True) if self.away else (None, False)
-        if self.config.placement != "mirrored" and self.aggregator != self.role:
-            return None, False
-        device, cloud = (mine, theirs) if self.role == "device" else (theirs, mine)
-        evidence = (device.evidence, cloud.evidence)
-        outcome = self._aggregation.aggregate(self.role, self.position, device.view, cloud.view, evidence)
-        if isinstance(outcome, Undecided) and self.away:
-            return Decided(mine.view.token), True
-        return outcome, False
-
-    def _ask(self, missing: Undecided) -> list[Action]:
-        if self._asked == missing:
-            return []
-        if self._contested != self.position:
-            self.counters.certificate_failures += 1
-        self._asked, self._contested = missing, self.position
-        digest = self._progress.prefix.digest(self.position)
-        return [Send(Resolve(self.config.session, self.position, digest, missing.ids, missing.depth))]
+        in_charge = self.config.placement == "mirrored" or self.aggregator == self.role
+        return self._decider.decide(in_charge, self.away)
 
     def _followed(self, changes: Sequence[Action]) -> list[Action]:
         """The answer went on, so that what was asked no longer matters."""
-        self._asked = None
+        self._questions.forget()
         return list(changes)
 
     def _heard(self) -> list[Action]:
@@ -267,13 +261,25 @@ class Session:
         self._hand_over(aggregator)
         return [self._sync(wants_reply=True)]
 
-    # --- small pieces
+    # --- who has a say
 
-    def _announces(self) -> bool:
-        """Whether this side's decisions are news to the other: the device always speaks for the answer."""
-        if "cloud" not in self.config.participants:
+    @property
+    def _idle(self) -> bool:
+        """Whether the cloud has all the weight and, where it decides, knows it: the device's drafts serve nobody."""
+        if self.role != "device" or self.away or not (self._told or not self.config.shares(self.role)):
             return False
-        return self.role == "device" or self.config.placement != "mirrored"
+        return self._decider.sole == "cloud"
+
+    def _without(self, side: Side) -> list[Action]:
+        """A cloud that says so at the beginning takes no part at all; a device keeps it to itself."""
+        if len(self.config.participants) == 2:
+            self._decider.absent |= {side}
+            if side == "cloud":
+                self._progress.config = replace(self.config, participants=frozenset({"device"}))
+                self.away, self.aggregator = False, "device"
+        return self._advance()
+
+    # --- small pieces
 
     def _next_aggregator(self, target: int) -> Side:
         if self.away or self.finished:
@@ -287,13 +293,7 @@ class Session:
 
     def _state(self, position: int, wants_reply: bool) -> list[Action]:
         """The committed prefix and this side's drafts from `position` on."""
-        actions: list[Action] = [self._sync(wants_reply)]
-        if self.config.shares(self.role):
-            actions += [self._announced(draft) for draft in self._progress.local.since(position)]
-        return actions
-
-    def _announced(self, draft: LocalDraft) -> Send:
-        return Send(draft_message(self.config, self.epoch, draft, self._aggregation.pack(draft.view)))
+        return [self._sync(wants_reply), *self._announcer.drafts(self._progress.local.since(position))]
 
     def _sync(self, wants_reply: bool) -> Send:
-        return Send(Sync(self.config.session, self.term, self.committed, self.aggregator, wants_reply))
+        return self._announcer.sync(self.term, self.aggregator, wants_reply)

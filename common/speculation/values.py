@@ -81,6 +81,7 @@ class SessionConfig:
     placement: Placement
     eos: frozenset[int]
     max_tokens: int
+    vocabulary: int  # all token ids are below it
     participants: frozenset[Side] = frozenset({"device", "cloud"})  # the sides whose documents count
     window: int = 256  # drafts further than this beyond the committed prefix are refused
 

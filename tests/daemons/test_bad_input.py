@@ -244,10 +244,15 @@ class TestCloud:
 
 
 def sides(town: Town) -> set[str]:
-    """Whose documents took part in an answer of both sides."""
+    """Whose documents took part in an answer of both sides. A side without any drafts nothing, and has no share."""
     report = town.answer()
     assert (report["degraded"], report["notes"]) == ([], [])
-    return {source["side"] for source in report["sources"]}
+    found = {source["side"] for source in report["sources"]}
+    drafted = {side for side in ("device", "cloud") if report[side]["drafted"]}
+    assert drafted == (found or {"device"})
+    if found:
+        assert all(0.98 < sum(row) < 1.02 for row in report["attribution"]), report["attribution"]
+    return found
 
 
 class TestLibraries:

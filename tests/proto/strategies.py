@@ -33,10 +33,11 @@ def value(annotation: Any) -> st.SearchStrategy[Any]:
     if isinstance(base, type) and is_dataclass(base):
         return message(base)
     match bound:
-        case Count(limit) if base is int:
-            return st.one_of(st.integers(0, limit - 1), st.sampled_from([0, limit - 1]))
-        case Count(limit):
-            return st.lists(value(get_args(base)[0]), max_size=min(limit - 1, LONGEST_DRAWN)).map(tuple)
+        case Count(limit, least) if base is int:
+            return st.one_of(st.integers(least, limit - 1), st.sampled_from([least, limit - 1]))
+        case Count(limit, least):
+            longest = min(limit - 1, LONGEST_DRAWN)
+            return st.lists(value(get_args(base)[0]), min_size=least, max_size=longest).map(tuple)
         case Real(low, high):
             return st.floats(low, high)
         case Text(limit):

@@ -82,11 +82,11 @@ def wire_type(annotation: Any) -> str:
     if get_origin(base) is Literal:
         return "enum " + ", ".join(f"{index} `{name}`" for index, name in enumerate(get_args(base)))
     match bound:
-        case Count(limit) if base is int:
-            return f"uint {below(limit)}"
-        case Count(limit):
+        case Count(limit, least) if base is int:
+            return f"uint {within(limit, least)}"
+        case Count(limit, least):
             item = get_args(base)[0]
-            return f"array of {wire_type(item)}; {below(limit)} items"
+            return f"array of {wire_type(item)}; {within(limit, least)} items"
         case Real(low, high):
             return f"float {low:g} to {high:g}"
         case Text(limit):
@@ -96,7 +96,9 @@ def wire_type(annotation: Any) -> str:
     return "bool" if base is bool else f"array, the fields of {base.__name__}"
 
 
-def below(limit: int) -> str:
+def within(limit: int, least: int) -> str:
+    if least:
+        return f"{least} to {limit - 1}"
     return f"< 2^{limit.bit_length() - 1}" if limit & (limit - 1) == 0 else f"≤ {limit - 1}"
 
 

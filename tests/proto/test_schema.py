@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import given
 from proto.bounds import Bytes, Count, Real, Text
 from proto.errors import ProtocolError
 from proto.framing import TAGS
-from proto.messages import Hello, Message, Welcome
+from proto.messages import Hello, Message, Open, Target, Welcome
 from proto.schema import pack, unpack
 from tests.proto.strategies import messages
 
@@ -35,12 +35,14 @@ class Sample:
     text: Annotated[str, Text(16)]
     choice: Literal["north", "south"]
     words: Annotated[tuple[Annotated[str, Text(4)], ...], Count(3)]
+    some: Annotated[int, Count(9, least=2)]
+    parts: Annotated[tuple[bool, ...], Count(3, least=1)]
     inner: Inner
     data: Annotated[bytes, Bytes(4)]
 
 
-VALID = Sample(True, 999, 2.0, "sixteen bytes ok", "south", ("a", "b"), Inner(7), b"1234")
-WIRE = [True, 999, 2.0, "sixteen bytes ok", 1, ["a", "b"], [7], b"1234"]
+VALID = Sample(True, 999, 2.0, "sixteen bytes ok", "south", ("a", "b"), 2, (True,), Inner(7), b"1234")
+WIRE = [True, 999, 2.0, "sixteen bytes ok", 1, ["a", "b"], 2, [True], [7], b"1234"]
 NAMES = [field.name for field in fields(Sample)]
 
 # Refused in both directions.
@@ -73,6 +75,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("words", ("a", "b", "c"), "at most 2 items"),
     ("words", ["a", "b", "c"], "at most 2 items"),
     ("words", "ab", "at most 2 items"),
+    ("some", 1, "from 2 to 8"),
+    ("some", 9, "from 2 to 8"),
+    ("parts", (), "1 to 2 items"),
+    ("parts", [], "1 to 2 items"),
+    ("parts", (True, True, True), "1 to 2 items"),
     ("inner", 7, "Inner"),
     ("inner", None, "Inner"),
     ("data", b"12345", "at most 4 bytes"),
@@ -130,7 +137,7 @@ def test_integer_stands_for_a_float_at_the_sender_only() -> None:
 
 
 def test_nested_field_is_named_by_its_own_message() -> None:
-    assert refusal_of(unpack, Sample, [*WIRE[:6], [8], WIRE[7]]).startswith("Inner.number")
+    assert refusal_of(unpack, Sample, [*WIRE[:8], [8], WIRE[9]]).startswith("Inner.number")
 
 
 def test_items_of_an_array_are_checked_both_ways() -> None:
@@ -144,7 +151,7 @@ def test_items_of_an_array_are_checked_both_ways() -> None:
 
 @pytest.mark.parametrize("values", [[], WIRE[:-1], [*WIRE, 0]])
 def test_number_of_fields_is_exact(values: list[Any]) -> None:
-    assert refusal_of(unpack, Sample, values) == "Sample must have 8 fields"
+    assert refusal_of(unpack, Sample, values) == "Sample must have 10 fields"
 
 
 @given(messages())
@@ -178,3 +185,18 @@ def test_type_without_a_bound_is_an_error_of_its_author() -> None:
     for value in (Unbounded(1), Mixed(1)):
         with pytest.raises(TypeError, match="number"):
             pack(value)
+
+
+def test_an_answer_without_room_for_a_draft_is_refused() -> None:
+    """A cloud that served one would ask how many drafts at most 0 drafts are, every time it looks at the clock."""
+    names = [field.name for field in fields(Open)]
+    opening = Open(1, "q", "q", 1, 0, 0.0, "race", "race", 8, True, 1.0, "device", "both", run_ahead=1, max_tokens=1)
+    values = pack(opening)
+    assert unpack(Open, values) == opening
+    values[names.index("run_ahead")] = 0
+    assert refusal_of(unpack, Open, values) == "Open.run_ahead must be an integer from 1 to 4096"
+    assert refusal_of(pack, replace(opening, run_ahead=0)).startswith("Open.run_ahead")
+
+
+def test_a_target_without_a_token_is_refused() -> None:
+    assert refusal_of(unpack, Target, [1, 0, 0, [], 0]) == "Target.tokens must be an array of 1 to 4096 items"

@@ -134,7 +134,7 @@ class Half:
         self._scoring = scoring
         self._outgoing = send
         self._aggregation = TimedAggregation(make_aggregation(role, request, vocabulary, "cpu"), self.stages)
-        config = SessionConfig(request.session, request.placement, eos, request.max_tokens)
+        config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
         session.stages = self.stages

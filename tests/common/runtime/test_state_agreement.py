@@ -70,7 +70,7 @@ class ModelPredictor:
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: Placement, temperature: float) -> None:
     generator = np.random.default_rng(11)
-    config = SessionConfig(1, placement, decoder.eos, 24)
+    config = SessionConfig(1, placement, decoder.eos, 24, decoder.vocabulary)
     predictors: dict[Side, ModelPredictor] = {}
 
     def side(role: Side, seconds: float) -> SideModel:

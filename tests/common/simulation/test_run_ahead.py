@@ -45,7 +45,7 @@ def ran(disagreement: float, rtt: float, acceptance: dict[Side, float], survival
         return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda position: DECODE[role])
 
     world = World(
-        SessionConfig(1, "device", frozenset({EOS}), LENGTH),
+        SessionConfig(1, "device", frozenset({EOS}), LENGTH, VOCABULARY),
         side("device"),
         side("cloud"),
         lambda role: OnDevice(),

@@ -7,117 +7,21 @@ with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from common.aggregation.race import RaceAggregation
-from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.race import LocalRace, RaceSampler
 from common.simulation.link import Fate, Outage
-from common.simulation.world import Network, SideModel, World
+from common.simulation.world import Network
 from common.speculation.session import Session
-from common.speculation.values import Action, LocalDraft, SessionConfig, Work
+from common.speculation.values import Action, LocalDraft, Work
 from common.speculation.watch import Limits
-from proto.messages import Draft, Placement, Side
-from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
-
-VOCABULARY = 12
-NEVER = float("inf")
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """Places every aggregation by a list of sides."""
-
-    sides: tuple[Side, ...]
-
-    def next_aggregator(self, position: int, accepted: object) -> Side:
-        return self.sides[position % len(self.sides)]
-
-
-@dataclass(frozen=True)
-class Setting:
-    placement: Placement
-    sides: tuple[Side, ...]
-
-
-SETTINGS = {
-    "device": Setting("device", ("device",)),
-    "cloud": Setting("cloud", ("cloud",)),
-    "mirrored": Setting("mirrored", ("device",)),
-    "migrating": Setting("greedy", ("device", "cloud", "cloud", "device", "cloud", "device", "device")),
-}
-
-
-def sampling(seed: int, temperature: float, entries: int) -> RaceAggregation:
-    return RaceAggregation(RaceSampler(seed, temperature, entries, VOCABULARY), VOCABULARY, exact=True)
-
-
-def one_process(model: TableModel, seed: int, temperature: float, entries: int, length: int) -> list[int]:
-    """Both sides' distributions in one loop: no drafts, no network, no session."""
-    aggregation = sampling(seed, temperature, entries)
-    answer: list[int] = []
-    while len(answer) < length and EOS not in answer:
-        views, evidence = [], []
-        for side in ("device", "cloud"):
-            view, log_h = TablePredictor(model, side, aggregation).predict(len(answer), answer)
-            views.append(view)
-            evidence.append(log_h)
-        scores = np.zeros(VOCABULARY)
-        complete = RaceSampler(seed, temperature, VOCABULARY, VOCABULARY)
-        eta = eta_fixed(*evidence)
-        for view, weight in zip(views, (eta, WHOLE - eta), strict=True):
-            assert isinstance(view, LocalRace)
-            everything = complete.receive(len(answer), view.deeper(VOCABULARY))
-            for token, speed in everything.speed_of.items():
-                scores[token] += weight * speed
-        answer.append(int(scores.argmax()))
-    return answer
-
-
-def build(
-    setting: Setting,
-    model: TableModel,
-    seed: int,
-    temperature: float,
-    entries: int,
-    length: int,
-    network: Network,
-    decode: np.random.Generator,
-    run_ahead: int,
-    patience: float = NEVER,
-) -> World:
-    config = SessionConfig(7, setting.placement, frozenset({EOS}), length)
-
-    def side(role: Side) -> SideModel:
-        aggregation = sampling(seed, temperature, entries)
-        mean = float(decode.uniform(0.01, 0.2))
-        return SideModel(
-            TablePredictor(model, role, aggregation), aggregation, lambda position: mean * decode.uniform(0.5, 2)
-        )
-
-    return World(
-        config,
-        side("device"),
-        side("cloud"),
-        lambda role: Fixed(setting.sides),
-        network,
-        Limits(1.0, patience),
-        run_ahead,
-    )
-
-
-def rough_network(generator: np.random.Generator, loss: float, repeat: float, ordered: bool) -> Network:
-    def fate(sender: Side) -> Fate:
-        copies = 0 if generator.random() < loss else 1 + int(generator.random() < repeat)
-        return Fate(tuple(float(generator.exponential(0.15)) for _ in range(copies)))
-
-    outages = tuple(Outage(start, start + generator.uniform(0, 3)) for start in generator.uniform(0, 10, size=2))
-    return Network(fate, ordered, outages)
+from proto.messages import Draft
+from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
+from tests.common.speculation.table_model import TableModel
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -223,7 +127,7 @@ class TestDegraded:
         model = TableModel(VOCABULARY, 5, end=0.0)
         network = Network(lambda sender: Fate((0.05,)), True, (Outage(1.0, 6.0),))
         for name in SETTINGS:
-            simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, patience=0.5)
+            simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, limits=Limits(1.0, 0.5))
             for side in (simulated.device, simulated.cloud):
                 side.decode_seconds = lambda position: 0.05
             assert simulated.run(until=200), name

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
+from common.sampling.certificate import NO_EVIDENCE
 from common.speculation.values import View
 from proto.digest import digest
 from proto.messages import Side
@@ -28,6 +30,7 @@ class TableModel:
     seed: int
     disagreement: float = 0.3
     end: float = 0.02  # probability of EOS
+    empty: frozenset[Side] = frozenset()  # sides without documents
 
     def distribution(self, side: Side, prefix: Sequence[int]) -> tuple[NDArray[np.float64], float]:
         shared = np.random.default_rng((self.seed, digest(prefix)))
@@ -35,7 +38,7 @@ class TableModel:
         common, private = (self._draw(generator) for generator in (shared, own))
         mixed = (1 - self.disagreement) * common + self.disagreement * private
         mixed = np.concatenate([[self.end], mixed[1:] / mixed[1:].sum() * (1 - self.end)])
-        return mixed, float(np.float32(own.normal()))
+        return mixed, NO_EVIDENCE if side in self.empty else float(np.float32(own.normal()))
 
     def mixture(self, prefix: Sequence[int]) -> NDArray[np.float64]:
         """The law of the answer's next token."""
@@ -54,7 +57,7 @@ class TablePredictor:
 
     model: TableModel
     side: Side
-    aggregation: RaceAggregation
+    aggregation: RaceAggregation | PaperAggregation
 
     def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         probabilities, evidence = self.model.distribution(self.side, prefix)

@@ -156,7 +156,7 @@ def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
     placement, session = game.placement, game.session
     policies: dict[Placement, PlacementPolicy] = {"greedy": Alternating(), "cloud": Always("cloud")}
     policy = policies.get(placement, Always("device"))
-    config = SessionConfig(1, placement, frozenset({VOCABULARY}), LENGTH)
+    config = SessionConfig(1, placement, frozenset({VOCABULARY}), LENGTH, VOCABULARY)
     order = random.Random(seeds.start)
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in seeds:

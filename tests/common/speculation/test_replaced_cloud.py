@@ -38,7 +38,7 @@ class TestReplacedCloud:
         model = TableModel(VOCABULARY, 3, end=0.0)
         aggregation = RaceAggregation(RaceSampler(1, 1.0, 4, VOCABULARY), VOCABULARY, exact=True)
         predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
-        config = SessionConfig(1, "greedy", frozenset({VOCABULARY}), LENGTH)
+        config = SessionConfig(1, "greedy", frozenset({VOCABULARY}), LENGTH, VOCABULARY)
 
         def session(role: Side) -> Session:
             return Session(role, config, aggregation, Alternating(first), 4)

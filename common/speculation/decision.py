@@ -1,0 +1,59 @@
+"""The target of a position: of both sides' drafts, or of one side's where the other one has no weight."""
+
+from __future__ import annotations
+
+from common.sampling.certificate import has_documents
+from common.speculation.progress import Progress
+from common.speculation.values import OTHER, Aggregation, Decided, Undecided
+from proto.messages import Side
+
+
+class Decider:
+    """Knows whose documents count, and decides the first undecided position of a side's `progress`."""
+
+    def __init__(self, role: Side, progress: Progress, aggregation: Aggregation) -> None:
+        self.absent: frozenset[Side] = frozenset()  # sides that are known to have no documents for this question
+        self._role: Side = role
+        self._progress = progress
+        self._aggregation = aggregation
+
+    @property
+    def sole(self) -> Side | None:
+        """The side that has all the weight (eta is 0 or 1), None while both may have some."""
+        participants = self._progress.config.participants
+        if len(participants) == 1:
+            return next(iter(participants))
+        if "cloud" in self.absent:
+            return "device"
+        return "cloud" if "device" in self.absent else None
+
+    def weigh(self, side: Side, evidence: float) -> None:
+        """Take in the evidence of a draft: a side that has none has none for the whole question."""
+        if not has_documents(evidence):
+            self.absent |= {side}
+
+    def decide(self, in_charge: bool, away: bool) -> tuple[Decided | Undecided | None, bool]:
+        """The target, what it lacks, or None for want of a draft or of the say; and whether it is the device's own
+        because the cloud is `away`. `in_charge`: this side decides, or both do.
+        """
+        mine, theirs = self._progress.first_pair()
+        other, sole = OTHER[self._role], self.sole
+        share = float(sole == "cloud") if self.absent else None  # of the cloud in the sole side's token
+        alone = None if mine is None else Decided(mine.view.token, share)
+        if sole == self._role:
+            return alone if in_charge or other not in self._progress.config.participants else None, False
+        if theirs is None:
+            return (alone, True) if away else (None, False)
+        if not in_charge:
+            return None, False
+        if sole == other:
+            return Decided(theirs.view.token, share), False
+        if mine is None:
+            return None, False
+        device, cloud = (mine, theirs) if self._role == "device" else (theirs, mine)
+        evidence = (device.evidence, cloud.evidence)
+        position = self._progress.position
+        outcome = self._aggregation.aggregate(self._role, position, device.view, cloud.view, evidence)
+        if isinstance(outcome, Undecided) and away:
+            return alone, True
+        return outcome, False
