@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from common.model.tokenizer import StopFilter
 from common.runtime.answer import Answer
+from common.runtime.failures import as_failure
 from common.runtime.opening import Opened
 from common.runtime.request import (
+    AnswerFailed,
     Finished,
     FinishReason,
     Request,
@@ -79,10 +81,16 @@ class Asked:
             yield event
 
     def cancel(self) -> None:
+        self.end(None)
+
+    def end(self, failure: Exception | None) -> None:
+        """Stop here: cancelled, or failed, which reaches whoever iterates."""
         if self.exchange is not None:
-            self.exchange.cancel()
+            self.exchange.end(failure)
         else:
-            self.answer.end()
+            self.answer.end(failure)
+        if failure is not None:
+            self.close(None)  # it was over: nobody waits for the cloud's part of the report any more
 
     # --- messages
 
@@ -93,6 +101,20 @@ class Asked:
         size = self._cloud.send(message) if self.with_cloud else 0
         if isinstance(message, Draft | Target | Resolve | Resolved | Sync):
             self.record.sent_bytes += size
+
+    def without_cloud(self, reason: str) -> None:
+        """The cloud takes no part from here on, for `reason`, a sentence; its session is free already."""
+        tokens = len(self.record.token_times)
+        begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
+        sentence = f"{begun}: {reason}"
+        self.with_cloud = False
+        if self.exchange is not None:
+            self.exchange.without_cloud(sentence)
+        elif self.request.sources == "cloud":
+            self.answer.end(AnswerFailed(sentence))
+        else:
+            self.note(sentence)
+            self.answer.go_alone()
 
     def note(self, sentence: str) -> None:
         """Tell the user, once."""
@@ -155,8 +177,13 @@ class Asked:
         if self._done or self._ended is None:
             return
         self._note_absence(self.answer.session.counters.degraded)
-        report = build_report(self.request, self.record, self.answer, closed, self._cloud.peer.meter.rtt, self._ended)
-        self._finish(Finished(self._reason, "".join(self._text), report))
+        rtt = self._cloud.peer.meter.rtt
+        try:
+            report = build_report(self.request, self.record, self.answer, closed, rtt, self._ended)
+        except Exception as error:
+            self._finish(as_failure(error))
+        else:
+            self._finish(Finished(self._reason, "".join(self._text), report))
 
     @staticmethod
     def _tracing(session: Session, cloud: CloudView) -> Tracing:

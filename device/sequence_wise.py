@@ -111,15 +111,15 @@ class SequenceWise:
         ):
             self._give_up(LATE)
 
-    def cancel(self) -> None:
+    def end(self, failure: Exception | None) -> None:
         if not self._asked.answer.over:
-            self._asked.answer.end()
+            self._asked.answer.end(failure)
             return
         with self._lock:
             if self._chosen:
                 return
             self._awaited, self._chosen = False, True
-        self._asked.ended(None)
+        self._asked.ended(failure)
 
     # --- both answers
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from common.aggregation.joint import Joint
@@ -13,22 +11,21 @@ from common.configuration import Settings
 from common.model.configured import load_decoder
 from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.retrieval.library import Library
+from common.retrieval.library import Hit, Library
 from common.runtime.answer import Answer
 from common.runtime.decoder_thread import DecodeFloor, DecoderThread, Measured
 from common.runtime.decoding import Decoding, Drafting
+from common.runtime.failures import as_failure
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
-from common.runtime.request import AnswerFailed
+from common.runtime.tasks import Failed, TaskThread
 from common.scheduling.estimators import DecodeLine
 from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
 from proto.messages import Hello, Open, Side
-
-log = logging.getLogger(__name__)
 
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
@@ -51,7 +48,7 @@ class SideRuntime:
         self.library = Library.open(settings.library, self._embedder)
         self.library.warm()
         self._format = PromptFormat(settings.document_format, settings.query_format)
-        self._retrieval = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
+        self._retrieval = TaskThread("retrieval")
         line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
         if floor is not None:
             line = DecodeLine.of(0.0, max(floor(0), line.intercept), TYPICAL_CONTEXT)
@@ -89,16 +86,16 @@ class SideRuntime:
         measured: Measured,
     ) -> None:
         """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over; `measured` is told
-        of every step.
+        of every step. Whatever fails on the way ends the answer.
         """
-        self._retrieval.submit(self._begin, answer, request, drafting, retrieved, measured)
+        self._retrieval.submit(partial(self._begin, answer, request, drafting, retrieved, measured), answer.end)
 
-    def later(self, run: Callable[[], None]) -> None:
-        """Call `run` on the retrieval thread. It must not raise."""
-        self._retrieval.submit(run)
+    def later(self, run: Callable[[], object], failed: Failed) -> None:
+        """Call `run` on the retrieval thread; `failed` is told what it raises."""
+        self._retrieval.submit(run, failed)
 
     def close(self) -> None:
-        self._retrieval.shutdown(wait=True, cancel_futures=True)
+        self._retrieval.close()
         self.decoding.close()
         self.decoder.close()
         self.scorer.close()
@@ -116,12 +113,7 @@ class SideRuntime:
         if answer.over:
             return
         started = time.monotonic_ns()
-        try:
-            found = self.retrieve(request)
-        except Exception:
-            log.exception("retrieval failed")
-            answer.end(AnswerFailed(SEARCH_FAILED))
-            return
+        found = self.retrieve(request)
         if answer.recorder is not None:
             answer.recorder.since("retrieve", started)
         retrieved(found)
@@ -156,8 +148,15 @@ class SideRuntime:
     def find(self, request: Open) -> list[Document]:
         """The documents of this side's library that an answer is given. On the retrieval thread."""
         room = self.room(request)
-        hits = self.library.search(request.question, request.documents)
+        hits = self.search(request.question, request.documents)
         return [self.document(hit.title, hit.text, hit.similarity, room) for hit in hits]
+
+    def search(self, question: str, count: int) -> list[Hit]:
+        """The passages of this side's library that fit best. Raises `AnswerFailed`."""
+        try:
+            return self.library.search(question, count)
+        except Exception as error:
+            raise as_failure(error, SEARCH_FAILED) from None
 
     def document(self, title: str, text: str, similarity: float, room: int) -> Document:
         """A passage as rows have it, cut to `room` tokens."""
