@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from cloud.contributions import contribution_messages
 from cloud.reciting import Reciter
 from cloud.refusals import failure_message
 from common.runtime.answer import Answer
@@ -18,8 +19,8 @@ from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
 from common.speculation.watch import Limits
 from common.tracing.recorder import Recorder
+from proto.framing import HEADER_LIMIT
 from proto.messages import (
-    WHOLE_SHARE,
     Closed,
     Draft,
     Message,
@@ -35,6 +36,7 @@ from proto.messages import (
 from proto.payloads.trace import SPANS_PER_MESSAGE, encode_spans
 
 NEVER = float("inf")
+TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
 
 
 class Hosted:
@@ -131,41 +133,42 @@ class Hosted:
         self._titles = retrieved.titles
         if self._reciter is not None:
             self._reciter.evidence = question_evidence(self._side.scorer, retrieved.prompt)
-        ready = Ready(self._request.session, retrieved.titles, retrieved.tokens)
+        ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens)
         if self._answer.recorder is not None:
             self._answer.recorder.message("send", ready)
         self._send(ready)
 
     # --- what is noted for the device's report
 
-    def closed(self) -> Closed:
-        """The session's figures and each document's share of each token."""
+    def closing(self) -> Iterator[Message]:
+        """End the answer; the messages that tell what this side noted of it, `Closed` the last."""
+        self._answer.end()  # nothing changes any more
         session, outcome = self._answer.session, self._answer.outcome
-        documents = max(1, len(self._titles))
-        rows = bytearray()
-        for shares, cloud_share in zip(outcome.shares, outcome.cloud_shares, strict=True):
-            scale = WHOLE_SHARE if cloud_share is None else WHOLE_SHARE * cloud_share
-            row = [round(scale * share) for share in shares[:documents]]
-            rows += bytes(row + [0] * (documents - len(row)))
-        return Closed(
-            session.config.session,
+        number = session.config.session
+        yield from self._spans()
+        yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
+        yield Closed(
+            number,
             session.counters.drafted,
             session.counters.accepted["cloud"],
             session.counters.rollbacks["cloud"],
             self._answer.preempted,
             session.counters.stale,
             session.counters.disagreements,
-            bytes(rows),
         )
 
-    def traced(self) -> list[Spans]:
+    def _spans(self) -> Iterator[Spans]:
         """This side's half of the trace; nothing unless it was asked for."""
         recorder = self._answer.recorder
         if recorder is None:
-            return []
+            return
         spans, size = list(recorder.spans), SPANS_PER_MESSAGE
         payloads = [encode_spans(spans[start : start + size]) for start in range(0, len(spans), size)]
-        return [
-            Spans(self._request.session, part, len(payloads), recorder.dropped, payload)
-            for part, payload in enumerate(payloads)
-        ]
+        for part, payload in enumerate(payloads):
+            yield Spans(self._request.session, part, len(payloads), recorder.dropped, payload)
+
+
+def fitting(titles: Sequence[str]) -> tuple[str, ...]:
+    """`titles`, the long ones cut so that all of them fit into the header of a `Ready`."""
+    longest = TITLES_BYTES // max(1, len(titles))
+    return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)

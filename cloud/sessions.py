@@ -187,12 +187,17 @@ class Sessions:
             self._fail(key, error)
 
     def _close(self, peer: Peer, message: Close) -> None:
-        hosted = self._find((peer, message.session))
-        if hosted is not None:
-            for part in hosted.traced():
+        key = (peer, message.session)
+        hosted = self._find(key)
+        if hosted is None:
+            return
+        try:
+            for part in hosted.closing():
                 self._send(peer, part)
-            self._send(peer, hosted.closed())
-            self._free((peer, message.session))
+        except Exception as error:
+            self._fail(key, error)
+        else:
+            self._free(key)
 
     def _estimates(self, peer: Peer) -> PeerEstimates:
         with self._lock:

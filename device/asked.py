@@ -26,9 +26,9 @@ from device.cloud_view import CloudView
 from device.exchange import Exchange
 from device.report import Record, build_report
 from device.tracing import Tracing
-from proto.messages import Cancel, Close, Closed, Draft, Message, Open, Resolve, Resolved, Sync, Target
+from proto.messages import Cancel, Close, Closed, Contributions, Draft, Message, Open, Resolve, Resolved, Sync, Target
 
-CLOSING_PATIENCE = 1.0  # seconds that the cloud has for its part of the report
+CLOSING_PATIENCE = 1.0  # seconds of silence until the report is made without the cloud's part
 
 
 class Asked:
@@ -66,6 +66,7 @@ class Asked:
         self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
         self._reason: FinishReason = "cancelled"
         self._ended: float | None = None
+        self._heard = 0.0  # when the cloud last said anything of its part of the report
         self._done = False
 
     # --- Generation
@@ -104,6 +105,9 @@ class Asked:
 
     def without_cloud(self, reason: str) -> None:
         """The cloud takes no part from here on, for `reason`, a sentence; its session is free already."""
+        if self._ended is not None:
+            self.close(None)
+            return
         tokens = len(self.record.token_times)
         begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
         sentence = f"{begun}: {reason}"
@@ -143,7 +147,7 @@ class Asked:
 
     def ended(self, failure: Exception | None) -> None:
         """Ask the cloud for its part of the report, or do without."""
-        self._ended = time.monotonic()
+        self._ended = self._heard = time.monotonic()
         if failure is not None:
             self.send(Cancel(self.opening.session))
             self._finish(failure)
@@ -169,8 +173,14 @@ class Asked:
 
     def tick(self, now: float) -> None:
         """Give up waiting for the cloud's part of the report when it takes too long."""
-        if self._ended is not None and not self._done and now - self._ended > CLOSING_PATIENCE:
+        if self._ended is not None and not self._done and now - self._heard > CLOSING_PATIENCE:
             self.close(None)
+
+    def contributed(self, message: Contributions) -> None:
+        """A part of the cloud's part of the report."""
+        if self._ended is not None:
+            self._heard = time.monotonic()
+            self.record.contributions.add(message, len(self.record.token_times))
 
     def close(self, closed: Closed | None) -> None:
         """Everything is known: the last event."""

@@ -29,6 +29,7 @@ from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
     Closed,
+    Contributions,
     Draft,
     Error,
     Fetched,
@@ -188,6 +189,8 @@ class DeviceEngine:
                 asked.ready = True
                 asked.record.cloud_titles = message.titles
                 asked.record.prompt_tokens += message.prompt_tokens
+            case Contributions():
+                asked.contributed(message)
             case Closed():
                 asked.close(message)
             case Error(code="unknown-session"):

@@ -17,6 +17,7 @@ from proto.messages import (
     Cancel,
     Close,
     Closed,
+    Contributions,
     Draft,
     Error,
     Fetch,
@@ -37,7 +38,7 @@ from proto.messages import (
 )
 from proto.schema import pack, schema_of, unpack
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 HEADER_LIMIT: Final = 2**16  # bytes
 PAYLOAD_LIMIT: Final = 2**16  # bytes, unless the caller allows more
@@ -64,6 +65,7 @@ TAGS: Final[dict[type[Message], int]] = {
     Fetched: 18,
     Generated: 19,
     Spans: 20,
+    Contributions: 21,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

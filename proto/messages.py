@@ -19,7 +19,7 @@ Aggregation = Literal["output", "context"]
 Delivery = Literal["tokens", "sequence"]
 Form = Literal["text", "kv"]
 
-WHOLE_SHARE = 255  # in `Closed.contributions`
+WHOLE_SHARE = 255  # in `Contributions`
 
 SessionId = Annotated[int, Count(2**32)]
 Epoch = Annotated[int, Count(2**32)]
@@ -158,10 +158,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What the cloud saw of the session. `contributions` is uint8 [positions, documents]: each
-    document's share of the token, of 255; a row sums to the cloud's share where the cloud aggregated the
-    position, to 255 where it knows only its own documents, to 0 where it made no draft.
-    """
+    """What the cloud saw of the session, after all of its `Contributions`."""
 
     session: SessionId
     drafted: Annotated[int, Count(2**32)]
@@ -170,7 +167,19 @@ class Closed:
     preempted: Annotated[int, Count(2**32)]
     stale: Annotated[int, Count(2**32)]
     disagreements: Annotated[int, Count(2**32)]
-    contributions: Annotated[bytes, Bytes(2**21)]
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """Part of what the cloud's documents gave to the answer: uint8 [positions, documents], each document's share of
+    the token, of 255. A row sums to the cloud's share where the cloud aggregated the position, to 255 where it knows
+    only its own documents, to 0 where it made no draft.
+    """
+
+    session: SessionId
+    position: Position  # of the first row
+    documents: Annotated[int, Count(257)]  # shares in a row
+    payload: Annotated[bytes, Bytes(2**16)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +280,7 @@ Message = (
     | Sync
     | Close
     | Closed
+    | Contributions
     | Spans
     | Cancel
     | Probe
