@@ -17,7 +17,7 @@ from common.retrieval.library import Hit
 from common.runtime.failures import as_failure
 from common.runtime.side import LONGEST_TITLE, SideRuntime
 from proto.framing import PAYLOAD_LIMIT
-from proto.messages import Fetch, Fetched, Message
+from proto.messages import Error, Fetch, Fetched, Message
 
 AHEAD = 2**20  # bytes that wait in the link for one device; its other answers' drafts wait behind no more than this
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
@@ -58,6 +58,10 @@ class Handout:
     def end(self) -> None:
         """Stop here: cancelled, or the device is gone."""
         self._over = True
+
+    def given_up(self) -> Error:
+        """What the device is told when it took nothing for too long."""
+        return Error(self._request.session, "failed", "The documents were not taken in time.")
 
     def silent(self, now: float) -> float:
         """Seconds since anything was sent."""

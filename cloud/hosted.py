@@ -8,7 +8,7 @@ from functools import partial
 
 from cloud.contributions import contribution_messages
 from cloud.reciting import Reciter
-from cloud.refusals import failure_message
+from cloud.refusals import failure_message, unknown_session
 from common.runtime.answer import Answer
 from common.runtime.decoding import Drafting
 from common.runtime.opening import open_session
@@ -23,6 +23,7 @@ from proto.framing import HEADER_LIMIT
 from proto.messages import (
     Closed,
     Draft,
+    Error,
     Message,
     Open,
     Ready,
@@ -102,6 +103,10 @@ class Hosted:
         if position != self._position:
             self._position, self._heard = position, now
         return now - self._heard
+
+    def given_up(self) -> Error:
+        """What the device is told when it was silent for too long: it may come back."""
+        return unknown_session(self._request.session)
 
     def end(self) -> None:
         """Stop here: closed, cancelled, given up, or the device is gone."""

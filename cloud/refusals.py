@@ -28,3 +28,8 @@ def refusal(request: Open | Fetch, settings: CloudSettings) -> str | None:
 def failure_message(session: int, failure: Exception) -> Error:
     """The end of a session that was begun; the text of `failure` was made for the user (`as_failure`)."""
     return Error(session, "unservable" if isinstance(failure, RequestError) else "failed", str(failure))
+
+
+def unknown_session(session: int) -> Error:
+    """What ends nothing: a device that still wants the answer opens it again."""
+    return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")

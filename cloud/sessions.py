@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cloud.handout import Handout
 from cloud.hosted import Hosted
-from cloud.refusals import failure_message, refusal
+from cloud.refusals import failure_message, refusal, unknown_session
 from cloud.settings import CloudSettings
 from common.runtime import handshake
 from common.runtime.failures import as_failure
@@ -101,7 +101,7 @@ class Sessions:
                 self._open(peer, message)
             case Close():
                 self._close(peer, message)
-            case Cancel():
+            case Cancel() | Error():
                 self._free((peer, message.session))
             case _:
                 log.info("ignored a %s: a device does not send it", type(message).__name__)
@@ -115,7 +115,7 @@ class Sessions:
         for key, session in hosted:
             try:
                 if session.silent(now) > self._settings.session_idle_seconds:
-                    self._free(key)
+                    self._give_up(key, session.given_up())
                 else:
                     session.tick(now, self._settings.run_ahead)
             except Exception as error:  # one session's affair
@@ -174,15 +174,14 @@ class Sessions:
         hosted = self._find(key)
         if hosted is None:
             if isinstance(message, Sync):
-                text = "This cloud does not know the session; open it again."
-                self._send(peer, Error(message.session, "unknown-session", text))
+                self._send(peer, unknown_session(message.session))
             return
         if isinstance(message, Draft):
             self._estimates(peer).remote_decoded(message.decode_time / 1e6)
         try:
             hosted.receive(message)
         except ProtocolError as error:
-            self._send(peer, Error(message.session, error.code, str(error)))
+            self._give_up(key, Error(message.session, error.code, str(error)))
         except Exception as error:
             self._fail(key, error)
 
@@ -218,9 +217,12 @@ class Sessions:
             session.end()
 
     def _fail(self, key: Key, error: Exception) -> None:
-        """End it and tell the device why."""
+        self._give_up(key, failure_message(key[1], as_failure(error)))
+
+    def _give_up(self, key: Key, reason: Error) -> None:
+        """End it and tell the device."""
         self._free(key)
-        self._send(key[0], failure_message(key[1], as_failure(error)))
+        self._send(key[0], reason)
 
     def _ended(self, key: Key, session: Hosted | Handout) -> None:
         """It ended by itself: its place is free, unless another one has it already."""

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 
 from common.aggregation.joint import make_joint
-from common.runtime.answer import Answer
 from common.runtime.failures import as_failure
 from common.runtime.opening import open_session
 from common.runtime.reading import Retrieved
@@ -46,6 +45,7 @@ from proto.messages import (
 
 log = logging.getLogger(__name__)
 
+MALFORMED = "what it sent of the answer can't be used."
 BUSY = "it serves as many answers as it can."
 
 
@@ -181,7 +181,7 @@ class DeviceEngine:
                 if isinstance(message, Draft):
                     asked.ready = True
                     self.cloud.peer.remote_decoded(message.decode_time / 1e6)
-                self._deliver(asked.answer, message)
+                self._deliver(asked, message)
             case Fetched() | Generated():
                 if asked.exchange is not None:
                     asked.exchange.receive(message, size)
@@ -202,11 +202,13 @@ class DeviceEngine:
             case _:
                 log.info("ignored a %s: a cloud does not send it", type(message).__name__)
 
-    def _deliver(self, answer: Answer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
+    def _deliver(self, asked: Asked, message: Draft | Target | Resolve | Resolved | Sync) -> None:
         try:
-            answer.receive(message)
+            asked.answer.receive(message)
         except ProtocolError as error:
             log.warning("the cloud sent a malformed payload: %s", error)
+            asked.send(Error(message.session, error.code, str(error)))
+            asked.without_cloud(MALFORMED)
 
     def _reopen(self, asked: Asked) -> None:
         if not asked.with_cloud:
