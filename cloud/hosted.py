@@ -69,7 +69,7 @@ class Hosted:
         if request.delivery == "sequence":
             recording = RecordingDrafting(opened.drafting)
             self._drafting = recording
-            self._reciter = Reciter(request, recording, side.decoder.eos, send)
+            self._reciter = Reciter(request, recording, send)
         recorder = None
         if request.trace:
             alone = "device" not in participants

@@ -12,18 +12,15 @@ from proto.messages import Message, Open
 class Reciter:
     """Collects the answer's tokens and sends them when they are complete."""
 
-    def __init__(
-        self, request: Open, drafting: RecordingDrafting, eos: frozenset[int], send: Callable[[Message], object]
-    ) -> None:
+    def __init__(self, request: Open, drafting: RecordingDrafting, send: Callable[[Message], object]) -> None:
         self.evidence = NO_EVIDENCE  # known after retrieval
         self._drafting = drafting
         self._request = request
-        self._eos = eos
         self._send = send
         self._tokens: list[int] = []
 
     def committed(self, token: int) -> None:
         self._tokens.append(token)
-        if token in self._eos or len(self._tokens) == self._request.max_tokens:
+        if token in self._request.eos or len(self._tokens) == self._request.max_tokens:
             noted = self._drafting.log_probabilities
             self._send(generated(self._request.session, self._tokens, noted, self.evidence))

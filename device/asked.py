@@ -60,7 +60,6 @@ class Asked:
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()
         self._stops = StopFilter(request.stop)
-        self._eos = side.decoder.eos
         self._cloud = cloud
         self._released = released
         self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
@@ -129,7 +128,7 @@ class Asked:
 
     def committed(self, commit: Commit) -> bool:
         self.record.token_times.append(time.monotonic())
-        if commit.token in self._eos:
+        if commit.token in self.opening.eos:
             self._reason = "stop"
             self._emit(commit, self._rest())
             return True

@@ -81,7 +81,7 @@ class DeviceEngine:
         """Start an answer. Raises `RequestError` for input that can't be served."""
         check(request, self._settings)
         self._check_length(request)
-        opening = make_opening(request, self._settings.run_ahead, self.cloud.estimates())
+        opening = make_opening(request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
         asked = self._prepare(request, opening)
         with self._lock:
             self._active[opening.session] = asked

@@ -75,9 +75,11 @@ class SequenceWise:
         if not isinstance(message, Generated):
             return
         self._asked.record.received_bytes += size
-        decoder, most = self._side.decoder, self._asked.opening.max_tokens
+        opening = self._asked.opening
         try:
-            cloud = received_candidate(message, decoder.vocabulary, most, decoder.eos)
+            cloud = received_candidate(
+                message, self._side.decoder.vocabulary, opening.max_tokens, frozenset(opening.eos)
+            )
         except ProtocolError as error:
             log.warning("the cloud sent a malformed answer: %s", error)
             self._give_up(MALFORMED)

@@ -27,6 +27,7 @@ Position = Annotated[int, Count(2**20)]
 Token = Annotated[int, Count(2**24)]
 Digest = Annotated[int, Count(2**61)]
 Name = Annotated[str, Text(256)]
+EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Hello:
     codecs: Annotated[tuple[Name, ...], Count(16)]
     decode_intercept: Annotated[float, Real(0.0, 1e9)]  # seconds, profiled line of §5.2
     decode_slope: Annotated[float, Real(-1e9, 1e9)]  # seconds per token of context
+    eos: EosIds = ()  # of the model; they may differ, see `Open.eos`
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Open:
     delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
     trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
     first: Side = "device"  # who aggregates the first position under placement `greedy`
+    eos: EosIds = ()  # the device's: what ends the answer on both sides
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,13 @@ class SideRuntime:
             codecs=CODECS,
             decode_intercept=line.intercept,
             decode_slope=line.slope,
+            eos=self.eos,
         )
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The model's end-of-sequence ids as they travel; one beyond the vocabulary is never drawn."""
+        return tuple(sorted(token for token in self.decoder.eos if token < self.decoder.vocabulary))
 
     @property
     def link_limits(self) -> Limits:
