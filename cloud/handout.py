@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from cloud.refusals import failure_message
 from common.engine.jobs import DocumentJob
 from common.model.document_states import pack_states
 from common.model.slab import DocumentStates
 from common.retrieval.library import Hit
+from common.runtime.failures import as_failure
 from common.runtime.side import LONGEST_TITLE, SideRuntime
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Error, Fetch, Fetched, Message
 
-log = logging.getLogger(__name__)
-
 AHEAD = 2**20  # bytes that wait in the link for one device; its other answers' drafts wait behind no more than this
+UNPREPARED = "The cloud could not prepare its documents; its log says why."
 PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
 
 
@@ -32,9 +32,11 @@ class Handout:
         side: SideRuntime,
         send: Callable[[Message], int],
         queued: Callable[[], int],
-        done: Callable[[], None],
+        done: Callable[[Handout], None],
     ) -> None:
-        """`send` gives 0 for what was dropped, `queued` the bytes that wait in the link, `done` is told of the end."""
+        """`send` gives 0 for what was dropped, `queued` the bytes that wait in the link, `done` is told when the last
+        part is sent, or when it failed.
+        """
         self._request = request
         self._side = side
         self._send = send
@@ -50,24 +52,32 @@ class Handout:
 
     def begin(self) -> None:
         """Retrieve, on the retrieval thread, and start to send."""
-        self._side.later(self._retrieve)
+        self._later(self._retrieve)
 
     def end(self) -> None:
         """Stop here: cancelled, or the device is gone."""
         self._over = True
 
+    def given_up(self) -> Error:
+        """What the device is told when it took nothing for too long."""
+        return Error(self._request.session, "failed", "The documents were not taken in time.")
+
     def silent(self, now: float) -> float:
         """Seconds since anything was sent."""
         return now - self._moved
 
-    def pump(self) -> None:
-        """Send what the link has room for; to be called from time to time."""
-        with self._lock:
-            finished = self._pump()
-        if finished:
-            self._done()
+    def tick(self, now: float, run_ahead: int) -> None:
+        """Look whether the link has room."""
+        self._pump()
 
-    def _pump(self) -> bool:
+    def _pump(self) -> None:
+        """Send what the link has room for."""
+        with self._lock:
+            finished = self._send_parts()
+        if finished:
+            self._done(self)
+
+    def _send_parts(self) -> bool:
         while self._parts and not self._over and self._queued() < AHEAD:
             if not self._send(self._parts[0]):
                 break
@@ -78,7 +88,7 @@ class Handout:
         if self._prepared < len(self._hits):
             if sum(len(part.payload) for part in self._parts) < PREPARED:
                 self._preparing = True
-                self._side.later(partial(self._prepare, self._prepared))
+                self._later(partial(self._prepare, self._prepared))
             return False
         return not self._parts
 
@@ -86,17 +96,12 @@ class Handout:
         request = self._request
         if self._over:
             return
-        try:
-            hits = self._side.library.search(request.question, request.documents)
-        except Exception:
-            log.exception("retrieval failed")
-            self._fail()
-            return
+        hits = self._side.search(request.question, request.documents)
         with self._lock:
             self._hits, self._preparing = hits, False
             if not hits:
                 self._parts.append(Fetched(request.session, 0, 0, 0, 0, 0.0, "", b""))
-        self.pump()
+        self._pump()
 
     def _prepare(self, index: int) -> None:
         """On the retrieval thread."""
@@ -109,22 +114,16 @@ class Handout:
             document.tokens,
             None,
             done=partial(self._computed, hit, document.tokens),
-            failed=lambda error: self._fail(),
+            failed=lambda error: self._fail(as_failure(error, UNPREPARED)),
             over=lambda: self._over,
         )
         self._side.decoding.submit(job)
 
     def _computed(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
-        self._side.later(partial(self._pack, hit, tokens, states))
+        self._later(partial(self._pack, hit, tokens, states))
 
     def _pack(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
-        try:
-            body = pack_states(tokens, states)
-        except ValueError:
-            log.exception("a document's keys and values can't be sent")
-            self._fail()
-            return
-        self._ready(hit, body)
+        self._ready(hit, pack_states(tokens, states))
 
     def _ready(self, hit: Hit, body: bytes) -> None:
         pieces = [body[start : start + PAYLOAD_LIMIT] for start in range(0, len(body), PAYLOAD_LIMIT)] or [b""]
@@ -144,9 +143,13 @@ class Handout:
                 )
             self._prepared += 1
             self._preparing = False
-        self.pump()
+        self._pump()
 
-    def _fail(self) -> None:
-        text = "The cloud could not hand over its documents; its log says why."
-        self._send(Error(self._request.session, "unservable", text))
-        self._done()
+    def _later(self, task: Callable[[], None]) -> None:
+        self._side.later(task, self._fail)
+
+    def _fail(self, failure: Exception) -> None:
+        if not self._over:
+            self._over = True
+            self._send(failure_message(self._request.session, failure))
+            self._done(self)

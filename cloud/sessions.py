@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from cloud.handout import Handout
-from cloud.hosted import Hosted, Watcher
-from cloud.reciting import Reciter
+from cloud.hosted import Hosted
+from cloud.refusals import failure_message, refusal, unknown_session
 from cloud.settings import CloudSettings
-from common.runtime.answer import Answer
-from common.runtime.handshake import refusal
-from common.runtime.opening import open_session
+from common.runtime import handshake
+from common.runtime.failures import as_failure
 from common.runtime.peer_estimates import PeerEstimates
-from common.runtime.reading import Retrieved
-from common.runtime.recording import RecordingDrafting, question_evidence
-from common.runtime.scheduler import look_at_each
 from common.runtime.side import SideRuntime
-from common.speculation.watch import Limits
-from common.tracing.recorder import Recorder
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
 from proto.messages import (
@@ -36,10 +28,8 @@ from proto.messages import (
     Message,
     Open,
     ProbeReply,
-    Ready,
     Resolve,
     Resolved,
-    Side,
     Sync,
     Target,
     Welcome,
@@ -48,7 +38,6 @@ from proto.messages import (
 log = logging.getLogger(__name__)
 
 RETRY_AFTER = 1_000_000  # microseconds; what a device is told to wait when there is no place
-NEVER = float("inf")
 
 Key = tuple[Peer, int]  # peer, session
 
@@ -71,7 +60,12 @@ class Sessions:
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
         self._hosted: dict[Key, Hosted | Handout] = {}
         self._complained: set[Peer] = set()  # the link thread's own
-        self._lock = threading.Lock()  # of the two tables
+        self._lock = threading.Lock()  # of the two tables; an answer's lock may be held around it, never within it
+
+    @property
+    def open(self) -> int:
+        """Sessions that take a place now."""
+        return len(self._hosted)
 
     # --- link events
 
@@ -107,7 +101,7 @@ class Sessions:
                 self._open(peer, message)
             case Close():
                 self._close(peer, message)
-            case Cancel():
+            case Cancel() | Error():
                 self._free((peer, message.session))
             case _:
                 log.info("ignored a %s: a device does not send it", type(message).__name__)
@@ -115,30 +109,23 @@ class Sessions:
     # --- from time to time
 
     def tick(self, now: float) -> None:
-        """Follow the run-ahead that the link allows; free sessions that nobody has spoken to for too long."""
+        """Look at the clock for every session; free those that nobody has spoken to for too long."""
         with self._lock:
             hosted = list(self._hosted.items())
-        look_at_each(hosted, lambda item: self._look_at(*item, now), lambda item: self._failed(item[0]))
-
-    def _look_at(self, key: Key, session: Hosted | Handout, now: float) -> None:
-        if session.silent(now) > self._settings.session_idle_seconds:
-            self._free(key)
-        elif isinstance(session, Handout):
-            session.pump()
-        else:
-            most = min(session.opened.run_ahead, self._settings.run_ahead)
-            ahead = self._estimates(key[0]).run_ahead(most)
-            session.answer.poll(now, Limits(NEVER, NEVER), ahead)
-
-    def _failed(self, key: Key) -> None:
-        self._free(key)
-        self._send(key[0], Error(key[1], "failed", "The cloud failed on this answer; its log says why."))
+        for key, session in hosted:
+            try:
+                if session.silent(now) > self._settings.session_idle_seconds:
+                    self._give_up(key, session.given_up())
+                else:
+                    session.tick(now, self._settings.run_ahead)
+            except Exception as error:  # one session's affair
+                self._fail(key, error)
 
     # --- handshake and admission
 
     def _greet(self, peer: Peer, hello: Hello) -> None:
         mine = self._side.hello
-        reason = refusal(device=hello, cloud=mine)
+        reason = handshake.refusal(device=hello, cloud=mine)
         if reason is not None:
             self._send(peer, Error(0, "mismatch", reason))
             return
@@ -158,127 +145,93 @@ class Sessions:
             log.info("session %d is open already", request.session)
         elif full:
             self._send(peer, Busy(request.session, RETRY_AFTER))
-        elif (reason := self._unservable(request)) is not None:
+        elif (reason := refusal(request, self._settings)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
-        elif isinstance(request, Fetch):
-            self._hand_out(key, request)
         else:
             self._start(key, request)
 
-    def _unservable(self, request: Open | Fetch) -> str | None:
-        settings = self._settings
-        if not request.question.strip():
-            return "The question is empty."
-        query = request.prompt if isinstance(request, Open) else request.question
-        if len(query.encode()) > settings.max_query_bytes:
-            return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."
-        limits = [("documents", request.documents, settings.max_documents)]
-        if isinstance(request, Open):
-            limits.append(("max_tokens", request.max_tokens, settings.max_tokens))
-            if request.sources == "both" and (request.aggregation, request.delivery) != ("output", "tokens"):
-                return "Context aggregation and delivery as a sequence need sources 'cloud'."
-        for name, value, limit in limits:
-            if not 1 <= value <= limit:
-                return f"{name} is {value}; this cloud allows 1 to {limit}."
-        return None
-
-    def _start(self, key: Key, request: Open) -> None:
-        side, peer = self._side, key[0]
-        participants: frozenset[Side] = frozenset({"cloud"})
-        if request.sources == "both":
-            participants |= {"device"}
-        estimates = self._estimates(peer)
+    def _start(self, key: Key, request: Open | Fetch) -> None:
         try:
-            opened = open_session("cloud", request, side.decoder, lambda: estimates.estimates, participants)
+            session = self._make(key, request)
         except ValueError as error:
-            self._send(peer, Error(request.session, "unservable", str(error)))
+            self._send(key[0], Error(request.session, "unservable", str(error)))
             return
-        send: Callable[[Message], None] = partial(self._send, peer)
-        reciter = None
-        if request.delivery == "sequence":
-            reciter = Reciter(request, RecordingDrafting(opened.drafting), side.decoder.eos, send)
-            send = _nowhere
-        recorder = None
-        if request.trace:
-            alone = "device" not in participants
-            recorder = Recorder("cloud", lambda: estimates.estimates, opened.session.aggregator, alone)
-            recorder.message("receive", request)
-        answer = Answer(opened.session, send, reciter or Watcher(), estimates.judged, side.decoding.wake, recorder)
-        hosted = Hosted(request, answer, reciter)
         with self._lock:
-            self._hosted[key] = hosted
-        drafting = opened.drafting if reciter is None else reciter.drafting
-        decoded = partial(side.profiler.decoded, estimates)
-        side.begin(answer, request, drafting, partial(self._ready, peer, hosted), decoded)
+            self._hosted[key] = session
+        session.begin()
 
-    def _hand_out(self, key: Key, request: Fetch) -> None:
-        link, peer = self.link, key[0]
-        if link is None:
-            return
-        handout = Handout(
-            request, self._side, partial(link.send, peer), partial(link.queued, peer), partial(self._free, key)
-        )
-        with self._lock:
-            self._hosted[key] = handout
-        handout.begin()
-
-    def _ready(self, peer: Peer, hosted: Hosted, retrieved: Retrieved) -> None:
-        hosted.titles = retrieved.titles
-        if hosted.reciter is not None:
-            hosted.reciter.evidence = question_evidence(self._side.scorer, retrieved.prompt)
-        ready = Ready(hosted.opened.session, retrieved.titles, retrieved.tokens)
-        if hosted.answer.recorder is not None:
-            hosted.answer.recorder.message("send", ready)
-        self._send(peer, ready)
-        if retrieved.prompt.absent and hosted.opened.sources == "both":
-            hosted.answer.end()  # the device decides alone, so there is nothing to read
+    def _make(self, key: Key, request: Open | Fetch) -> Hosted | Handout:
+        peer = key[0]
+        send, over = partial(self._send, peer), partial(self._ended, key)
+        if isinstance(request, Open):
+            return Hosted(request, self._side, self._estimates(peer), send, over)
+        return Handout(request, self._side, send, partial(self._queued, peer), over)
 
     # --- messages of an open session
 
     def _deliver(self, peer: Peer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
-        hosted = self._find(peer, message.session)
+        key = (peer, message.session)
+        hosted = self._find(key)
         if hosted is None:
             if isinstance(message, Sync):
-                text = "This cloud does not know the session; open it again."
-                self._send(peer, Error(message.session, "unknown-session", text))
+                self._send(peer, unknown_session(message.session))
             return
         if isinstance(message, Draft):
             self._estimates(peer).remote_decoded(message.decode_time / 1e6)
         try:
-            hosted.answer.receive(message)
+            hosted.receive(message)
         except ProtocolError as error:
-            self._send(peer, Error(message.session, error.code, str(error)))
+            self._give_up(key, Error(message.session, error.code, str(error)))
+        except Exception as error:
+            self._fail(key, error)
 
     def _close(self, peer: Peer, message: Close) -> None:
-        hosted = self._find(peer, message.session)
-        if hosted is not None:
-            for part in hosted.traced():
+        key = (peer, message.session)
+        hosted = self._find(key)
+        if hosted is None:
+            return
+        try:
+            for part in hosted.closing():
                 self._send(peer, part)
-            self._send(peer, hosted.closed())
-            self._free((peer, message.session))
+        except Exception as error:
+            self._fail(key, error)
+        else:
+            self._free(key)
 
     def _estimates(self, peer: Peer) -> PeerEstimates:
         with self._lock:
             return self._peers.get(peer, self._side.profiler.nobody)
 
-    def _find(self, peer: Peer, session: int) -> Hosted | None:
+    def _find(self, key: Key) -> Hosted | None:
         with self._lock:
-            hosted = self._hosted.get((peer, session))
-        if not isinstance(hosted, Hosted):
-            return None
-        hosted.heard = time.monotonic()
-        return hosted
+            hosted = self._hosted.get(key)
+        return hosted if isinstance(hosted, Hosted) else None
+
+    # --- the end of a session
 
     def _free(self, key: Key) -> None:
+        """End it, if it is there."""
         with self._lock:
-            hosted = self._hosted.pop(key, None)
-        if hosted is not None:
-            hosted.end()
+            session = self._hosted.pop(key, None)
+        if session is not None:
+            session.end()
 
-    def _send(self, peer: Peer, message: Message) -> None:
-        if self.link is not None:
-            self.link.send(peer, message)
+    def _fail(self, key: Key, error: Exception) -> None:
+        self._give_up(key, failure_message(key[1], as_failure(error)))
 
+    def _give_up(self, key: Key, reason: Error) -> None:
+        """End it and tell the device."""
+        self._free(key)
+        self._send(key[0], reason)
 
-def _nowhere(message: Message) -> None:
-    """What an answer that is told as a whole says of single tokens."""
+    def _ended(self, key: Key, session: Hosted | Handout) -> None:
+        """It ended by itself: its place is free, unless another one has it already."""
+        with self._lock:
+            if self._hosted.get(key) is session:
+                del self._hosted[key]
+
+    def _send(self, peer: Peer, message: Message) -> int:
+        return 0 if self.link is None else self.link.send(peer, message)
+
+    def _queued(self, peer: Peer) -> int:
+        return 0 if self.link is None else self.link.queued(peer)

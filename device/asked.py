@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from common.model.tokenizer import StopFilter
 from common.runtime.answer import Answer
+from common.runtime.failures import as_failure
 from common.runtime.opening import Opened
 from common.runtime.request import (
+    AnswerFailed,
     Finished,
     FinishReason,
     Request,
@@ -24,9 +26,9 @@ from device.cloud_view import CloudView
 from device.exchange import Exchange
 from device.report import Record, build_report
 from device.tracing import Tracing
-from proto.messages import Cancel, Close, Closed, Draft, Message, Open, Resolve, Resolved, Sync, Target
+from proto.messages import Cancel, Close, Closed, Contributions, Draft, Message, Open, Resolve, Resolved, Sync, Target
 
-CLOSING_PATIENCE = 1.0  # seconds that the cloud has for its part of the report
+CLOSING_PATIENCE = 1.0  # seconds of silence until the report is made without the cloud's part
 
 
 class Asked:
@@ -58,12 +60,12 @@ class Asked:
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()
         self._stops = StopFilter(request.stop)
-        self._eos = side.decoder.eos
         self._cloud = cloud
         self._released = released
         self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
         self._reason: FinishReason = "cancelled"
         self._ended: float | None = None
+        self._heard = 0.0  # when the cloud last said anything of its part of the report
         self._done = False
 
     # --- Generation
@@ -79,10 +81,16 @@ class Asked:
             yield event
 
     def cancel(self) -> None:
+        self.end(None)
+
+    def end(self, failure: Exception | None) -> None:
+        """Stop here: cancelled, or failed, which reaches whoever iterates."""
         if self.exchange is not None:
-            self.exchange.cancel()
+            self.exchange.end(failure)
         else:
-            self.answer.end()
+            self.answer.end(failure)
+        if failure is not None:
+            self.close(None)  # it was over: nobody waits for the cloud's part of the report any more
 
     # --- messages
 
@@ -94,6 +102,23 @@ class Asked:
         if isinstance(message, Draft | Target | Resolve | Resolved | Sync):
             self.record.sent_bytes += size
 
+    def without_cloud(self, reason: str) -> None:
+        """The cloud takes no part from here on, for `reason`, a sentence; its session is free already."""
+        if self._ended is not None:
+            self.close(None)
+            return
+        tokens = len(self.record.token_times)
+        begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
+        sentence = f"{begun}: {reason}"
+        self.with_cloud = False
+        if self.exchange is not None:
+            self.exchange.without_cloud(sentence)
+        elif self.request.sources == "cloud":
+            self.answer.end(AnswerFailed(sentence))
+        else:
+            self.note(sentence)
+            self.answer.go_alone()
+
     def note(self, sentence: str) -> None:
         """Tell the user, once."""
         if sentence not in self.record.notes:
@@ -103,7 +128,7 @@ class Asked:
 
     def committed(self, commit: Commit) -> bool:
         self.record.token_times.append(time.monotonic())
-        if commit.token in self._eos:
+        if commit.token in self.opening.eos:
             self._reason = "stop"
             self._emit(commit, self._rest())
             return True
@@ -121,7 +146,7 @@ class Asked:
 
     def ended(self, failure: Exception | None) -> None:
         """Ask the cloud for its part of the report, or do without."""
-        self._ended = time.monotonic()
+        self._ended = self._heard = time.monotonic()
         if failure is not None:
             self.send(Cancel(self.opening.session))
             self._finish(failure)
@@ -147,16 +172,27 @@ class Asked:
 
     def tick(self, now: float) -> None:
         """Give up waiting for the cloud's part of the report when it takes too long."""
-        if self._ended is not None and not self._done and now - self._ended > CLOSING_PATIENCE:
+        if self._ended is not None and not self._done and now - self._heard > CLOSING_PATIENCE:
             self.close(None)
+
+    def contributed(self, message: Contributions) -> None:
+        """A part of the cloud's part of the report."""
+        if self._ended is not None:
+            self._heard = time.monotonic()
+            self.record.contributions.add(message, len(self.record.token_times))
 
     def close(self, closed: Closed | None) -> None:
         """Everything is known: the last event."""
         if self._done or self._ended is None:
             return
         self._note_absence(self.answer.session.counters.degraded)
-        report = build_report(self.request, self.record, self.answer, closed, self._cloud.peer.meter.rtt, self._ended)
-        self._finish(Finished(self._reason, "".join(self._text), report))
+        rtt = self._cloud.peer.meter.rtt
+        try:
+            report = build_report(self.request, self.record, self.answer, closed, rtt, self._ended)
+        except Exception as error:
+            self._finish(as_failure(error))
+        else:
+            self._finish(Finished(self._reason, "".join(self._text), report))
 
     @staticmethod
     def _tracing(session: Session, cloud: CloudView) -> Tracing:

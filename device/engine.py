@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from common.aggregation.joint import make_joint
-from common.runtime.answer import Answer
+from common.runtime.failures import as_failure
 from common.runtime.opening import open_session
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
-from common.runtime.scheduler import Scheduler, look_at_each
+from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
 from device.asked import Asked
 from device.checks import check
@@ -27,6 +29,7 @@ from proto.messages import (
     Busy,
     Close,
     Closed,
+    Contributions,
     Draft,
     Error,
     Fetched,
@@ -42,6 +45,9 @@ from proto.messages import (
 )
 
 log = logging.getLogger(__name__)
+
+MALFORMED = "what it sent of the answer can't be used."
+BUSY = "it serves as many answers as it can."
 
 
 class DeviceEngine:
@@ -76,20 +82,12 @@ class DeviceEngine:
         """Start an answer. Raises `RequestError` for input that can't be served."""
         check(request, self._settings)
         self._check_length(request)
-        opening = make_opening(request, self._settings.run_ahead, self.cloud.estimates())
+        opening = make_opening(request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
         asked = self._prepare(request, opening)
         with self._lock:
             self._active[opening.session] = asked
-        if asked.exchange is not None:
-            asked.exchange.start(None if asked.with_cloud and self.cloud.connected else self.cloud.absence)
-            return asked
-        if asked.with_cloud and self.cloud.connected:
-            asked.send(opening)
-        elif asked.with_cloud:
-            asked.note(self.cloud.absence)
-            asked.answer.go_alone()
-        if "device" in asked.answer.session.config.participants:
-            self._side.begin(asked.answer, opening, asked.drafting, partial(self._retrieved, asked), self.cloud.decoded)
+        with _ending(asked):
+            self._begin(asked)
         return asked
 
     @property
@@ -147,6 +145,19 @@ class DeviceEngine:
         opened.session.run_ahead = self._run_ahead(asked)
         return asked
 
+    def _begin(self, asked: Asked) -> None:
+        if asked.exchange is not None:
+            asked.exchange.start(None if asked.with_cloud and self.cloud.connected else self.cloud.absence)
+            return
+        if asked.with_cloud and self.cloud.connected:
+            asked.send(asked.opening)
+        elif asked.with_cloud:
+            asked.note(self.cloud.absence)
+            asked.answer.go_alone()
+        if "device" in asked.answer.session.config.participants:
+            retrieved = partial(self._retrieved, asked)
+            self._side.begin(asked.answer, asked.opening, asked.drafting, retrieved, self.cloud.decoded)
+
     def _retrieved(self, asked: Asked, retrieved: Retrieved) -> None:
         asked.record.device_titles = retrieved.titles
         asked.record.prompt_tokens += retrieved.tokens
@@ -158,13 +169,17 @@ class DeviceEngine:
     def _on_welcome(self) -> None:
         """The cloud is there (again): open the running answers on it, with what they have so far."""
         for asked in self._all():
-            if asked.with_cloud:
+            with _ending(asked):
                 self._reopen(asked)
 
     def _on_message(self, message: Message, size: int) -> None:
         asked = self._active.get(getattr(message, "session", 0))
-        if asked is None:
+        if asked is None or not asked.with_cloud:
             return
+        with _ending(asked):
+            self._heard(asked, message, size)
+
+    def _heard(self, asked: Asked, message: Message, size: int) -> None:
         if asked.tracing is not None and asked.tracing.heard(message):
             return
         match message:
@@ -173,7 +188,7 @@ class DeviceEngine:
                 if isinstance(message, Draft):
                     asked.ready = True
                     self.cloud.peer.remote_decoded(message.decode_time / 1e6)
-                self._deliver(asked.answer, message)
+                self._deliver(asked, message)
             case Fetched() | Generated():
                 if asked.exchange is not None:
                     asked.exchange.receive(message, size)
@@ -181,28 +196,34 @@ class DeviceEngine:
                 asked.ready = True
                 asked.record.cloud_titles = message.titles
                 asked.record.prompt_tokens += message.prompt_tokens
-                self._deliver(asked.answer, message)
+                self._deliver(asked, message)
                 if not message.titles and asked.request.sources == "both" and asked.exchange is None:
                     asked.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
                     asked.with_cloud = False
+            case Contributions():
+                asked.contributed(message)
             case Closed():
                 asked.close(message)
             case Error(code="unknown-session"):
                 self._reopen(asked)
             case Error():
-                self._do_without(asked, f"The cloud did not take part: {message.text}")
+                asked.without_cloud(message.text)
             case Busy():
-                self._do_without(asked, "The cloud did not take part: it serves as many answers as it can.")
+                asked.without_cloud(BUSY)
             case _:
                 log.info("ignored a %s: a cloud does not send it", type(message).__name__)
 
-    def _deliver(self, answer: Answer, message: Message) -> None:
+    def _deliver(self, asked: Asked, message: Draft | Target | Resolve | Resolved | Sync | Ready) -> None:
         try:
-            answer.receive(message)
+            asked.answer.receive(message)
         except ProtocolError as error:
             log.warning("the cloud sent a malformed payload: %s", error)
+            asked.send(Error(message.session, error.code, str(error)))
+            asked.without_cloud(MALFORMED)
 
     def _reopen(self, asked: Asked) -> None:
+        if not asked.with_cloud:
+            return
         if asked.exchange is not None:
             asked.exchange.reconnected()
             return
@@ -212,23 +233,14 @@ class DeviceEngine:
         asked.send(asked.opening)
         asked.answer.rejoined()
 
-    def _do_without(self, asked: Asked, sentence: str) -> None:
-        if asked.exchange is not None:
-            asked.exchange.without_cloud(sentence)
-            return
-        asked.note(sentence)
-        asked.with_cloud = False
-        if asked.request.sources == "cloud":
-            asked.answer.end(AnswerFailed(sentence))
-        else:
-            asked.answer.go_alone()
-
     # --- the clock
 
     def _tick(self, now: float) -> None:
-        look_at_each(self._all(), lambda asked: self._look_at(asked, now), self._failed)
+        for asked in self._all():
+            with _ending(asked):
+                self._look_after(asked, now)
 
-    def _look_at(self, asked: Asked, now: float) -> None:
+    def _look_after(self, asked: Asked, now: float) -> None:
         asked.tick(now)
         if asked.exchange is not None:
             asked.exchange.tick(now)
@@ -237,13 +249,6 @@ class DeviceEngine:
         if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
             asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
         asked.answer.poll(now, self.cloud.limits(asked.ready), self._run_ahead(asked))
-
-    def _failed(self, asked: Asked) -> None:
-        failure = AnswerFailed("The device failed on this answer; the daemon's log says why.")
-        if asked.answer.over:  # and waits for the cloud's part of the report
-            asked.ended(failure)
-        else:
-            asked.answer.end(failure)
 
     def _run_ahead(self, asked: Asked) -> int:
         return 1 if asked.request.method == "token-wise" else self.cloud.peer.run_ahead(asked.opening.run_ahead)
@@ -256,3 +261,12 @@ class DeviceEngine:
         with self._lock:
             if self._active.pop(session, None) is not None:
                 self._served += 1
+
+
+@contextmanager
+def _ending(asked: Asked) -> Iterator[None]:
+    """What is raised inside is one answer's affair: it ends, and whoever reads it is told."""
+    try:
+        yield
+    except Exception as error:
+        asked.end(as_failure(error))

@@ -34,7 +34,9 @@ class Exchange(Protocol):
         """Look at the clock, whether the cloud has been silent for too long."""
         ...
 
-    def cancel(self) -> None: ...
+    def end(self, failure: Exception | None) -> None:
+        """Stop here: cancelled, or failed."""
+        ...
 
 
 def decides_alone(request: Request) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from common.aggregation.joint import Joint
 from common.model.document_states import largest_states, unpack_states
 from common.runtime.reading import Document, cut
-from common.runtime.request import AnswerFailed, RequestError
-from common.runtime.side import LONGEST_TITLE, SEARCH_FAILED, SideRuntime
+from common.runtime.request import RequestError
+from common.runtime.side import LONGEST_TITLE, SideRuntime
 from device.asked import Asked
 from device.assembly import LARGEST_TEXT, Assembly, Body
 from device.cloud_view import CloudView
@@ -44,7 +45,7 @@ class Fetching:
     # --- Exchange
 
     def start(self, absence: str | None) -> None:
-        self._side.later(self._find)
+        self._later(self._find)
         if absence is None:
             self._ask()
         else:
@@ -69,7 +70,7 @@ class Fetching:
             self._give_up(MALFORMED)
             return
         self._asked.with_cloud = False  # its part is done, and it has forgotten the session
-        self._side.later(self._read)
+        self._later(self._read)
 
     def without_cloud(self, sentence: str) -> None:
         with self._lock:
@@ -77,7 +78,7 @@ class Fetching:
                 return
             self._waiting = False
         self._alone(sentence)
-        self._side.later(self._proceed)
+        self._later(self._proceed)
 
     def reconnected(self) -> None:
         with self._lock:
@@ -89,8 +90,8 @@ class Fetching:
         if self._waiting and not self._answer.over and now - self._heard > self._cloud.silence():
             self._give_up(LATE)
 
-    def cancel(self) -> None:
-        self._answer.end()
+    def end(self, failure: Exception | None) -> None:
+        self._answer.end(failure)
 
     # --- the cloud's documents
 
@@ -150,16 +151,14 @@ class Fetching:
 
     # --- the answer
 
+    def _later(self, task: Callable[[], None]) -> None:
+        self._side.later(task, self.end)
+
     def _find(self) -> None:
         """The device's own documents, on the retrieval thread."""
         if self._answer.over:
             return
-        try:
-            self._own = self._side.find(self._asked.opening)
-        except Exception:
-            log.exception("retrieval failed")
-            self._answer.end(AnswerFailed(SEARCH_FAILED))
-            return
+        self._own = self._side.find(self._asked.opening)
         self._proceed()
 
     def _proceed(self) -> None:

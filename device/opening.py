@@ -11,8 +11,11 @@ from device.exchange import WHOLE_ANSWERS
 from proto.messages import Open
 
 
-def make_opening(request: Request, run_ahead: int, estimates: Estimates) -> Open:
-    """A new session with everything that fixes the answer's law. `run_ahead` is the most that the device wants."""
+def make_opening(request: Request, run_ahead: int, estimates: Estimates, eos: tuple[int, ...]) -> Open:
+    """A new session with everything that fixes the answer's law.
+
+    `run_ahead` is the most that the device wants, `eos` are its model's end-of-sequence ids.
+    """
     whole = request.method in WHOLE_ANSWERS
     of_cloud = whole or request.sources == "cloud"
     return Open(
@@ -36,4 +39,5 @@ def make_opening(request: Request, run_ahead: int, estimates: Estimates) -> Open
         delivery="sequence" if whole else "tokens",
         trace=request.trace,
         first=first_aggregator(request.placement, estimates, paper=request.sampler == "paper"),
+        eos=eos,
     )

@@ -8,6 +8,7 @@ from statistics import median
 
 from common.runtime.answer import Answer
 from common.runtime.request import Report, Request, SideReport, Source
+from device.contributions import ContributionRows
 from device.exchange import FETCHES, decides_alone
 from proto.messages import WHOLE_SHARE, Closed
 
@@ -26,6 +27,7 @@ class Record:
     received_bytes: int = 0
     fetched_bytes: int = 0
     alone: bool = False  # a method of whole documents or answers did without the cloud's
+    contributions: ContributionRows = field(default_factory=ContributionRows)  # of the cloud's documents
     notes: list[str] = field(default_factory=list)
 
 
@@ -113,11 +115,10 @@ def _attribution(
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
-    """`Closed.contributions` as shares, [positions][documents]."""
-    documents = len(record.cloud_titles)
-    if closed is None or not documents or len(closed.contributions) % documents:
+    """What the cloud's documents gave, as shares, [positions][documents]."""
+    documents, data = len(record.cloud_titles), record.contributions.rows(len(record.cloud_titles))
+    if closed is None or not documents:
         return []
-    data = closed.contributions
     return [
         tuple(value / WHOLE_SHARE for value in data[start : start + documents])
         for start in range(0, len(data), documents)

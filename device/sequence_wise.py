@@ -75,9 +75,11 @@ class SequenceWise:
         if not isinstance(message, Generated):
             return
         self._asked.record.received_bytes += size
-        decoder, most = self._side.decoder, self._asked.opening.max_tokens
+        opening = self._asked.opening
         try:
-            cloud = received_candidate(message, decoder.vocabulary, most, decoder.eos)
+            cloud = received_candidate(
+                message, self._side.decoder.vocabulary, opening.max_tokens, frozenset(opening.eos)
+            )
         except ProtocolError as error:
             log.warning("the cloud sent a malformed answer: %s", error)
             self._give_up(MALFORMED)
@@ -111,15 +113,15 @@ class SequenceWise:
         ):
             self._give_up(LATE)
 
-    def cancel(self) -> None:
+    def end(self, failure: Exception | None) -> None:
         if not self._asked.answer.over:
-            self._asked.answer.end()
+            self._asked.answer.end(failure)
             return
         with self._lock:
             if self._chosen:
                 return
             self._awaited, self._chosen = False, True
-        self._asked.ended(None)
+        self._asked.ended(failure)
 
     # --- both answers
 

@@ -17,6 +17,7 @@ from proto.messages import (
     Cancel,
     Close,
     Closed,
+    Contributions,
     Draft,
     Error,
     Fetch,
@@ -64,6 +65,7 @@ TAGS: Final[dict[type[Message], int]] = {
     Fetched: 18,
     Generated: 19,
     Spans: 20,
+    Contributions: 21,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

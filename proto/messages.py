@@ -19,7 +19,7 @@ Aggregation = Literal["output", "context"]
 Delivery = Literal["tokens", "sequence"]
 Form = Literal["text", "kv"]
 
-WHOLE_SHARE = 255  # in `Closed.contributions`
+WHOLE_SHARE = 255  # in `Contributions`
 
 SessionId = Annotated[int, Count(2**32)]
 Epoch = Annotated[int, Count(2**32)]
@@ -27,6 +27,7 @@ Position = Annotated[int, Count(2**20)]
 Token = Annotated[int, Count(2**24)]
 Digest = Annotated[int, Count(2**61)]
 Name = Annotated[str, Text(256)]
+EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Hello:
     codecs: Annotated[tuple[Name, ...], Count(16)]
     decode_intercept: Annotated[float, Real(0.0, 1e9)]  # seconds, profiled line of §5.2
     decode_slope: Annotated[float, Real(-1e9, 1e9)]  # seconds per token of context
+    eos: EosIds = ()  # of the model; they may differ, see `Open.eos`
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Open:
     delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
     trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
     first: Side = "device"  # who aggregates the first position under placement `greedy`
+    eos: EosIds = ()  # the device's: what ends the answer on both sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +161,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What the cloud saw of the session. `contributions` is uint8 [positions, documents]: each
-    document's share of the token, of 255; a row sums to the cloud's share where the cloud aggregated the
-    position, to 255 where it knows only its own documents, to 0 where it made no draft.
-    """
+    """What the cloud saw of the session, after all of its `Contributions`."""
 
     session: SessionId
     drafted: Annotated[int, Count(2**32)]
@@ -170,7 +170,19 @@ class Closed:
     preempted: Annotated[int, Count(2**32)]
     stale: Annotated[int, Count(2**32)]
     disagreements: Annotated[int, Count(2**32)]
-    contributions: Annotated[bytes, Bytes(2**21)]
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """Part of what the cloud's documents gave to the answer: uint8 [positions, documents], each document's share of
+    the token, of 255. A row sums to the cloud's share where the cloud aggregated the position, to 255 where it knows
+    only its own documents, to 0 where it made no draft.
+    """
+
+    session: SessionId
+    position: Position  # of the first row
+    documents: Annotated[int, Count(257)]  # shares in a row
+    payload: Annotated[bytes, Bytes(2**16)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +283,7 @@ Message = (
     | Sync
     | Close
     | Closed
+    | Contributions
     | Spans
     | Cancel
     | Probe

@@ -35,6 +35,19 @@ class Observer(Protocol):
         ...
 
 
+class NullObserver:
+    """Observes and does nothing; the answer goes on."""
+
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: Exception | None) -> None:
+        pass
+
+
 class Answer:
     """A session, its lock, and where its actions go."""
 

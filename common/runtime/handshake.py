@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from proto.messages import Hello
 
 
@@ -23,6 +26,14 @@ def refusal(device: Hello, cloud: Hello) -> str | None:
         differences.append(f"the scorers differ (device: {device.scorer}; cloud: {cloud.scorer})")
     if device.embedder != cloud.embedder:
         differences.append(f"the embedding models differ (device: {device.embedder}; cloud: {cloud.embedder})")
+    for side in (device, cloud):
+        if not proper_eos(side.eos, side.vocabulary):
+            return f"The end-of-sequence ids of the {side.role}'s model must be increasing and below its vocabulary."
     if not differences:
         return None
     return f"The two sides can't answer together: {'; '.join(differences)}. Configure the same on both sides."
+
+
+def proper_eos(ids: Sequence[int], vocabulary: int) -> bool:
+    """Whether `ids` are a set of end-of-sequence ids as it travels."""
+    return all(one < other for one, other in pairwise(ids)) and all(id_ < vocabulary for id_ in ids)

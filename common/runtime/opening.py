@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from common.aggregation.choice import make_aggregation
 from common.engine.sampling import Drafter
 from common.model.decoder import Decoder
+from common.runtime.handshake import proper_eos
 from common.scheduling.policy import Estimates, placement_policy
 from common.speculation.session import Session
 from common.speculation.values import SessionConfig
@@ -30,11 +31,18 @@ def open_session(
     participants: frozenset[Side],
 ) -> Opened:
     """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
+    if not proper_eos(request.eos, decoder.vocabulary):
+        raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
     aggregation = make_aggregation(role, request, decoder.vocabulary)
     # The paper's rule goes with its sampler.
     paper = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
     config = SessionConfig(
-        request.session, request.placement, decoder.eos, request.max_tokens, decoder.vocabulary, participants
+        request.session,
+        request.placement,
+        frozenset(request.eos),
+        request.max_tokens,
+        decoder.vocabulary,
+        participants,
     )
     return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

@@ -5,24 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TypeVar
-
-T = TypeVar("T")
+from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
 PERIOD = 0.02  # seconds; a stalled answer is noticed this much later than it could be
-
-
-def look_at_each(items: Iterable[T], look: Callable[[T], None], failed: Callable[[T], None]) -> None:
-    """Call `look` on each of the items. One that raises is told to `failed`, which ends it, and delays no other one."""
-    for item in items:
-        try:
-            look(item)
-        except Exception:
-            log.exception("an answer failed at the clock; the others go on")
-            failed(item)
 
 
 class Scheduler:

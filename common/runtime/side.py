@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from common.aggregation.joint import Joint
@@ -18,20 +16,19 @@ from common.model.configured import load_decoder
 from common.model.errors import ContextError
 from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.retrieval.library import Library
+from common.retrieval.library import Hit, Library
 from common.runtime.answer import Answer
+from common.runtime.failures import as_failure
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
 from common.runtime.request import AnswerFailed, RequestError
+from common.runtime.tasks import Failed, TaskThread
 from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
-from common.scoring.worker import ScoringError
 from common.transport.limits import Limits
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
 from proto.messages import Hello, Open, Side
-
-log = logging.getLogger(__name__)
 
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
@@ -54,7 +51,7 @@ class SideRuntime:
         self.library = Library.open(settings.library, self._embedder)
         self.library.warm()
         self._format = PromptFormat(settings.document_format, settings.query_format)
-        self._retrieval = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieval")
+        self._retrieval = TaskThread("retrieval")
         line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
         if floor is not None:
             line = floor.line(line)
@@ -75,7 +72,13 @@ class SideRuntime:
             codecs=CODECS,
             decode_intercept=line.intercept,
             decode_slope=line.slope,
+            eos=self.eos,
         )
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The model's end-of-sequence ids as they travel; one beyond the vocabulary is never drawn."""
+        return tuple(sorted(token for token in self.decoder.eos if token < self.decoder.vocabulary))
 
     @property
     def link_limits(self) -> Limits:
@@ -93,16 +96,16 @@ class SideRuntime:
         peer: Hashable = None,
     ) -> None:
         """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over; `measured` is told
-        of every step.
+        of every step. Whatever fails on the way ends the answer.
         """
-        self._retrieval.submit(self._begin, answer, request, drafting, retrieved, measured, peer)
+        self._retrieval.submit(partial(self._begin, answer, request, drafting, retrieved, measured, peer), answer.end)
 
-    def later(self, run: Callable[[], None]) -> None:
-        """Call `run` on the retrieval thread. It must not raise."""
-        self._retrieval.submit(run)
+    def later(self, run: Callable[[], object], failed: Failed) -> None:
+        """Call `run` on the retrieval thread; `failed` is told what it raises."""
+        self._retrieval.submit(run, failed)
 
     def close(self) -> None:
-        self._retrieval.shutdown(wait=True, cancel_futures=True)
+        self._retrieval.close()
         self.decoding.close()
         self.decoder.close()
         self.scorer.close()
@@ -121,12 +124,7 @@ class SideRuntime:
         if answer.over:
             return
         started = time.monotonic_ns()
-        try:
-            found = self.retrieve(request)
-        except Exception:
-            log.exception("retrieval failed")
-            answer.end(AnswerFailed(SEARCH_FAILED))
-            return
+        found = self.retrieve(request)
         if answer.recorder is not None:
             answer.recorder.since("retrieve", started)
         retrieved(found)
@@ -153,8 +151,15 @@ class SideRuntime:
     def find(self, request: Open) -> list[Document]:
         """The documents of this side's library that an answer is given. On the retrieval thread."""
         room = self.room(request)
-        hits = self.library.search(request.question, request.documents)
+        hits = self.search(request.question, request.documents)
         return [self.document(hit.title, hit.text, hit.similarity, room) for hit in hits]
+
+    def search(self, question: str, count: int) -> list[Hit]:
+        """The passages of this side's library that fit best. Raises `AnswerFailed`."""
+        try:
+            return self.library.search(question, count)
+        except Exception as error:
+            raise as_failure(error, SEARCH_FAILED) from None
 
     def document(self, title: str, text: str, similarity: float, room: int) -> Document:
         """A passage as rows have it, cut to `room` tokens."""
@@ -180,10 +185,8 @@ def _end(answer: Answer, error: Exception) -> None:
         answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
     elif isinstance(error, KvMemoryFullError):
         answer.end(AnswerFailed(f"The answer does not fit into memory: {error}."))
-    elif isinstance(error, ScoringError):
-        answer.end(AnswerFailed(str(error)))
     else:
-        answer.end(AnswerFailed("The model failed while decoding; the daemon's log says why."))
+        answer.end(as_failure(error, "The model failed while decoding; the daemon's log says why."))
 
 
 def decode_floor(milliseconds: float | None) -> Floor | None:

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 
 import torch
 
-from cloud.hosted import Watcher
 from common.aggregation.choice import make_aggregation
 from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
 from common.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
-from common.runtime.answer import Answer
+from common.runtime.answer import Answer, NullObserver
 from common.sampling.mixture import aggregate_documents
 from common.scheduling.policy import Fixed
 from common.scoring.interface import ScoringRun
@@ -138,7 +137,7 @@ class Half:
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
         session.stages = self.stages
-        observer = Watcher() if reader is None else Reader(reader.stream(), reader.size, self.stages)
+        observer = NullObserver() if reader is None else Reader(reader.stream(), reader.size, self.stages)
         self.answer = Answer(session, self._send, observer, lambda commit: None, lambda: None)
 
     def step(self) -> bool:

@@ -1,0 +1,80 @@
+"""The end of an answer: however long it was, the cloud's part of the report arrives and its place is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cloud.hosted import Hosted, fitting
+from common.runtime.side import LONGEST_TITLE
+from device.contributions import ContributionRows
+from proto.framing import decode, encode
+from proto.messages import Close, Closed, Contributions, Error, Open, Ready
+from tests.cloud.town import AT_ONCE, Stranger, Town
+from tests.daemons.streaming import wait_until
+
+QUESTION = "What is the best-selling horror game?"
+TOKENS, DOCUMENTS = 2048, 64
+SESSION = 7
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    with Town(fresh_data(), max_tokens=TOKENS) as town:
+        yield town
+
+
+@pytest.fixture
+def stranger(town: Town) -> Stranger:
+    return town.stranger()
+
+
+def opening(session: int = SESSION) -> Open:
+    prompt = f"\nQuestion: {QUESTION}\nAnswer:"
+    return Open(session, QUESTION, prompt, 4, 1, 0.0, "race", "race", 32, True, 0.8, "cloud", "cloud", 1, 40)
+
+
+def opened(town: Town, stranger: Stranger) -> Hosted:
+    stranger.send(opening())
+    wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
+    (session,) = town.sessions._hosted.values()
+    assert isinstance(session, Hosted)
+    return session
+
+
+def test_a_long_answer_from_many_documents(town: Town, stranger: Stranger) -> None:
+    session = opened(town, stranger)
+    session._titles = tuple(f"document {number}" for number in range(DOCUMENTS))
+    outcome = session._answer.outcome
+    outcome.shares = [(0.5, 0.25, 0.25)] * TOKENS
+    outcome.cloud_shares = [None] * TOKENS
+    stranger.send(Close(SESSION, TOKENS))
+    wait_until(lambda: bool(stranger.of(Closed)), "the session is closed", AT_ONCE)
+    town.check_that_all_is_free()
+    rows = ContributionRows()
+    for part in stranger.of(Contributions):
+        rows.add(part, TOKENS)
+    assert rows.rows(DOCUMENTS) == bytes([128, 64, 64] + [0] * (DOCUMENTS - 3)) * TOKENS
+
+
+def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(town, stranger)
+
+    def broken(*arguments: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("cloud.hosted.Closed", broken)
+    stranger.send(Close(SESSION, TOKENS))
+    town.check_that_all_is_free()
+    assert [error.code for error in stranger.of(Error)] == ["failed"]
+
+
+@pytest.mark.parametrize("documents", [0, 1, 64, 255])
+@pytest.mark.parametrize("letter", ["t", "ü", "\U0001f409"])
+def test_titles_of_any_number_of_documents_fit(documents: int, letter: str) -> None:
+    titles = fitting([letter * LONGEST_TITLE] * documents)
+    message = Ready(2**32 - 1, titles, 2**24 - 1)
+    assert decode(encode(message)) == message
+    assert documents > 64 or titles == (letter * LONGEST_TITLE,) * documents

@@ -1,0 +1,197 @@
+"""What fails on one side is told to the other at once, and to whoever asked, with the true reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from common.model.decoder import Decoder
+from common.runtime.answer import Answer
+from common.runtime.request import AnswerFailed
+from common.runtime.side import SideRuntime
+from common.scoring.worker import ScoringError
+from proto.messages import Message
+from tests.cloud.town import AT_ONCE, Resident, Town, finished
+from tests.daemons.streaming import wait_until
+
+QUESTION = "What is the best-selling game of the kind I like?"
+UNSCORED = "The documents could not be scored; the daemon's log says why."
+STEP_MS = 5.0
+LATER = 4  # tokens of an answer after which something breaks in its middle
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    with Town(fresh_data(), emulate_decode_ms=STEP_MS) as town:
+        yield town
+
+
+@pytest.fixture(scope="module")
+def device(town: Town) -> Resident:
+    return town.device("laptop")
+
+
+def broken(*arguments: object, **fields: object) -> Any:
+    raise RuntimeError(f"broken, and this must not be said: {QUESTION}")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenScorer:
+    """Can't score beyond some length of the answer."""
+
+    identity: str
+    after: int
+    documents: int = 0
+
+    def begin(
+        self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]
+    ) -> BrokenScorer:
+        return replace(self, documents=len(documents))
+
+    def close(self) -> None:
+        pass
+
+    def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
+        if len(answer) >= self.after:
+            raise ScoringError(UNSCORED)
+        return np.zeros(self.documents)
+
+
+def break_search(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(side.library, "search", broken)
+    return "The library could not be searched; the daemon's log says why."
+
+
+def break_prefill(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(side.decoder, "open", broken)
+    return "The model failed while decoding; the daemon's log says why."
+
+
+def break_scoring(side: SideRuntime, patch: pytest.MonkeyPatch, after: int = 0) -> str:
+    patch.setattr(side, "scorer", BrokenScorer(side.scorer.identity, after))
+    return UNSCORED
+
+
+def break_what_follows_the_search(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(side, "arrange", broken)
+    return "The answer failed; the daemon's log says why."
+
+
+BREAKS = [break_search, break_prefill, break_scoring]
+Break = Callable[[SideRuntime, pytest.MonkeyPatch], str]
+
+
+class TestCloud:
+    @pytest.mark.parametrize("break_", BREAKS)
+    def test_the_device_goes_on_alone_at_once(
+        self, town: Town, device: Resident, break_: Break, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reason = break_(town.cloud, monkeypatch)
+        started = time.monotonic()
+        report = device.ask(QUESTION).report
+        assert time.monotonic() - started < AT_ONCE
+        assert report.degraded == tuple(range(report.tokens))
+        assert report.notes == (f"The cloud did not take part: {reason}",)
+        town.check_that_all_is_free()
+
+    @pytest.mark.parametrize("delivery", ["tokens", "sequence"])
+    @pytest.mark.parametrize("break_", BREAKS)
+    def test_an_answer_from_the_clouds_documents_alone(
+        self, town: Town, device: Resident, break_: Break, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reason = break_(town.cloud, monkeypatch)
+        started = time.monotonic()
+        if delivery == "sequence":
+            assert device.ask(QUESTION, method="sequence-wise").report.notes == (
+                f"The cloud did not take part: {reason}",
+            )
+        else:
+            with pytest.raises(AnswerFailed, match=reason):
+                device.ask(QUESTION, sources="cloud")
+        assert time.monotonic() - started < AT_ONCE
+        town.check_that_all_is_free()
+
+    def test_in_the_middle_of_an_answer(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
+        reason = break_scoring(town.cloud, monkeypatch, after=LATER)
+        report = device.ask(QUESTION, method="token-wise").report
+        (note,) = report.notes
+        assert note == f"The cloud took no part after {report.degraded[0]} tokens: {reason}"
+        assert report.degraded == tuple(range(LATER, report.tokens))
+        town.check_that_all_is_free()
+
+    def test_a_message_that_it_can_not_digest(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever the cause, it is one session's affair and ends it."""
+        whole = Answer.receive
+
+        def receive(answer: Answer, message: Message) -> None:
+            (broken if answer.session.role == "cloud" else whole)(answer, message)
+
+        monkeypatch.setattr(Answer, "receive", receive)
+        started = time.monotonic()
+        report = device.ask(QUESTION, placement="cloud").report
+        assert time.monotonic() - started < AT_ONCE
+        assert len(report.notes) == 1
+        town.check_that_all_is_free()
+
+    def test_nothing_of_the_question_is_logged_or_sent(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        break_search(town.cloud, monkeypatch)
+        assert QUESTION not in str(device.ask(QUESTION).report.notes)
+        assert QUESTION not in caplog.text
+        assert "RuntimeError" in caplog.text
+
+
+class TestDevice:
+    @pytest.mark.parametrize("method", ["speculative", "sequence-wise", "fetch-text"])
+    @pytest.mark.parametrize("break_", [*BREAKS, break_what_follows_the_search])
+    def test_its_own_failures_reach_the_request(
+        self, town: Town, device: Resident, break_: Break, method: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reason = break_(device.side, monkeypatch)
+        generation = device.begin(QUESTION, method=method)
+        failures: list[Exception] = []
+
+        def read() -> None:
+            try:
+                finished(generation)
+            except Exception as error:
+                failures.append(error)
+
+        town.run(read)
+        wait_until(lambda: bool(failures), "the request is told", AT_ONCE)
+        assert isinstance(failures[0], AnswerFailed)
+        assert str(failures[0]) == reason
+        assert device.engine.status().active == 0
+        town.check_that_all_is_free()
+
+    def test_a_message_that_it_can_not_digest(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("common.aggregation.race.RaceAggregation.read", broken)
+        with pytest.raises(AnswerFailed, match="failed; the daemon's log says why"):
+            device.ask(QUESTION)
+        assert device.engine.status().active == 0
+        town.check_that_all_is_free()
+
+    def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("device.asked.build_report", broken)
+        with pytest.raises(AnswerFailed):
+            device.ask(QUESTION)
+        assert device.engine.status().active == 0
+
+
+def test_what_is_broken_can_be_repaired(town: Town, device: Resident) -> None:
+    """Otherwise the tests above would say little."""
+    report = device.ask(QUESTION).report
+    assert (report.degraded, report.notes) == ((), ())
+    assert isinstance(town.cloud.decoder, Decoder)

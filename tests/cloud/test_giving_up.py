@@ -1,0 +1,154 @@
+"""Whoever gives a session up tells the other side, and both are free."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.aggregation.race import RaceAggregation
+from common.runtime.request import AnswerFailed
+from proto.errors import malformed
+from proto.messages import Draft, Error, Fetch, Message, Open, Ready, Sync
+from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
+from tests.daemons.streaming import wait_until
+
+QUESTION = "What is the best-selling game of the kind I like?"
+SESSION = 7
+STEP_MS = 20.0  # so that there is time in the middle of an answer
+LATER = 1000.0  # seconds, longer than a session may be silent
+OPEN = Open(
+    SESSION,
+    QUESTION,
+    f"\nQuestion: {QUESTION}\nAnswer:",
+    4,
+    1,
+    0.0,
+    "race",
+    "race",
+    32,
+    True,
+    0.8,
+    "cloud",
+    "both",
+    1,
+    40,
+)
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    with Town(fresh_data(), emulate_decode_ms=STEP_MS) as town:
+        yield town
+
+
+@pytest.fixture(scope="module")
+def device(town: Town) -> Resident:
+    return town.device("laptop")
+
+
+@pytest.fixture
+def stranger(town: Town) -> Stranger:
+    stranger = town.stranger()
+    stranger.send(OPEN)
+    wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
+    return stranger
+
+
+class TestCloud:
+    def test_a_malformed_payload(self, town: Town, stranger: Stranger) -> None:
+        stranger.send(Draft(SESSION, 0, 0, 16223136389552574, 0.0, 0, b"\xff\xff"))
+        assert stranger.code() == "malformed"
+        town.check_that_all_is_free()
+
+    @pytest.mark.parametrize("code", ["failed", "malformed", "something-new"])
+    def test_an_error_of_the_device(self, town: Town, stranger: Stranger, code: str) -> None:
+        stranger.send(Error(SESSION, code, "This device can't go on."))
+        town.check_that_all_is_free()
+        assert stranger.of(Error) == []  # an Error is never answered
+
+    def test_silence(self, town: Town, stranger: Stranger) -> None:
+        town.sessions.tick(time.monotonic() + LATER)
+        assert stranger.code() == "unknown-session"
+        town.check_that_all_is_free()
+
+    def test_documents_that_nobody_takes(self, town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+        fetching = town.stranger()
+        monkeypatch.setattr(town.link, "queued", lambda peer: 2**30)
+        fetching.send(Fetch(SESSION, QUESTION, 4, "text"))
+        wait_until(lambda: town.sessions.open == 1, "the session is open", AT_ONCE)
+        town.sessions.tick(time.monotonic() + LATER)
+        assert fetching.code() == "failed"
+        town.check_that_all_is_free()
+
+
+class TestDevice:
+    def test_a_malformed_payload(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
+        def read(*arguments: object) -> None:
+            raise malformed("a race list must have an entry")
+
+        monkeypatch.setattr(RaceAggregation, "read", read)
+        started = time.monotonic()
+        report = device.ask(QUESTION).report
+        assert time.monotonic() - started < AT_ONCE
+        assert report.degraded == tuple(range(report.tokens))
+        assert report.notes == ("The cloud did not take part: what it sent of the answer can't be used.",)
+        town.check_that_all_is_free()
+
+    def test_that_gave_up_is_not_told_otherwise_by_late_messages(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The cloud, which has not heard of it yet, goes on for a while."""
+        sent: list[Message] = []
+
+        def send(message: Message) -> int:
+            sent.append(message)
+            return 0
+
+        generation = device.begin(QUESTION, method="token-wise")
+        next(iter(generation))
+        (asked,) = device.engine._active.values()
+        monkeypatch.setattr(device.link, "send", send)
+        session = asked.opening.session
+        device.engine._on_message(Error(session, "failed", "It failed."), 0)
+        position = asked.answer.session.position
+        digest = asked.answer.session._progress.prefix.digest(position)
+        device.engine._on_message(Sync(session, 0, asked.answer.session.committed, "device", True), 0)
+        device.engine._on_message(Draft(session, 0, position, digest, 0.0, 0, b"\xff"), 0)
+        device.engine._on_message(Error(session, "unknown-session", "Open it again."), 0)
+        report = finished(generation).report
+        assert not [message for message in sent if isinstance(message, Open | Sync | Draft)]
+        assert report.degraded == tuple(range(report.degraded[0], report.tokens))
+        monkeypatch.undo()
+        town.sessions.tick(time.monotonic() + LATER)  # the real one was never told by this test
+
+    def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The device waits no longer: the cloud must not go on."""
+        monkeypatch.setattr("device.engine.PREFILL_PATIENCE", 0.05)
+        with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
+            device.ask(QUESTION, sources="cloud")
+        town.check_that_all_is_free()
+
+    def test_an_answer_that_was_forgotten_is_taken_up_again(self, town: Town, device: Resident) -> None:
+        expected = device.ask(QUESTION)
+        generation = device.begin(QUESTION)
+        wait_until(lambda: town.sessions.open == 1, "the session is open", AT_ONCE)
+        town.sessions.tick(time.monotonic() + LATER)
+        report = finished(generation)
+        assert report.text == expected.text
+        assert (report.report.degraded, report.report.notes) == ((), ())
+        town.check_that_all_is_free()
+
+
+def test_the_same_session_can_be_opened_again(town: Town, stranger: Stranger) -> None:
+    """What ends the first one late must not end the second."""
+    stranger.send(Error(SESSION, "failed", ""))
+    stranger.heard.clear()
+    stranger.send(replace(OPEN, seed=2))
+    wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
+    assert town.sessions.open == 1
+    stranger.send(Error(SESSION, "failed", ""))
+    town.check_that_all_is_free()

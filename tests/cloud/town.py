@@ -1,0 +1,170 @@
+"""One cloud and several devices in this process, over real sockets, with the embedded draft model."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from cloud.sessions import Sessions
+from cloud.settings import CloudSettings
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.runtime.request import Finished, Generation, Request
+from common.runtime.scheduler import Scheduler
+from common.runtime.side import SideRuntime, decode_floor
+from common.transport.device_link import DeviceLink
+from common.transport.interface import Peer
+from common.transport.link import CloudLink
+from device.engine import DeviceEngine
+from device.settings import DeviceSettings
+from proto.errors import ProtocolError
+from proto.messages import Error, Message, Welcome
+from tests.daemons.streaming import wait_until
+
+MODEL: dict[str, Any] = {
+    "model": str(EMBEDDED_MODEL.parent / "draft"),
+    "tokenizer": str(EMBEDDED_TOKENIZER),
+    "threads": 1,
+}
+AT_ONCE = 5.0  # seconds; less than the patience for a cloud that reads, on a busy machine, too
+
+
+class Town:
+    """A context manager: the cloud is up inside, devices come with `device` and `stranger`."""
+
+    def __init__(self, data: Path, **cloud: Any) -> None:
+        """`cloud` are settings; `emulate_decode_ms` works as in the daemon."""
+        self.data = data
+        settings = CloudSettings(data=data / "cloud", **(MODEL | cloud))
+        self.cloud = SideRuntime("cloud", settings, decode_floor(settings.emulate_decode_ms))
+        self.sessions = Sessions(settings, self.cloud)
+        self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
+        self.sessions.link = self.link
+        self._scheduler = Scheduler(self.sessions.tick)
+        self._closing: list[Callable[[], object]] = []
+
+    def __enter__(self) -> Town:
+        self.link.start()
+        self._scheduler.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for close in reversed(self._closing):
+            close()
+        self._scheduler.close()
+        self.link.close()
+        self.cloud.close()
+
+    def device(self, name: str, address: str | None = None, **changes: Any) -> Resident:
+        """A device, connected; `changes` are settings."""
+        data = self.data / name
+        shutil.copytree(self.data / "device", data)
+        chosen = MODEL | {"cloud": address or self.link.address, "privacy": "balanced", "patience": 60.0} | changes
+        settings = DeviceSettings(data=data, **chosen)
+        resident = Resident(settings)
+        self._closing.append(resident.close)
+        resident.start()
+        return resident
+
+    def stranger(self) -> Stranger:
+        """A peer that can say anything, past its handshake."""
+        stranger = Stranger(self.link.address)
+        self._closing.append(stranger.close)
+        stranger.greet(self.cloud)
+        return stranger
+
+    @staticmethod
+    def run(task: Callable[[], object]) -> None:
+        """Beside the test, which may end before it."""
+        threading.Thread(target=task, daemon=True).start()
+
+    def check_that_all_is_free(self) -> None:
+        wait_until(lambda: self.sessions.open == 0, "the cloud is free", AT_ONCE)
+
+
+class Resident:
+    """A device of the town."""
+
+    def __init__(self, settings: DeviceSettings) -> None:
+        self.side = SideRuntime("device", settings, decode_floor(settings.emulate_decode_ms))
+        self.engine = DeviceEngine(settings, self.side)
+        connection = self.engine.cloud.connection
+        assert connection is not None
+        assert settings.cloud is not None
+        self.link = DeviceLink(settings.cloud, None, connection, self.side.link_limits)
+
+    def start(self) -> None:
+        self.engine.start(self.link)
+        self.link.start()
+        wait_until(lambda: self.engine.cloud.connected, "the device is connected")
+
+    def vanish(self) -> None:
+        """Without a word."""
+        self.link.close()
+
+    def close(self) -> None:
+        self.engine.close()
+        self.link.close()
+        self.side.close()
+
+    def begin(self, question: str, **fields: Any) -> Generation:
+        chosen: dict[str, Any] = {"privacy": "balanced", "seed": 20} | fields
+        return self.engine.generate(Request(question, f"\nQuestion: {question}\nAnswer:", **chosen))
+
+    def ask(self, question: str, **fields: Any) -> Finished:
+        return finished(self.begin(question, **fields))
+
+
+def finished(generation: Generation) -> Finished:
+    """The end of an answer. Raises what the answer fails with."""
+    *_, last = generation
+    return cast(Finished, last)
+
+
+class Stranger:
+    """The handler of a link of its own: what the cloud says is in `heard`."""
+
+    def __init__(self, address: str) -> None:
+        self.heard: list[Message] = []
+        self.link = DeviceLink(address, None, self)
+        self.link.start()
+
+    def greet(self, side: SideRuntime) -> None:
+        """Say hello as a device that fits to `side`."""
+        wait_until(lambda: self.link.status().state == "connected", "the stranger is connected")
+        wait_until(lambda: self.link.send(_as_device(side)) > 0, "the stranger is connected")
+        wait_until(lambda: bool(self.of(Welcome)), "the stranger is welcome")
+
+    def send(self, message: Message) -> None:
+        assert self.link.send(message) > 0
+
+    def of(self, kind: type[Message]) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    def code(self) -> str:
+        """Of the error that comes."""
+        wait_until(lambda: bool(self.of(Error)), "an error", AT_ONCE)
+        code: str = self.of(Error)[0].code
+        return code
+
+    def close(self) -> None:
+        self.link.close()
+
+    def on_connected(self, peer: Peer) -> None:
+        pass
+
+    def on_gone(self, peer: Peer) -> None:
+        pass
+
+    def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
+        pass
+
+    def on_message(self, peer: Peer, message: Message, size: int) -> None:
+        self.heard.append(message)
+
+
+def _as_device(side: SideRuntime) -> Message:
+    return replace(side.hello, role="device")
