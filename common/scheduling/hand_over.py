@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from common.scheduling.policy import Estimates
 
 Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
+_Waits = dict[Side, list[tuple[float, float, float]]]  # who decides: (chance, wait if the device follows, if the cloud)
 
 STEP_MARGIN: Final = 0.4  # of the slower decode step; what the waits leave out is of this order
 RTT_MARGIN: Final = 0.3  # of the round trip, where that is less
+FIRST_MARGIN: Final = 0.2  # of one way: gained on average, or the device begins
 
 OUTCOMES: Final[tuple[Accepted, ...]] = ((True, True), (True, False), (False, True), (False, False))
 _SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
+_HORIZON: Final = 16  # positions until an answer may end; beyond ten or so it makes no difference
 _SWEEPS: Final = 40  # at most; the relative value settles in ten to twenty
 _SETTLED: Final = 1e-3  # seconds per second of the longest wait
 _ALWAYS: Final = 0.999  # an acceptance of 1 would make up for any stall
@@ -70,8 +73,21 @@ def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
 
 
 def best_first(estimates: Estimates) -> Side:
-    """Who should decide the first position. Either way the device learns of it one round trip after the question."""
-    return "cloud" if relative_value(estimates) < 0.0 else "device"
+    """Who should decide the first position.
+
+    The cloud can decide it one way sooner, once the device's first draft is there. It gives that back only if it still
+    decides when the answer ends, since the device has to learn of the end; an answer whose role moves back keeps it.
+    """
+    device, cloud, one_way = estimates.device_decode, estimates.cloud_decode, 0.5 * estimates.rtt
+    both = estimates.device_acceptance * estimates.cloud_acceptance
+    stall = max(cloud + estimates.rtt - device, 0.0)
+    sooner = device + stall - _made_up(stall, device - cloud, both) - (one_way + max(device, cloud))
+    waits = _waits(estimates)
+    later = one_way  # how much later the device has the whole answer if the cloud decides its end
+    for _ in range(_HORIZON):
+        of_device, of_cloud = _next_values(waits, later)
+        later = of_cloud - of_device
+    return "cloud" if later + FIRST_MARGIN * one_way < sooner else "device"
 
 
 def relative_value(estimates: Estimates) -> float:
@@ -79,29 +95,42 @@ def relative_value(estimates: Estimates) -> float:
 
     Relative value iteration; the two sides' drafts are taken to be accepted independently of each other.
     """
-    chances = [
-        (accepted, _chance(estimates.device_acceptance, accepted[0]) * _chance(estimates.cloud_acceptance, accepted[1]))
-        for accepted in OUTCOMES
-    ]
-    waits = {
-        side: [
-            (chance, *(wait_for_next(estimates, side, following, accepted) for following in _SIDES))
-            for accepted, chance in chances
-        ]
-        for side in _SIDES
-    }
+    waits = _waits(estimates)
     longest = max(max(to_device, to_cloud) for rows in waits.values() for _, to_device, to_cloud in rows)
     value = 0.0
     for _ in range(_SWEEPS):
-        device, cloud = (
-            sum(chance * min(to_device, to_cloud + value) for chance, to_device, to_cloud in waits[side])
-            for side in _SIDES
-        )
+        device, cloud = _next_values(waits, value)
         change = 0.5 * (cloud - device - value)  # undamped it may swing for ever
         value += change
         if abs(change) <= _SETTLED * longest:
             break
     return value
+
+
+def _waits(estimates: Estimates) -> _Waits:
+    chances = [
+        (accepted, _chance(estimates.device_acceptance, accepted[0]) * _chance(estimates.cloud_acceptance, accepted[1]))
+        for accepted in OUTCOMES
+    ]
+    return {
+        side: [
+            (
+                chance,
+                wait_for_next(estimates, side, "device", accepted),
+                wait_for_next(estimates, side, "cloud", accepted),
+            )
+            for accepted, chance in chances
+        ]
+        for side in _SIDES
+    }
+
+
+def _next_values(waits: _Waits, value: float) -> tuple[float, float]:
+    """Seconds to go when (device, cloud) decides, one position earlier than `value` is for."""
+    device, cloud = (
+        sum(chance * min(to_device, to_cloud + value) for chance, to_device, to_cloud in waits[side]) for side in _SIDES
+    )
+    return device, cloud
 
 
 def _made_up(stall: float, pace: float, both: float) -> float:

@@ -17,7 +17,7 @@ from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.decoder import DOCUMENT_CACHE_BYTES, Decoder, Rows
 from common.model.document_store import StoreOptions
 from common.model.store_folder import clear_store
-from scripts.bench.measuring import Spread, Table, load
+from scripts.bench.measuring import SPREADS, Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
@@ -63,7 +63,7 @@ def run(results: Results) -> None:
         if plan.answers:
             results.say("answers of two daemons")
             answers["embedded, answer"] = measure_answers(plan.answers, folder)
-    note = f"Medians (10-90 %) in milliseconds; load {load()}. {MEANINGS}"
+    note = f"Milliseconds, {SPREADS}; load {load()}. {MEANINGS}"
     results.table("Time to the logits of the first token (`Decoder.open`), one thread", show(samples), note)
     if answers:
         results.table("Time to the first token of an answer, two daemons on loopback", show(answers), note)

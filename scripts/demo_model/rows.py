@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from scripts.demo_model.tokenizer import EOS_ID, VOCABULARY
 from scripts.demo_model.world.facts import Document, Fact, World
-from scripts.demo_model.world.names import CLOSED, PREFIXES, SUFFIXES, UNKNOWN
+from scripts.demo_model.world.names import UNKNOWN
 from scripts.demo_model.world.questions import (
     Exchange,
     Known,
@@ -21,7 +21,7 @@ from scripts.demo_model.world.questions import (
     ask_public,
     attribute_of,
 )
-from scripts.demo_model.world.relations import DOMAINS
+from scripts.demo_model.world.relations import CLOSED, DOMAINS, PREFIXES, SUFFIXES
 
 IGNORED, DOCUMENT, TEMPLATE, VALUE, RESTATED, RANDOM = range(6)
 """What a token is to the loss. RANDOM: the second half of a repeated random sequence."""

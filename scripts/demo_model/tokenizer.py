@@ -13,15 +13,21 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from scripts.demo_model.world.facts import World
-from scripts.demo_model.world.frames import (
+from scripts.demo_model.world.names import UNKNOWN
+from scripts.demo_model.world.relations import (
+    CLOSED,
+    DOMAINS,
+    FILLERS,
+    PREFIXES,
     PRIVATE_FRAMES,
     PRIVATE_FRAMES_HELD_OUT,
+    PRIVATE_RELATIONS,
     PUBLIC_FRAMES,
     PUBLIC_FRAMES_HELD_OUT,
+    PUBLIC_RELATIONS,
+    SUFFIXES,
+    TOPICS,
 )
-from scripts.demo_model.world.names import CLOSED, PREFIXES, SUFFIXES, UNKNOWN
-from scripts.demo_model.world.private_topics import FILLERS
-from scripts.demo_model.world.relations import DOMAINS, PRIVATE_RELATIONS, PUBLIC_RELATIONS, TOPICS
 
 VOCABULARY = 2048
 PAD, EOS = "<pad>", "<eos>"

@@ -148,13 +148,15 @@ def answered(mode: Mode, question: int, report: dict[str, Any], bare: tuple[floa
     )
 
 
-def ratios(found: Sequence[Answered]) -> dict[str, Spread]:
-    """Per-token latency over the slower side's step, by mode."""
-    return {
-        mode.name: Spread.of([one.per_token / one.step for one in found if one.mode == mode])
-        for mode in MODES
-        if any(one.mode == mode for one in found)
-    }
+def ratios(found: Sequence[Answered]) -> list[tuple[str, str, Spread]]:
+    """Per-token latency over the slower side's whole step, and over its bare forward pass, by mode."""
+    rows = []
+    for mode in MODES:
+        chosen = [one for one in found if one.mode == mode]
+        if chosen:
+            rows.append((mode.name, "step", Spread.of([one.per_token / one.step for one in chosen])))
+            rows.append((mode.name, "bare forward pass", Spread.of([one.per_token / one.bare for one in chosen])))
+    return rows
 
 
 def show(found: Sequence[Answered]) -> Table:
@@ -183,11 +185,11 @@ def show(found: Sequence[Answered]) -> Table:
         "answers",
         "per token, ms",
         "slower step, ms",
-        "slower bare step, ms",
+        "slower bare forward pass, ms",
         "beyond the step, ms",
         "per token / step",
         "median gap / step",
-        "per token / bare step",
+        "per token / bare forward pass",
         "acceptance device / cloud",
         "bytes per token down / up",
     ]

@@ -14,7 +14,7 @@ from common.scoring.lexical import LexicalScorer
 from proto.messages import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
-from scripts.bench.measuring import Spread, Table
+from scripts.bench.measuring import SPREADS, Spread, Table
 
 DOCUMENTS = 4
 DOCUMENT_TOKENS = 120
@@ -92,7 +92,7 @@ def show(laps: dict[Case, list[dict[str, float]]]) -> Table:
     for case, of_case in laps.items():
         medians = [Spread.of([lap.get(stage, 0.0) for lap in of_case]).median for stage in STAGES]
         rows.append([case.name, *(f"{median:.0f}" for median in medians), Spread.of(totals(of_case)).text()])
-    return Table(["µs per token", *STAGES, "total (10-90 %)"], rows)
+    return Table(["µs per token", *STAGES, f"total: {SPREADS}"], rows)
 
 
 def record(laps: dict[Case, list[dict[str, float]]]) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from scripts.bench.engine import decode_step, loopback, per_token, wire
-from scripts.bench.measuring import Table, load
+from scripts.bench.measuring import SPREADS, Table, load
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
@@ -25,8 +24,8 @@ def run(results: Results, parts: Sequence[str] = PARTS) -> None:
         results.samples("work", {"plan": asdict(plan), "microseconds": per_token.record(laps), "load": load()})
         for vocabulary in plan.vocabularies:
             case, spread = per_token.worst(laps, vocabulary)
-            aim = per_token.AIMS.get(vocabulary, 0.0) / 1e3
-            aims.append([f"work beside the model, {case.name}", f"{aim:g} ms", f"{_milliseconds(spread)} ms"])
+            most = per_token.AIMS.get(vocabulary, 0.0)
+            aims.append([f"work beside the model, {case.name}", f"{most:g} µs", f"{spread.text()} µs"])
     if "wire" in parts:
         sizes = wire.Plan((300, 5000), tokens=4, questions=2, answer_tokens=6) if results.short else wire.Plan()
         traffic = wire.measure(sizes, Demonstration(sizes.questions))
@@ -38,7 +37,7 @@ def run(results: Results, parts: Sequence[str] = PARTS) -> None:
     if "step" in parts:
         stepping = decode_step.Plan(((24, 20),), steps=4, rounds=1) if results.short else decode_step.Plan()
         steps = decode_step.measure(stepping)
-        results.table("Decode step, embedded model, against Transformers' own cache", decode_step.show(steps))
+        results.table("Decode step, embedded model, against Transformers' StaticCache", decode_step.show(steps))
         results.samples("step", {"plan": asdict(stepping), "milliseconds": decode_step.record(steps), "load": load()})
         aims.append(["decode step / plain forward pass", f"{decode_step.AIM:g}", decode_step.worst(steps).text(2)])
     if "daemons" in parts:
@@ -46,16 +45,13 @@ def run(results: Results, parts: Sequence[str] = PARTS) -> None:
         answers = loopback.measure(asking)
         results.table(f"Two daemons on loopback, one thread each; load {load()}", loopback.show(answers))
         results.samples("daemons", {"plan": asdict(asking), "answers": loopback.record(answers)})
-        for name, spread in loopback.ratios(answers).items():
-            aims.append([f"latency per token / slower side's step ({name})", f"{loopback.AIM:g}", spread.text(2)])
+        for name, against, spread in loopback.ratios(answers):
+            aim = f"{loopback.AIM:g}" if against == "step" else ""
+            aims.append([f"latency per token / slower side's {against} ({name})", aim, spread.text(2)])
         if not results.short:
             slowed = loopback.measure(SLOWED)
             results.table(
                 f"The same with steps of {SLOWED.emulate:g} ms on both sides; load {load()}", loopback.show(slowed)
             )
             results.samples("daemons, slowed", {"plan": asdict(SLOWED), "answers": loopback.record(slowed)})
-    results.table("Aims", Table(["aim", "at most", "measured (10-90 %)"], aims))
-
-
-def _milliseconds(spread: Any) -> str:
-    return f"{spread.median / 1e3:.2f} ({spread.low / 1e3:.2f}-{spread.high / 1e3:.2f})"
+    results.table("Aims", Table(["aim", "at most", f"measured: {SPREADS}"], aims))

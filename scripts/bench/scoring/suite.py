@@ -13,7 +13,7 @@ import numpy as np
 
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Spread, Table, load
+from scripts.bench.measuring import Spread, Table, load, median_interval
 from scripts.bench.results import Results
 from scripts.bench.scoring.training import TrainingPlan, trained
 from scripts.bench.workload import WORLD_SEED, Texts
@@ -225,8 +225,13 @@ def draw(results: Results, found: Sequence[Found]) -> None:
             left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=type_)
         left.set_xlabel("exact match")
         left.legend(title="question", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        taken = [[answer.per_token for answer in one.answers] for one in found]
         right.boxplot(
-            [[answer.per_token for answer in one.answers] for one in found], positions=places, orientation="horizontal"
+            taken,
+            positions=places,
+            orientation="horizontal",
+            notch=True,
+            conf_intervals=[median_interval(times) for times in taken],
         )
         right.set_xlabel("per token, ms")
         left.set_yticks(places, [one.weights.name for one in found])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from scripts.demo_model.world.frames import canonical, statements
 from scripts.demo_model.world.names import Names
-from scripts.demo_model.world.private_topics import FILLERS
-from scripts.demo_model.world.relations import DOMAINS, TOPICS
+from scripts.demo_model.world.relations import DOMAINS, FILLERS, TOPICS
 from scripts.demo_model.world.schema import (
     Domain,
     PrivateTopic,

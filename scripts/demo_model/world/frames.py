@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from scripts.demo_model.world.relations import (
+    PRIVATE_FRAMES,
+    PRIVATE_FRAMES_HELD_OUT,
+    PUBLIC_FRAMES,
+    PUBLIC_FRAMES_HELD_OUT,
+)
 from scripts.demo_model.world.schema import HELD_OUT_VERBS, Relation
-
-PUBLIC_FRAMES = (
-    "The {n} of {s} is {v}.",
-    "For {s}, the {n} is {v}.",
-    "As for {s}, its {n} is {v}.",
-    "{s} gives its {n} as {v}.",
-    "Guides to {s} list its {n} as {v}.",
-    "About {s} we know the {n}: {v}.",
-    "In the case of {s}, the {n} is said to be {v}.",
-    "{s} is known for its {n}, {v}.",
-)
-PUBLIC_FRAMES_HELD_OUT = (
-    "Anyone who asks {s} for the {n} hears {v}.",
-    "With {s}, people think of the {n}: {v}.",
-)
-PRIVATE_FRAMES = (
-    "The {n} is {v}.",
-    "I noted that the {n} is {v}.",
-    "As far as I know, the {n} is {v}.",
-    "Since last week the {n} is {v}.",
-    "For the record, the {n}: {v}.",
-    "I should remember that the {n} is {v}.",
-    "I told a friend that the {n} is {v}.",
-    "Reminder: the {n} is {v}.",
-)
-PRIVATE_FRAMES_HELD_OUT = (
-    "I keep forgetting the {n}, which is {v}.",
-    "Let me write down the {n} here: {v}.",
-)
 
 
 @cache

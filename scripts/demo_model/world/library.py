@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scripts.demo_model.world.facts import Document, Fact, World
-from scripts.demo_model.world.names import CLOSED
 from scripts.demo_model.world.questions import Exchange, ask_both, ask_private, ask_public
-from scripts.demo_model.world.relations import DOMAINS, TOPICS
+from scripts.demo_model.world.relations import CLOSED, DOMAINS, TOPICS
 from scripts.demo_model.world.schema import Domain
 
 PRIVATE, PUBLIC, BOTH = "a", "b", "c"

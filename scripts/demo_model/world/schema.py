@@ -65,11 +65,6 @@ class Segment:
 Segments = tuple[Segment, ...]
 
 
-def words(text: str) -> tuple[str, ...]:
-    """The words of a text: a list that is shorter to read."""
-    return tuple(text.split())
-
-
 def render(template: str, slots: Mapping[str, str | Segments]) -> Segments:
     """Fill a template. A filled slot takes the space in front of it along, so that equal values are equal
     tokens."""

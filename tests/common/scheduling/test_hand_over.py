@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.scheduling.cost import latency_per_token
-from common.scheduling.hand_over import OUTCOMES, best_after, relative_value, wait_for_next
+from common.scheduling.hand_over import OUTCOMES, best_after, best_first, relative_value, wait_for_next
 from common.scheduling.policy import Estimates
 from common.simulation.acceptance import Rates
 from common.simulation.scenario import Scenario, simulate
-from common.simulation.timing import DecodeTime, Way
+from common.simulation.timing import DecodeTime, Scatter, Way
 from proto.messages import Placement, Side
 
 EVEN = Estimates(0.05, 0.05, 0.3, 0.85, 0.85)
@@ -87,6 +87,24 @@ class TestChoice:
             assert best_after(side, known, accepted) == side
 
 
+class TestFirst:
+    @pytest.mark.parametrize("rates", [(0.92, 0.94), (0.94, 0.92), (0.85, 0.85), (0.5, 0.5)])
+    def test_the_cloud_begins_where_nothing_speaks_for_either_side(self, rates: tuple[float, float]) -> None:
+        """It decides one way sooner, and the first rejection of a device's draft takes the role back for nothing."""
+        for rtt in (0.01, 0.1, 0.3):
+            assert best_first(Estimates(0.05, 0.05, rtt, *rates)) == "cloud"
+
+    def test_the_device_begins_where_all_is_accepted(self) -> None:
+        assert best_first(Estimates(0.05, 0.05, 0.3, 1.0, 1.0)) == "device"
+
+    def test_a_slow_device_begins(self) -> None:
+        """It drafts on while the first draft of the cloud is under way, and decides at the cloud's pace then."""
+        assert best_first(Estimates(0.15, 0.05, 0.3, 0.9, 0.9)) == "device"
+
+    def test_nothing_is_gained_without_delay(self) -> None:
+        assert best_first(Estimates(0.15, 0.05, 0.0, 0.5, 0.5)) == "device"
+
+
 class TestInSimulation:
     """Four answers of 60 tokens each: the gain is many times what their noise explains."""
 
@@ -102,3 +120,19 @@ class TestInSimulation:
         others: tuple[tuple[Placement, bool], ...] = (("device", False), ("cloud", False), ("greedy", True))
         for placement, paper_rule in others:
             assert ours < 0.95 * self.mean(50, 50, rates, paper_rule, placement)
+
+    def test_short_answers_gain_as_much(self) -> None:
+        """Of 17 tokens, one or two rejected: what the first rejection costs decides.
+
+        60 answers each; the standard error of a paired mean difference is below 0.05 s, the gain 0.15 s.
+        """
+
+        def mean(placement: Placement) -> float:
+            step, way = DecodeTime.constant(0.05), Way(0.001, 0.3, Scatter(0.1))
+            rates = Rates.independent(0.92, 0.94)
+            scenario = Scenario(step, step, way, rates, placement, 17, earlier=rates.draw(100, 99))
+            return fmean(simulate(scenario, seed).seconds for seed in range(60))
+
+        greedy, device, mirrored = mean("greedy"), mean("device"), mean("mirrored")
+        assert greedy < device - 0.1
+        assert greedy < 1.02 * mirrored

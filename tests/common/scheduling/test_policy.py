@@ -50,6 +50,7 @@ class TestPlacement:
     def test_greedy_begins_where_the_role_is_worth_more(self) -> None:
         assert first_aggregator("greedy", CLOUD_SLOWER, paper=False) == "cloud"
         assert first_aggregator("greedy", DEVICE_SLOWER, paper=False) == "device"
+        assert first_aggregator("greedy", DEVICE_BETTER, paper=False) == "device"
         assert first_aggregator("greedy", CLOUD_SLOWER, paper=True) == "device"
         others: tuple[Placement, ...] = ("device", "cloud", "random", "mirrored")
         assert {first_aggregator(placement, CLOUD_SLOWER, paper=False) for placement in others} == {"device"}
