@@ -6,7 +6,6 @@ far. Made-up ones have the vocabulary and the entropy that is asked for.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.logcode import quantise
-from common.sampling.mixture import aggregate_documents
-from common.sampling.noise import VocabularyNoise, exponential
+from common.sampling.mixture import mix, weigh
+from common.sampling.noise import race_noise
 from common.sampling.race import RaceSampler
-from proto.logcode import decode
+from proto.logcode import decode, nearest
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.workload import Demonstration
 
@@ -64,7 +62,7 @@ class Position:
 
         Not `rounded` is the race on the mixtures as the model gave them, before any codec.
         """
-        sides = [decode(quantise(p).numpy()) if rounded else p.numpy().astype(np.float64) for p in self.both]
+        sides = [decode(nearest(p.numpy())) if rounded else p.numpy().astype(np.float64) for p in self.both]
         return race_winner(self, *sides)
 
     @property
@@ -74,22 +72,15 @@ class Position:
 
 def race_winner(position: Position, device: NDArray[np.float64], cloud: NDArray[np.float64]) -> int:
     """Who wins with these probabilities [vocab] on the position's noise; the lowest id of equals."""
-    noise = np.ones(len(device))
-    if position.temperature > 0:
-        noise = exponential(position.seed, position.index, np.arange(len(device))).astype(np.float64)
+    ids = np.arange(len(device))
+    noise = race_noise(position.seed, position.index, ids, position.temperature).astype(np.float64)
     eta = position.eta_device
     return int((float(eta) * (device / noise) + float(WHOLE - eta) * (cloud / noise)).argmax())
 
 
 def race_sampler(position: Position, entries: int) -> RaceSampler:
     """The sampler of both sides, for lists of so many entries."""
-    vocabulary = len(position.device)
-    return RaceSampler(position.seed, position.temperature, entries, vocabulary, noise=_working_memory(vocabulary))
-
-
-@functools.cache
-def _working_memory(vocabulary: int) -> VocabularyNoise:
-    return VocabularyNoise(vocabulary)
+    return RaceSampler(position.seed, position.temperature, entries, len(position.device))
 
 
 def follow(
@@ -97,17 +88,14 @@ def follow(
 ) -> Iterator[Position]:
     """The positions of the embedded model's answer, `tokens` at most; the last one's target may be the end."""
     sources = demonstration.sources(question, tokens, documents)
-    vocabulary, eos = demonstration.decoder.vocabulary, demonstration.decoder.eos
+    eos = demonstration.decoder.eos
     path: list[int] = []
     while len(path) < tokens and not (path and path[-1] in eos):
-        device, cloud = (
-            aggregate_documents(
-                sources[side].logits.logits(path), sources[side].scoring.scores(path), temperature, vocabulary
-            )
-            for side in SIDES
-        )
-        evidence = (device.evidence, cloud.evidence)
-        position = Position(seed, len(path), temperature, device.probabilities, cloud.probabilities, evidence)
+        logits = torch.cat([sources[side].logits.logits(path) for side in SIDES])
+        weights = [weigh(sources[side].scoring.scores(path)) for side in SIDES]
+        (device, cloud), _ = mix(logits, weights)
+        evidence = (weights[0].evidence, weights[1].evidence)
+        position = Position(seed, len(path), temperature, device, cloud, evidence)
         yield position
         path.append(position.target())
 

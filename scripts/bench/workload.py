@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.model.decoder import Decoder, Rows
+from common.kv.memory import Rows
+from common.model.decoder import Decoder
 from common.model.prompt import PromptFormat
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Side

@@ -121,12 +121,12 @@ def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_cloud(
 ) -> None:
     broken, sound = sessions._hosted[HOSTILE, 1], sessions._hosted[HONEST, 1]
     assert isinstance(sound, Hosted)
-    monkeypatch.setattr(broken.answer, "poll", stumble)  # type: ignore[union-attr]
-    sound.answer.session.run_ahead = 1
+    monkeypatch.setattr(broken._answer, "poll", stumble)  # type: ignore[union-attr]
+    sound._answer.session.run_ahead = 1
     sessions.tick(time.monotonic())
-    assert sound.answer.session.run_ahead == RUN_AHEAD
+    assert sound._answer.session.run_ahead == RUN_AHEAD
     assert list(sessions._hosted) == [(HONEST, 1)]
-    assert broken.answer.over  # type: ignore[union-attr]
+    assert broken._answer.over  # type: ignore[union-attr]
     assert (wire.errors(HOSTILE), wire.errors(HONEST)) == (["failed"], [])
 
 

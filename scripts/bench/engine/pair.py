@@ -13,9 +13,11 @@ import torch
 from common.aggregation.choice import make_aggregation
 from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
+from common.engine.sampling import Drawn, ListedView, Sample, draw
 from common.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
 from common.runtime.answer import Answer, NullObserver
-from common.sampling.mixture import aggregate_documents
+from common.sampling.drafting import Race, RaceKernel
+from common.sampling.fastest import Found
 from common.scheduling.policy import Fixed
 from common.scoring.interface import ScoringRun
 from common.speculation.session import Session
@@ -28,7 +30,7 @@ SIDES: tuple[Side, Side] = ("device", "cloud")
 
 TYPICAL_STEP = 5000  # microseconds; told in every draft, and as long on the wire as any from 0.3 to 65 ms
 
-SCORER, MIXTURE, DRAFT = "document weights", "mixture", "own draft"
+SCORER, MIXTURE, DRAFT = "document weights", "mixture and race", "own list"
 READ, AGGREGATE, SESSION = "received draft", "certificate", "session"
 WIRE, ANSWER, TEXT = "packing and framing", "answer", "text"
 STAGES = (SCORER, MIXTURE, DRAFT, READ, AGGREGATE, SESSION, WIRE, ANSWER, TEXT)
@@ -49,9 +51,12 @@ class TimedAggregation:
         self._inner: RaceAggregation | PaperAggregation = inner
         self._stages = stages
 
-    def draft(self, position: int, probabilities: torch.Tensor) -> View:
+    def race(self, position: int) -> Race | None:
+        return self._inner.race(position)
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
         with self._stages(DRAFT):
-            return self._inner.draft(position, probabilities)
+            return self._inner.drafted(position, probabilities, found)
 
     def pack(self, view: Any) -> bytes:
         with self._stages(WIRE):
@@ -130,9 +135,10 @@ class Half:
         self.bytes: dict[str, int] = {}  # sent, by message
         self._request = request
         self._source = source
+        self._kernel = RaceKernel(vocabulary)
         self._scoring = scoring
         self._outgoing = send
-        self._aggregation = TimedAggregation(make_aggregation(role, request, vocabulary, "cpu"), self.stages)
+        self._aggregation = TimedAggregation(make_aggregation(role, request, vocabulary), self.stages)
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
@@ -151,11 +157,12 @@ class Half:
         with stages(SCORER):
             scores = self._scoring.scores(path)
         with stages(MIXTURE):
-            mixture = aggregate_documents(logits, scores, self._request.temperature)
-        view = self._aggregation.draft(work.position, mixture.probabilities)
-        draft = LocalDraft(work.position, work.digest, view, mixture.evidence, TYPICAL_STEP)
+            (drawn,) = draw(logits, [Sample(work.position, scores, self._aggregation)], self._kernel)
+        if not isinstance(drawn, Drawn):
+            raise drawn
+        draft = LocalDraft(work.position, work.digest, drawn.view, drawn.evidence, TYPICAL_STEP)
         with stages(ANSWER):
-            self.answer.drafted(draft, mixture, TYPICAL_STEP / 1e6)
+            self.answer.drafted(draft, drawn.mixing, TYPICAL_STEP / 1e6)
         return True
 
     def receive(self, frame: bytes) -> None:

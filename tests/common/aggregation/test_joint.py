@@ -17,8 +17,13 @@ from proto.messages import Open
 
 VOCABULARY = 300
 RACE = Open(1, "q", "p", 4, 77, 1.0, "race", "race", 300, True, 0.8, "cloud", "both", 1, 8)
-REQUESTS = (RACE, replace(RACE, temperature=0.0), replace(RACE, temperature=0.4), replace(RACE, sampler="paper", codec="top-p"),
-            replace(RACE, sampler="paper", codec="raw"))  # fmt: skip
+REQUESTS = (
+    RACE,
+    replace(RACE, temperature=0.0),
+    replace(RACE, temperature=0.4),
+    replace(RACE, sampler="paper", codec="top-p"),
+    replace(RACE, sampler="paper", codec="raw"),
+)
 
 
 def side(seed: int) -> tuple[torch.Tensor, torch.Tensor, Weights]:

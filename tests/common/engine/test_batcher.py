@@ -73,7 +73,7 @@ class TestPlan:
         batcher = Batcher()
         for _ in range(50):
             batcher.plan([Wish("busy", 1, 1_000, False)], 64)
-        shares = {}
+        shares: dict[int, int] = {}
         for _ in range(4):
             wishes = [Wish("busy", 1, 1_000, False), Wish("back", 1, 1_000, False)]
             for share in batcher.plan(wishes, 128):

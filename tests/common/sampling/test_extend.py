@@ -33,7 +33,7 @@ def answers(draw: st.DrawFn) -> tuple[RaceSampler, LocalRace, list[Told]]:
 
 def knows(view: RaceView, local: LocalRace, sampler: RaceSampler) -> None:
     """Every token of positive speed is in the list with its speed, or no faster than the threshold."""
-    vocabulary = len(local.codes)
+    vocabulary = len(local.probabilities)
     everything = RaceSampler.extend(sampler, local, 0, local.values(range(vocabulary))).speed_of
     for token, speed in everything.items():
         assert view.speed_of.get(token, speed) == speed
@@ -50,7 +50,7 @@ class TestHonestAnswers:
             view = sampler.extend(view, depth, entries)
             knows(view, local, sampler)
         depths = [depth for depth, _ in told]
-        if max(depths, default=0) >= len(local.codes):
+        if max(depths, default=0) >= len(local.probabilities):
             assert view.threshold == 0
 
     @given(answers())

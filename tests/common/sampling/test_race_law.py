@@ -85,7 +85,7 @@ class TestLaw:
             assert fits((side / tempered).argmax(axis=1), side ** (1 / temperature))
         # Sharpening each side by itself is another law.
         apart = [side ** (1 / temperature) / (side ** (1 / temperature)).sum() for side in (DEVICE, CLOUD)]
-        assert not fits(targets(noise, *apart, ETA), law)
+        assert not fits(targets(noise, apart[0], apart[1], ETA), law)
 
     def test_small_temperatures_take_the_answer_of_zero(self, noise: Array) -> None:
         greedy = int((ETA * DEVICE + (WHOLE - ETA) * CLOUD).argmax())

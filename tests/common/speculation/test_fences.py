@@ -34,7 +34,7 @@ def remote(subject: Session, position: int, prefix: int, token: int) -> Draft:
     """The other side's draft after the prefix with the digest `prefix`."""
     aggregation = subject._aggregation
     assert isinstance(aggregation, RaceAggregation)
-    payload = aggregation.pack(aggregation.draft(position, certain(token)))
+    payload = aggregation.pack(aggregation.drafted(position, certain(token), None))
     return Draft(1, 0, position, prefix, 0.0, 0, payload)
 
 
@@ -43,7 +43,7 @@ def decode(subject: Session, token: int) -> list[Action]:
     work, aggregation = subject.work, subject._aggregation
     assert work is not None
     assert isinstance(aggregation, RaceAggregation)
-    view = aggregation.draft(work.position, certain(token))
+    view = aggregation.drafted(work.position, certain(token), None)
     return subject.drafted(LocalDraft(work.position, work.digest, view, 0.0, 0))
 
 
@@ -66,7 +66,7 @@ class TestTerm:
             assert device.counters.stale == stale + 1
         assert device.committed == (5,)
         device.received(Target(1, 2, 1, (8,), "cloud"))
-        assert device.committed == (5, 8)
+        assert list(device.committed) == [5, 8]
 
     def test_what_the_device_decides_in_a_term_that_the_cloud_has_not_heard_of_waits_for_its_sync(self) -> None:
         """The cloud may have decided other tokens: the prefix comes first."""

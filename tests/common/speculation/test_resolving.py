@@ -30,7 +30,7 @@ class TestRepeatedDraft:
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
         device = Session("device", config, aggregation, Fixed("device"), 2)
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
-        own, others = (aggregation.draft(0, each / each.sum()) for each in (rising, rising.flip(0)))
+        own, others = (aggregation.drafted(0, each / each.sum(), None) for each in (rising, rising.flip(0)))
         announced = draft_message(config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
 
         device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0))
