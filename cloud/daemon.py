@@ -8,7 +8,7 @@ from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.runtime.daemon import allow_descriptors, cloud_keys, start_logging, stay_local, until_told_to_stop
 from common.runtime.scheduler import Scheduler
-from common.runtime.side import SideRuntime, decode_floor
+from common.runtime.side import SideRuntime
 from common.transport.link import CloudLink
 from common.vital import end_process
 
@@ -23,7 +23,7 @@ def run(settings: CloudSettings) -> None:
     stay_local()
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
-    side = SideRuntime("cloud", settings, decode_floor(settings.emulate_decode_ms))
+    side = SideRuntime("cloud", settings)
     try:
         sessions = Sessions(settings, side)
         scheduler = Scheduler(sessions.tick)

@@ -24,7 +24,6 @@ class CloudSettings(Settings):
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)  # silence after which one is dropped
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)  # of UTF-8
     max_documents: int = Field(default=64, ge=1, le=255)  # that one answer may retrieve here
-    emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # as if slower
 
     def refusal(self) -> str | None:
         """Why these settings don't go together, in one sentence."""

@@ -97,8 +97,12 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)  # of torch; none: torch decides
     document_store_bytes: int = Field(default=2 * 2**30, ge=0)  # of documents' keys and values on disk; 0: none
+    kv_bytes: int | None = Field(default=None, ge=2**20)  # of running answers' keys and values; none: a quarter of RAM
     max_tokens: int = Field(default=512, ge=1, le=8192)  # longest answer that may be asked for; a Sync message holds it
     run_ahead: int = Field(default=64, ge=1, le=128)  # drafts beyond the committed prefix, at most
+    emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # a step takes at least so long,
+    emulate_context_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # and so much longer per token of context
+    emulate_prompt_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # and a prompt per token that is read
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     document_format: Annotated[str, _template("{document}")] = " {document}"
     query_format: Annotated[str, _template("{question}")] = "\nQuestion: {question}\nAnswer:"

@@ -6,7 +6,7 @@ import logging
 
 from common.runtime.daemon import device_keys, one_line_errors, start_logging, stay_local, until_told_to_stop
 from common.runtime.request import Request
-from common.runtime.side import SideRuntime, decode_floor
+from common.runtime.side import SideRuntime
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
 from common.vital import end_process
@@ -32,7 +32,7 @@ def _serve(settings: DeviceSettings) -> None:
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)
-    side = SideRuntime("device", settings, decode_floor(settings.emulate_decode_ms))
+    side = SideRuntime("device", settings)
     try:
         engine = DeviceEngine(settings, side)
         link = None

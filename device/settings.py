@@ -30,7 +30,6 @@ class DeviceSettings(Settings):
     placement: Placement = "device"
     entries: int = Field(default=32, ge=1, le=4096)  # K of the race
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)  # seconds before carrying on without the cloud
-    emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # as if slower
 
     def refusal(self) -> str | None:
         """Why these settings don't go together, in one sentence."""

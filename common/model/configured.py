@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import psutil
+
 from common.configuration import Settings
 from common.model.decoder import Decoder
 from common.model.document_store import StoreOptions
+
+_SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
 def load_decoder(settings: Settings) -> Decoder:
@@ -16,4 +20,5 @@ def load_decoder(settings: Settings) -> Decoder:
         dtype=settings.dtype,
         threads=settings.threads,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
+        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // _SHARE,
     )

@@ -40,7 +40,7 @@ RAW_HEADER = 64  # bytes, generously
 class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
-    def __init__(self, role: Side, settings: Settings, floor: Floor | None = None) -> None:
+    def __init__(self, role: Side, settings: Settings) -> None:
         """Loads everything. Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each."""
         self.role: Side = role
         self.settings = settings
@@ -53,6 +53,7 @@ class SideRuntime:
         self._format = PromptFormat(settings.document_format, settings.query_format)
         self._retrieval = TaskThread("retrieval")
         line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
+        floor = _floor(settings)
         if floor is not None:
             line = floor.line(line)
         self.profiler = Profiler(role, line)
@@ -189,6 +190,8 @@ def _end(answer: Answer, error: Exception) -> None:
         answer.end(as_failure(error, "The model failed while decoding; the daemon's log says why."))
 
 
-def decode_floor(milliseconds: float | None) -> Floor | None:
-    """Emulation of slower hardware: every decode step takes at least this long."""
-    return None if milliseconds is None else Floor(milliseconds / 1000)
+def _floor(settings: Settings) -> Floor | None:
+    """The slower hardware that is emulated, if any."""
+    if settings.emulate_decode_ms is None:
+        return None
+    return Floor(settings.emulate_decode_ms / 1e3, settings.emulate_context_us / 1e6, settings.emulate_prompt_ms / 1e3)

@@ -14,7 +14,7 @@ from cloud.settings import CloudSettings
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.runtime.request import Finished, Generation, Request
 from common.runtime.scheduler import Scheduler
-from common.runtime.side import SideRuntime, decode_floor
+from common.runtime.side import SideRuntime
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from common.transport.link import CloudLink
@@ -39,7 +39,7 @@ class Town:
         """`cloud` are settings; `emulate_decode_ms` works as in the daemon."""
         self.data = data
         settings = CloudSettings(data=data / "cloud", **(MODEL | cloud))
-        self.cloud = SideRuntime("cloud", settings, decode_floor(settings.emulate_decode_ms))
+        self.cloud = SideRuntime("cloud", settings)
         self.sessions = Sessions(settings, self.cloud)
         self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
         self.sessions.link = self.link
@@ -89,7 +89,7 @@ class Resident:
     """A device of the town."""
 
     def __init__(self, settings: DeviceSettings) -> None:
-        self.side = SideRuntime("device", settings, decode_floor(settings.emulate_decode_ms))
+        self.side = SideRuntime("device", settings)
         self.engine = DeviceEngine(settings, self.side)
         connection = self.engine.cloud.connection
         assert connection is not None
