@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,12 @@ MARKDOWN_SUFFIXES = frozenset({".md", ".markdown"})
 # words over 100 characters); ordinary text has 3 to 6 characters per token.
 MOST_CHARACTERS_PER_TOKEN = 16
 
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+)$", re.MULTILINE)  # one way to match: time linear in the text
+_BARE = " \t#"  # what may follow a heading
+# The Markdown parser takes time quadratic in the depth of quotes and lists. Nobody nests as deep as this by hand.
+_TOO_DEEP = re.compile(r"^(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)])){24}|^[ \t]{64}[ \t]*[-*+>\d]", re.MULTILINE)
+_LONGEST_LINE = 8192  # characters that are looked at together; a paragraph has some hundred to some thousand
+_LONG_LINE = re.compile(rf"(?<![^\n])[^\n]{{{_LONGEST_LINE + 1},}}")
 _LONGEST_TITLE = 200  # characters; the wire allows 1,024 bytes
 
 
@@ -57,9 +63,11 @@ class Chunker:
 
     def split(self, text: str, markdown: bool = False) -> list[Chunk]:
         """The chunks of `text` in order; a text that fits is one chunk, blank text has none."""
-        splitter = self._markdown if markdown else self._plain
+        splitter = self._markdown if markdown and not _TOO_DEEP.search(text) else self._plain
+        parts = self._parts(text)
+        found = [(start + at, piece) for start, part in parts for at, piece in splitter.chunk_indices(part)]
         pieces = []
-        for start, piece in splitter.chunk_indices(text):
+        for start, piece in found:
             if len(piece) <= self._most_characters:
                 pieces.append((start, piece))
                 continue
@@ -68,9 +76,36 @@ class Chunker:
                 pieces += [(start + offset + at, cut) for at, cut in self._plain.chunk_indices(part)]
         return [Chunk(start, start + len(piece), piece) for start, piece in pieces if piece.strip()]
 
+    def _parts(self, text: str) -> Iterator[tuple[int, str]]:
+        """The text with unbroken runs that no chunk can hold, and very long lines, cut; with where each part starts.
+
+        The splitters look at all of a run, and of a line, for every piece that they take from it.
+        """
+        for start, part in self._cut_runs(text):
+            done = 0
+            for line in _LONG_LINE.finditer(part):
+                while line.end() - max(done, line.start()) > _LONGEST_LINE:
+                    first = max(done, line.start())
+                    space = part.rfind(" ", first + 1, first + _LONGEST_LINE)
+                    end = space if space > first else first + _LONGEST_LINE
+                    yield start + done, part[done:end]
+                    done = end
+            if done < len(part):
+                yield start + done, part[done:]
+
+    def _cut_runs(self, text: str) -> Iterator[tuple[int, str]]:
+        start = 0
+        for run in re.finditer(rf"(?<!\S)\S{{{self._most_characters + 1},}}", text):
+            for end in (*range(run.start(), run.end(), self._most_characters), run.end()):
+                if end > start:
+                    yield start, text[start:end]
+                    start = end
+        if start < len(text):
+            yield start, text[start:]
+
 
 def title_of(path: Path, text: str) -> str:
     """The document's first markdown heading, else the file's name without its ending."""
     heading = _HEADING.search(text) if path.suffix.lower() in MARKDOWN_SUFFIXES else None
-    title = heading.group(1).strip() if heading else ""
+    title = heading.group(1).rstrip(_BARE).strip() if heading else ""
     return (title or path.stem)[:_LONGEST_TITLE]

@@ -70,4 +70,4 @@ def _writer(output: TextIO | None) -> Any:
 
 def to_stderr(text: str) -> None:
     """One line for the user beside the answer."""
-    print(text, file=sys.stderr, flush=True)
+    print(strip_controls(text), file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Any
 
@@ -27,7 +26,7 @@ def ask(
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
     from device.cli.connection import find_daemon
-    from device.cli.render import full_report, summary_line
+    from device.cli.render import as_json_text, full_report, summary_line
 
     asked = options.read_question(question)
     body = {"messages": conversation([], asked)} | fields
@@ -40,6 +39,6 @@ def ask(
             "usage": printed.usage,
             "dragon": printed.report,
         }
-        print(json.dumps(value, ensure_ascii=False))
+        print(as_json_text(value))
     else:
         to_stderr(full_report(printed.report) if report else summary_line(printed.report))

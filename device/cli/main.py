@@ -10,6 +10,7 @@ from typer.exceptions import Abort, TyperException
 
 from device.cli import ask, chat, daemons, keys, library, profile, settings, simulate, status, trace
 from device.cli.failures import BAD_INPUT, CommandFailed
+from device.cli.render import printable
 
 INTERRUPTED = 130
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -66,7 +67,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _failed(text: str, exit_code: int) -> int:
-    print(f"dragon: {' '.join(text.split())}", file=sys.stderr)
+    print(f"dragon: {printable(text)}", file=sys.stderr)
     return exit_code
 
 

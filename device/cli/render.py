@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,6 +109,11 @@ def printable(text: str) -> str:
 def strip_controls(text: str) -> str:
     """`text` without control characters other than line break and tab, nor any that reorder text."""
     return "".join(character for character in text if character in "\n\t" or not _steers(character))
+
+
+def as_json_text(value: object) -> str:
+    """`value` for programs to read; on a terminal without characters beyond ASCII, some of which it obeys."""
+    return json.dumps(value, ensure_ascii=sys.stdout.isatty())
 
 
 def _steers(character: str) -> bool:

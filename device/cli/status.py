@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 from device.cli import options
 
 
 def status(as_json: options.AsJson = False, url: options.Url = None, api_key: options.ApiKey = None) -> None:
     """Show the device daemon and its link to the cloud."""
     from device.cli.connection import find_daemon
-    from device.cli.render import status_table
+    from device.cli.render import as_json_text, status_table, strip_controls
 
     with find_daemon(url, api_key) as daemon:
         value = daemon.status()
-    print(json.dumps(value, ensure_ascii=False) if as_json else status_table(value))
+    print(as_json_text(value) if as_json else strip_controls(status_table(value)))
 
 
 def version() -> None:

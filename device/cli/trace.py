@@ -37,6 +37,7 @@ def trace(
     from common.tracing.trace import from_json
     from device.cli.answers import conversation, stream_answer
     from device.cli.connection import find_daemon
+    from device.cli.render import strip_controls
     from device.cli.timeline import summary, table
 
     asked = options.read_question(question)
@@ -51,7 +52,7 @@ def trace(
         found = from_json(printed.report["trace"])
     except ValueError as error:
         raise answer_failed(str(error)) from None
-    print("\n\n".join([*([table(found)] if text else []), summary(found)]))
+    print(strip_controls("\n\n".join([*([table(found)] if text else []), summary(found)])))
     _save(found, output, png)
 
 

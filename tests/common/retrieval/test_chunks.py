@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,31 @@ class TestTitle:
 
     def test_fits_the_wire(self) -> None:
         assert len(title_of(Path("a.md"), "# " + "語" * 5000).encode()) <= 1024
+
+
+class TestTextsMadeToTakeLong:
+    """Each took minutes or more at this size; the longest document that is read is twenty times as long."""
+
+    LONG = 300_000  # characters
+    SECONDS = 8.0
+
+    @pytest.mark.parametrize(
+        "beginning",
+        ["_", ">", "> ", "- ", "1. "],
+    )
+    @pytest.mark.parametrize("markdown", [True, False])
+    def test_are_cut_in_time(self, chunker: Chunker, beginning: str, markdown: bool) -> None:
+        text = (beginning * self.LONG)[: self.LONG // 10] + "\n\nThe end.\n"
+        began = time.process_time()
+        chunks = chunker.split(text, markdown)
+        assert time.process_time() - began < self.SECONDS
+        assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+        assert "".join(chunk.text for chunk in chunks).replace(" ", "").count("_") == text.count("_")
+        assert chunks[-1].text.endswith("The end.")
+
+    @pytest.mark.parametrize("line", ["# a" + " #" * LONG + "x", "#" + " " * LONG + "x", "# " * LONG, "#\t" * LONG])
+    def test_have_a_title_in_time(self, line: str) -> None:
+        began = time.process_time()
+        title = title_of(Path("note.md"), line)
+        assert time.process_time() - began < self.SECONDS / 10
+        assert 0 < len(title) <= 200

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from common.runtime.request import Request
+from device.cli.answers import to_stderr
+from device.cli.main import _failed
 from device.cli.render import (
     Part,
+    as_json_text,
     attribution_parts,
     full_report,
     printable,
@@ -145,3 +149,20 @@ class TestStatus:
             "library     1 document, 17 chunks\nanswers     0 active, 0 served\n"
             "cloud       off\n            privacy is offline"
         )
+
+
+class TestTerminal:
+    """Whatever a daemon, a cloud or a document says, a terminal gets no orders."""
+
+    EVIL = "\x1b]0;owned\x07\x9b31m\u202e"
+
+    def test_json_for_a_terminal_is_ascii(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        text = as_json_text({"title": self.EVIL + "é"})
+        assert text.isascii() and text.isprintable()
+        assert json.loads(text) == {"title": self.EVIL + "é"}
+
+    def test_what_goes_to_stderr(self, capsys: pytest.CaptureFixture[str]) -> None:
+        to_stderr(f"dragon: {self.EVIL}")
+        _failed(self.EVIL, 2)
+        assert not set(capsys.readouterr().err) & set("\x1b\x07\x9b\u202e")
