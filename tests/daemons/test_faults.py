@@ -16,6 +16,7 @@ import zmq
 
 from common.transport.faulty import FaultyProxy
 from scripts.daemons import Daemon, Pair, free_port
+from tests.daemons.intruder import let_in
 from tests.daemons.streaming import PATIENCE, Stream, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
@@ -33,6 +34,7 @@ class Place:
     """An impatient and a patient device, a cloud for one answer at a time and a spare one, behind one proxy."""
 
     def __init__(self, data: Path, proxy: FaultyProxy, port: int) -> None:
+        self.intruder = let_in(data)
         model = {"model": make_wordy_model(data / "model"), "scorer": SCORER}
         cloud = model | {"max_sessions": 1}
         device = model | {"emulate_decode_ms": STEP_MS}
@@ -198,7 +200,7 @@ class TestNetwork:
         assert report["disagreements"] == 0
 
     def test_flood_of_malformed_frames(self, place: Place) -> None:
-        """From a connection of its own; the cloud tells of it once, not a thousand times a second."""
+        """From a connection of its own, with a trusted key; the cloud tells of it once, not 1,000 times a second."""
         expected = place.patient.complete(QUESTION, max_tokens=SHORT, **SAMPLED)
         stop, sent = threading.Event(), list[bytes]()
 
@@ -206,6 +208,9 @@ class TestNetwork:
             context = zmq.Context[zmq.Socket[bytes]]()
             attacker = context.socket(zmq.DEALER)
             attacker.linger = 0
+            public, secret, cloud = place.intruder
+            attacker.curve_publickey, attacker.curve_secretkey = public.encode(), secret.encode()
+            attacker.curve_serverkey = cloud.encode()
             attacker.connect(f"tcp://127.0.0.1:{place.port}")
             while not stop.is_set():
                 if attacker.poll(100, zmq.POLLOUT):

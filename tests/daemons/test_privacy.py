@@ -52,8 +52,8 @@ def tapped(fresh_data: Callable[[], Path]) -> Iterator[Tapped]:
     with WireTap(port) as tap:
         # A hub that is asked for anything would be asked from here: no cache and no word that it is not there.
         # What is sent is to be read off the wire, so it must not be encrypted.
-        plain: dict[str, object] = {"curve": "off"}
-        pair = Pair(data, {"patience": 60.0} | plain, plain, between=tap.port, cloud_port=port)
+        device, cloud = {"curve": "off", "patience": 60.0}, {"curve": "off"}
+        pair = Pair(data, device, cloud, between=tap.port, cloud_port=port)
         for daemon in (pair.device, pair.cloud):
             daemon.environment = guarded(attempts) | {"HF_HOME": str(data / "hub"), "HF_HUB_OFFLINE": "0"}
         with pair:

@@ -1,0 +1,127 @@
+"""What is fuzzed: a decoder, what it may raise, and what must hold for what it takes.
+
+A decoder may refuse with `ProtocolError`. What it takes must survive encoding and decoding: a value out of bounds,
+or one that the sender would refuse, shows there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from proto.errors import ProtocolError
+from proto.framing import decode, encode
+from proto.payloads.kv import KvShape, decode_kv, encode_kv
+from proto.payloads.race import decode_race, encode_race
+from proto.payloads.raw import decode_raw, encode_raw
+from proto.payloads.top_p import decode_top_p, encode_top_p
+from proto.payloads.trace import decode_spans, encode_spans
+from proto.varint import decode_ids, decode_number, encode_ids, encode_number
+
+Target = Callable[[bytes], None]
+
+VOCABULARIES: Final = (1, 4, 8, 2048, 50_257, 151_936, 2**24 - 1)
+SHAPES: Final = ((KvShape(1, 2, 2),), (KvShape(2, 4, 4), KvShape(2, 4, 4)))
+MOST_TOKENS: Final = 64
+_PROTOCOL: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+
+
+def frame(data: bytes) -> None:
+    """A whole message."""
+    message = decode(data)
+    assert same(decode(encode(message)), message)
+
+
+def race(data: bytes) -> None:
+    vocabulary, body = _vocabulary(data)
+    entries = decode_race(body, vocabulary, 4096)
+    assert same(decode_race(encode_race(entries), vocabulary, 4096), entries)
+
+
+def top_p(data: bytes) -> None:
+    vocabulary, body = _vocabulary(data)
+    entries = decode_top_p(body, vocabulary)
+    assert same(decode_top_p(encode_top_p(entries), vocabulary), entries)
+
+
+def raw(data: bytes) -> None:
+    vocabulary, body = _vocabulary(data)
+    entries = decode_raw(body, vocabulary)
+    assert same(decode_raw(encode_raw(entries), vocabulary), entries)
+
+
+def kv(data: bytes) -> None:
+    """A document's keys and values."""
+    vocabulary, body = _vocabulary(data)
+    for shapes in SHAPES:
+        try:
+            entries = decode_kv(body, shapes, vocabulary, MOST_TOKENS)
+        except ProtocolError:
+            continue
+        assert same(decode_kv(encode_kv(entries), shapes, vocabulary, MOST_TOKENS), entries)
+
+
+def trace(data: bytes) -> None:
+    """Spans of a trace."""
+    spans = decode_spans(data)
+    assert same(decode_spans(encode_spans(spans)), spans)
+
+
+def ids(data: bytes) -> None:
+    """Sorted ids; the first two bytes say of what vocabulary and how many."""
+    vocabulary, body = _vocabulary(data)
+    count, body = (body[0] if body else 0), body[1:]
+    found = decode_ids(body, count, vocabulary)
+    assert encode_ids(found) == body and (np.diff(found.astype(np.int64)) > 0).all()
+
+
+def number(data: bytes) -> None:
+    """One varint."""
+    value, end = decode_number(data, 0)
+    assert encode_number(value) == data[:end]
+
+
+TARGETS: Final[dict[str, Target]] = {
+    "frame": frame, "race": race, "top-p": top_p, "raw": raw, "kv": kv, "trace": trace, "ids": ids, "number": number,
+}  # fmt: skip
+
+
+def probe(target: Target, data: bytes) -> None:
+    """Run `target`; a refusal is no finding."""
+    try:
+        target(data)
+    except ProtocolError:
+        return
+
+
+def seeds() -> list[bytes]:
+    """Golden bytes of the protocol's document and some lists of ids, alone and behind a byte for the vocabulary."""
+    lines = re.findall(r"^frame ?([0-9a-f ]*)$", _PROTOCOL.read_text("utf-8"), re.MULTILINE)
+    golden = [bytes.fromhex(line) for line in lines]
+    listed = [np.arange(0, 3 * count, 3, dtype=np.uint32) for count in (1, 5, 97, 200)]
+    golden += [bytes((len(each),)) + encode_ids(each) for each in listed]
+    return [*golden, *(bytes((index,)) + each for each in golden for index in range(len(VOCABULARIES)))]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two decoded values are equal, arrays and NaNs within them by their bits."""
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if dataclasses.is_dataclass(one):
+        return type(one) is type(other) and all(
+            same(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one)
+        )
+    return bool(one == other) or (one != one and other != other)
+
+
+def _vocabulary(data: bytes) -> tuple[int, bytes]:
+    """The vocabulary that the first byte chooses, and the rest."""
+    first = data[0] if data else 0
+    return VOCABULARIES[first % len(VOCABULARIES)], data[1:]
