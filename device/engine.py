@@ -15,7 +15,7 @@ from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
-from device.asked import Asked
+from device.asked import BUSY, Asked
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import PREFILL_PATIENCE, CloudView
@@ -46,7 +46,6 @@ from proto.messages import (
 log = logging.getLogger(__name__)
 
 MALFORMED = "what it sent of the answer can't be used."
-BUSY = "it serves as many answers as it can."
 
 
 class DeviceEngine:
@@ -198,7 +197,7 @@ class DeviceEngine:
             case Error():
                 asked.without_cloud(message.text)
             case Busy():
-                asked.without_cloud(BUSY)
+                asked.busy(message.retry_after / 1e6)
             case _:
                 log.info("ignored a %s: a cloud does not send it", type(message).__name__)
 
@@ -233,6 +232,11 @@ class DeviceEngine:
         asked.tick(now)
         if asked.exchange is not None:
             asked.exchange.tick(now)
+        if asked.must_do_without(self._settings.patience, now):
+            asked.without_cloud(BUSY)
+        elif asked.retry_at is not None and now >= asked.retry_at:
+            asked.retry_at, asked.with_cloud = None, True
+            self._reopen(asked)
         if asked.answer.over:
             return
         if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
