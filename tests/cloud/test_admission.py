@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Places, admit
 from common.runtime.request import AnswerFailed, TokenEvent
 from common.transport.interface import Peer
-from device.asked import BUSY_PATIENCE
+from device.active_request import BUSY_PATIENCE
 from proto.messages import Busy, Cancel, Ready
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
@@ -129,8 +129,8 @@ class TestDevice:
         self, town: Town, device: Resident, taken: list[Stranger], fields: dict[str, object]
     ) -> None:
         generation = device.begin(QUESTION, **fields)
-        (asked,) = device.engine._active.values()
-        wait_until(lambda: asked.retry_at is not None, "the cloud is busy", AT_ONCE)
+        (active,) = device.engine._active.values()
+        wait_until(lambda: active.retry_at is not None, "the cloud is busy", AT_ONCE)
         taken[1].send(Cancel(1))
         report = finished(generation).report
         assert (report.degraded, report.notes) == ((), ())
@@ -164,17 +164,17 @@ class TestDevice:
         generation = device.begin(QUESTION, method="token-wise")
         event = next(iter(generation))
         assert isinstance(event, TokenEvent)
-        (asked,) = device.engine._active.values()
-        device.engine._on_message(Busy(asked.opening.session, 10), 0)
+        (active,) = device.engine._active.values()
+        device.engine._on_message(Busy(active.opening.session, 10), 0)
         report = finished(generation).report
         assert report.degraded
         assert report.notes[0].startswith("The cloud took no part after")
-        device.engine.cloud.send(Cancel(asked.opening.session))
+        device.engine.cloud.send(Cancel(active.opening.session))
 
     def test_cancelled_while_it_waits(self, device: Resident, taken: list[Stranger]) -> None:
         generation = device.begin(QUESTION)
-        (asked,) = device.engine._active.values()
-        wait_until(lambda: asked.retry_at is not None, "the cloud is busy", AT_ONCE)
+        (active,) = device.engine._active.values()
+        wait_until(lambda: active.retry_at is not None, "the cloud is busy", AT_ONCE)
         generation.cancel()
         assert finished(generation).reason == "cancelled"
         assert device.engine.status().active == 0

@@ -33,7 +33,7 @@ BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud
 BUSY = "it serves as many answers as it can."
 
 
-class Asked:
+class ActiveRequest:
     """A `Generation`, and the observer of the answer behind it.
 
     The events wait in a queue for whoever iterates; an answer has at most `max_tokens` of them.
