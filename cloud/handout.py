@@ -47,7 +47,7 @@ class Handout:
         self._prepared = 0  # documents whose parts were made
         self._preparing = True  # documents are being retrieved, or one is being prepared
         self._parts: deque[Fetched] = deque()
-        self._moved = time.monotonic()  # when a part was sent last
+        self.began = self._moved = time.monotonic()  # `_moved`: when a part was sent last
         self._lock = threading.Lock()  # of all that changes
 
     def begin(self) -> None:

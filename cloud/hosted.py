@@ -77,7 +77,7 @@ class Hosted:
             recorder.message("receive", request)
         self._answer = Answer(opened.session, self._announce, self, estimates.judged, side.decoding.wake, recorder)
         self._titles: tuple[str, ...] = ()  # known after retrieval
-        self._heard = time.monotonic()
+        self.began = self._heard = time.monotonic()
         self._position = 0
 
     # --- what the sessions do with it

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import deque
 from functools import partial
 from typing import Protocol
 
+from cloud.admission import Places, admit
 from cloud.handout import Handout
 from cloud.hosted import Hosted
 from cloud.refusals import failure_message, refusal, unknown_session
@@ -37,7 +40,7 @@ from proto.messages import (
 
 log = logging.getLogger(__name__)
 
-RETRY_AFTER = 1_000_000  # microseconds; what a device is told to wait when there is no place
+RECENT = 64  # sessions whose length is known
 
 Key = tuple[Peer, int]  # peer, session
 
@@ -59,6 +62,7 @@ class Sessions:
         self._side = side
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
         self._hosted: dict[Key, Hosted | Handout] = {}
+        self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took their place
         self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables; an answer's lock may be held around it, never within it
 
@@ -138,17 +142,25 @@ class Sessions:
     def _open(self, peer: Peer, request: Open | Fetch) -> None:
         with self._lock:
             known, key = peer in self._peers, (peer, request.session)
-            there, full = key in self._hosted, len(self._hosted) >= self._settings.max_sessions
+            there, wait = key in self._hosted, self._wait(peer)
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
             log.info("session %d is open already", request.session)
-        elif full:
-            self._send(peer, Busy(request.session, RETRY_AFTER))
+        elif wait is not None:
+            self._send(peer, Busy(request.session, int(1e6 * wait)))
         elif (reason := refusal(request, self._settings)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
             self._start(key, request)
+
+    def _wait(self, peer: Peer) -> float | None:
+        """Seconds until there may be a place for `peer`, None when there is one. Under the lock."""
+        now, settings = time.monotonic(), self._settings
+        ages = {key: now - session.began for key, session in self._hosted.items()}
+        of_key = [age for key, age in ages.items() if _owner(key[0]) == _owner(peer)]
+        places = Places(settings.max_sessions, settings.max_sessions_per_key)
+        return admit(places, list(ages.values()), of_key, self._lasted)
 
     def _start(self, key: Key, request: Open | Fetch) -> None:
         try:
@@ -212,7 +224,9 @@ class Sessions:
     def _free(self, key: Key) -> None:
         """End it, if it is there."""
         with self._lock:
-            session = self._hosted.pop(key, None)
+            session = self._hosted.get(key)
+            if session is not None:
+                self._remove(key, session)
         if session is not None:
             session.end()
 
@@ -228,10 +242,20 @@ class Sessions:
         """It ended by itself: its place is free, unless another one has it already."""
         with self._lock:
             if self._hosted.get(key) is session:
-                del self._hosted[key]
+                self._remove(key, session)
+
+    def _remove(self, key: Key, session: Hosted | Handout) -> None:
+        """Under the lock."""
+        del self._hosted[key]
+        self._lasted.append(time.monotonic() - session.began)
 
     def _send(self, peer: Peer, message: Message) -> int:
         return 0 if self.link is None else self.link.send(peer, message)
 
     def _queued(self, peer: Peer) -> int:
         return 0 if self.link is None else self.link.queued(peer)
+
+
+def _owner(peer: Peer) -> str | int:
+    """Whom a session is counted for: the authenticated key, so that more connections don't give more places."""
+    return peer.connection if peer.key is None else peer.key

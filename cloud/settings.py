@@ -21,6 +21,7 @@ class CloudSettings(Settings):
     bind: Address = "tcp://127.0.0.1:8601"
     insecure: bool = False  # allow a plaintext bind that others can reach
     max_sessions: int = Field(default=64, ge=1, lt=2**20)  # answers at a time
+    max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)  # of one device among them
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)  # silence after which one is dropped
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)  # of UTF-8
     max_documents: int = Field(default=64, ge=1, le=255)  # that one answer may retrieve here

@@ -15,7 +15,7 @@ from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
-from device.asked import Asked
+from device.active_request import BUSY, ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import PREFILL_PATIENCE, CloudView
@@ -47,7 +47,6 @@ from proto.messages import (
 log = logging.getLogger(__name__)
 
 MALFORMED = "what it sent of the answer can't be used."
-BUSY = "it serves as many answers as it can."
 
 
 class DeviceEngine:
@@ -56,7 +55,7 @@ class DeviceEngine:
     def __init__(self, settings: DeviceSettings, side: SideRuntime) -> None:
         self._settings = settings
         self._side = side
-        self._active: dict[int, Asked] = {}
+        self._active: dict[int, ActiveRequest] = {}
         self._lock = threading.Lock()  # of the table
         self._served = 0
         self._scheduler = Scheduler(self._tick)
@@ -72,23 +71,23 @@ class DeviceEngine:
         self._scheduler.start()
 
     def close(self) -> None:
-        for asked in self._all():
-            asked.cancel()
+        for active in self._all():
+            active.cancel()
         self._scheduler.close()
 
     # --- Engine
 
-    def generate(self, request: Request) -> Asked:
+    def generate(self, request: Request) -> ActiveRequest:
         """Start an answer. Raises `RequestError` for input that can't be served."""
         check(request, self._settings)
         self._check_length(request)
         opening = make_opening(request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
-        asked = self._prepare(request, opening)
+        active = self._prepare(request, opening)
         with self._lock:
-            self._active[opening.session] = asked
-        with _ending(asked):
-            self._begin(asked)
-        return asked
+            self._active[opening.session] = active
+        with _ending(active):
+            self._begin(active)
+        return active
 
     @property
     def model(self) -> str:
@@ -119,7 +118,7 @@ class DeviceEngine:
                 "prompt",
             )
 
-    def _prepare(self, request: Request, opening: Open) -> Asked:
+    def _prepare(self, request: Request, opening: Open) -> ActiveRequest:
         side = self._side
         participants: frozenset[Side] = frozenset({"device", "cloud"})
         if request.sources != "both":
@@ -134,126 +133,131 @@ class DeviceEngine:
             opened = open_session("device", opening, side.decoder, self.cloud.estimates, participants)
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
-        asked = Asked(request, opening, opened, with_cloud, side, self.cloud, self._release)
+        active = ActiveRequest(request, opening, opened, with_cloud, side, self.cloud, self._release)
         if request.sources == "both" and not has_cloud:
-            asked.note(self.cloud.absence)
+            active.note(self.cloud.absence)
         if request.method in WHOLE_ANSWERS:
-            asked.exchange = SequenceWise(asked, side, self.cloud)
+            active.exchange = SequenceWise(active, side, self.cloud)
         if request.method in FETCHES:
             joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
-            asked.exchange = Fetching(asked, side, joint, self.cloud)
-        opened.session.run_ahead = self._run_ahead(asked)
-        return asked
+            active.exchange = Fetching(active, side, joint, self.cloud)
+        opened.session.run_ahead = self._run_ahead(active)
+        return active
 
-    def _begin(self, asked: Asked) -> None:
-        if asked.exchange is not None:
-            asked.exchange.start(None if asked.with_cloud and self.cloud.connected else self.cloud.absence)
+    def _begin(self, active: ActiveRequest) -> None:
+        if active.exchange is not None:
+            active.exchange.start(None if active.with_cloud and self.cloud.connected else self.cloud.absence)
             return
-        if asked.with_cloud and self.cloud.connected:
-            asked.send(asked.opening)
-        elif asked.with_cloud:
-            asked.note(self.cloud.absence)
-            asked.answer.go_alone()
-        if "device" in asked.answer.session.config.participants:
-            retrieved = partial(self._retrieved, asked)
-            self._side.begin(asked.answer, asked.opening, asked.drafting, retrieved, self.cloud.decoded)
+        if active.with_cloud and self.cloud.connected:
+            active.send(active.opening)
+        elif active.with_cloud:
+            active.note(self.cloud.absence)
+            active.answer.go_alone()
+        if "device" in active.answer.session.config.participants:
+            retrieved = partial(self._retrieved, active)
+            self._side.begin(active.answer, active.opening, active.drafting, retrieved, self.cloud.decoded)
 
-    def _retrieved(self, asked: Asked, retrieved: Retrieved) -> None:
-        asked.record.device_titles = retrieved.titles
-        asked.record.prompt_tokens += retrieved.tokens
+    def _retrieved(self, active: ActiveRequest, retrieved: Retrieved) -> None:
+        active.record.device_titles = retrieved.titles
+        active.record.prompt_tokens += retrieved.tokens
         if retrieved.prompt.absent:
-            asked.answer.without_documents()
+            active.answer.without_documents()
 
     # --- the link's events
 
     def _on_welcome(self) -> None:
         """The cloud is there (again): open the running answers on it, with what they have so far."""
-        for asked in self._all():
-            with _ending(asked):
-                self._reopen(asked)
+        for active in self._all():
+            with _ending(active):
+                self._reopen(active)
 
     def _on_message(self, message: Message, size: int) -> None:
-        asked = self._active.get(getattr(message, "session", 0))
-        if asked is None or not asked.with_cloud:
+        active = self._active.get(getattr(message, "session", 0))
+        if active is None or not active.with_cloud:
             return
-        with _ending(asked):
-            self._heard(asked, message, size)
+        with _ending(active):
+            self._heard(active, message, size)
 
-    def _heard(self, asked: Asked, message: Message, size: int) -> None:
-        if asked.tracing is not None and asked.tracing.heard(message):
+    def _heard(self, active: ActiveRequest, message: Message, size: int) -> None:
+        if active.tracing is not None and active.tracing.heard(message):
             return
         match message:
             case Draft() | Target() | Resolve() | Resolved() | Sync():
-                asked.record.received_bytes += size
+                active.record.received_bytes += size
                 if isinstance(message, Draft):
-                    asked.ready = True
+                    active.ready = True
                     self.cloud.peer.remote_decoded(message.decode_time / 1e6)
-                self._deliver(asked, message)
+                self._deliver(active, message)
             case Fetched() | Generated():
-                if asked.exchange is not None:
-                    asked.exchange.receive(message, size)
+                if active.exchange is not None:
+                    active.exchange.receive(message, size)
             case Ready():
-                asked.ready = True
-                asked.record.cloud_titles = message.titles
-                asked.record.prompt_tokens += message.prompt_tokens
-                self._deliver(asked, message)
-                if not message.titles and asked.request.sources == "both" and asked.exchange is None:
-                    asked.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
-                    asked.with_cloud = False
+                active.ready = True
+                active.record.cloud_titles = message.titles
+                active.record.prompt_tokens += message.prompt_tokens
+                self._deliver(active, message)
+                if not message.titles and active.request.sources == "both" and active.exchange is None:
+                    active.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
+                    active.with_cloud = False
             case Contributions():
-                asked.contributed(message)
+                active.contributed(message)
             case Closed():
-                asked.close(message)
+                active.close(message)
             case Error(code="unknown-session"):
-                self._reopen(asked)
+                self._reopen(active)
             case Error():
-                asked.without_cloud(message.text)
+                active.without_cloud(message.text)
             case Busy():
-                asked.without_cloud(BUSY)
+                active.busy(message.retry_after / 1e6)
             case _:
                 log.info("ignored a %s: a cloud does not send it", type(message).__name__)
 
-    def _deliver(self, asked: Asked, message: Draft | Target | Resolve | Resolved | Sync | Ready) -> None:
+    def _deliver(self, active: ActiveRequest, message: Draft | Target | Resolve | Resolved | Sync | Ready) -> None:
         try:
-            asked.answer.receive(message)
+            active.answer.receive(message)
         except ProtocolError as error:
             log.warning("the cloud sent a malformed payload: %s", error)
-            asked.send(Error(message.session, error.code, str(error)))
-            asked.without_cloud(MALFORMED)
+            active.send(Error(message.session, error.code, str(error)))
+            active.without_cloud(MALFORMED)
 
-    def _reopen(self, asked: Asked) -> None:
-        if not asked.with_cloud:
+    def _reopen(self, active: ActiveRequest) -> None:
+        if not active.with_cloud:
             return
-        if asked.exchange is not None:
-            asked.exchange.reconnected()
+        if active.exchange is not None:
+            active.exchange.reconnected()
             return
-        if asked.answer.over:
+        if active.answer.over:
             return
-        asked.ready = False
-        asked.send(asked.opening)
-        asked.answer.rejoined()
+        active.ready = False
+        active.send(active.opening)
+        active.answer.rejoined()
 
     # --- the clock
 
     def _tick(self, now: float) -> None:
-        for asked in self._all():
-            with _ending(asked):
-                self._look_after(asked, now)
+        for active in self._all():
+            with _ending(active):
+                self._look_after(active, now)
 
-    def _look_after(self, asked: Asked, now: float) -> None:
-        asked.tick(now)
-        if asked.exchange is not None:
-            asked.exchange.tick(now)
-        if asked.answer.over:
+    def _look_after(self, active: ActiveRequest, now: float) -> None:
+        active.tick(now)
+        if active.exchange is not None:
+            active.exchange.tick(now)
+        if active.must_do_without(self._settings.patience, now):
+            active.without_cloud(BUSY)
+        elif active.retry_at is not None and now >= active.retry_at:
+            active.retry_at, active.with_cloud = None, True
+            self._reopen(active)
+        if active.answer.over:
             return
-        if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
-            asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
-        asked.answer.poll(now, self.cloud.limits(asked.ready), self._run_ahead(asked))
+        if active.request.sources == "cloud" and active.silent(now) > PREFILL_PATIENCE:
+            active.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
+        active.answer.poll(now, self.cloud.limits(active.ready), self._run_ahead(active))
 
-    def _run_ahead(self, asked: Asked) -> int:
-        return 1 if asked.request.method == "token-wise" else self.cloud.peer.run_ahead(asked.opening.run_ahead)
+    def _run_ahead(self, active: ActiveRequest) -> int:
+        return 1 if active.request.method == "token-wise" else self.cloud.peer.run_ahead(active.opening.run_ahead)
 
-    def _all(self) -> list[Asked]:
+    def _all(self) -> list[ActiveRequest]:
         with self._lock:
             return list(self._active.values())
 
@@ -264,9 +268,9 @@ class DeviceEngine:
 
 
 @contextmanager
-def _ending(asked: Asked) -> Iterator[None]:
+def _ending(active: ActiveRequest) -> Iterator[None]:
     """What is raised inside is one answer's affair: it ends, and whoever reads it is told."""
     try:
         yield
     except Exception as error:
-        asked.end(as_failure(error))
+        active.end(as_failure(error))

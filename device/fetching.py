@@ -12,7 +12,7 @@ from common.model.document_states import largest_states, unpack_states
 from common.runtime.reading import Document, cut
 from common.runtime.request import RequestError
 from common.runtime.side import LONGEST_TITLE, SideRuntime
-from device.asked import Asked
+from device.active_request import ActiveRequest
 from device.assembly import LARGEST_TEXT, Assembly, Body
 from device.cloud_view import CloudView
 from proto.errors import ProtocolError, malformed
@@ -27,13 +27,13 @@ MALFORMED = "The cloud did not take part: what it sent of its documents can't be
 class Fetching:
     """Asks for the cloud's documents, retrieves the device's meanwhile, and answers from both."""
 
-    def __init__(self, asked: Asked, side: SideRuntime, joint: Joint, cloud: CloudView) -> None:
-        self._asked = asked
-        self._answer = asked.answer
+    def __init__(self, active: ActiveRequest, side: SideRuntime, joint: Joint, cloud: CloudView) -> None:
+        self._active = active
+        self._answer = active.answer
         self._side = side
         self._joint = joint
         self._cloud = cloud
-        self._form: Form = "kv" if asked.request.method == "fetch-kv" else "text"
+        self._form: Form = "kv" if active.request.method == "fetch-kv" else "text"
         self._assembly = self._empty()
         self._waiting = True  # for the cloud's documents
         self._heard = time.monotonic()
@@ -54,12 +54,12 @@ class Fetching:
     def receive(self, message: Fetched | Generated, size: int) -> None:
         if not isinstance(message, Fetched):
             return
-        self._asked.record.fetched_bytes += size
+        self._active.record.fetched_bytes += size
         try:
             with self._lock:
                 if not self._waiting:
                     return
-                self._asked.ready = True
+                self._active.ready = True
                 self._heard = time.monotonic()
                 self._assembly.add(message)
                 if not self._assembly.complete:
@@ -69,7 +69,7 @@ class Fetching:
             log.warning("the cloud sent a malformed document: %s", error)
             self._give_up(MALFORMED)
             return
-        self._asked.with_cloud = False  # its part is done, and it has forgotten the session
+        self._active.with_cloud = False  # its part is done, and it has forgotten the session
         self._later(self._read)
 
     def without_cloud(self, sentence: str) -> None:
@@ -109,28 +109,28 @@ class Fetching:
         with self._lock:
             self._assembly = self._empty()
             self._heard = time.monotonic()
-            self._asked.ready = False
-        opening = self._asked.opening
-        self._asked.send(Fetch(opening.session, opening.question, opening.documents, self._form))
+            self._active.ready = False
+        opening = self._active.opening
+        self._active.send(Fetch(opening.session, opening.question, opening.documents, self._form))
 
     def _give_up(self, sentence: str) -> None:
-        self._asked.send(Cancel(self._asked.opening.session))
+        self._active.send(Cancel(self._active.opening.session))
         self.without_cloud(sentence)
 
     def _alone(self, sentence: str) -> None:
-        self._asked.note(sentence)
-        self._asked.record.alone = True
-        self._asked.with_cloud = False
+        self._active.note(sentence)
+        self._active.record.alone = True
+        self._active.with_cloud = False
         self._fetched = []
 
     def _empty(self) -> Assembly:
         decoder = self._side.decoder
         largest = LARGEST_TEXT if self._form == "text" else largest_states(decoder.layout, decoder.max_context)
-        return Assembly(self._asked.opening.documents, largest)
+        return Assembly(self._active.opening.documents, largest)
 
     def _read(self) -> None:
         """Bytes into documents, on the retrieval thread."""
-        room = self._side.room(self._asked.opening)
+        room = self._side.room(self._active.opening)
         try:
             self._fetched = [self._document(body, room) for body in self._assembly.bodies()]
         except ProtocolError as error:
@@ -158,7 +158,7 @@ class Fetching:
         """The device's own documents, on the retrieval thread."""
         if self._answer.over:
             return
-        self._own = self._side.find(self._asked.opening)
+        self._own = self._side.find(self._active.opening)
         self._proceed()
 
     def _proceed(self) -> None:
@@ -166,9 +166,9 @@ class Fetching:
         if self._begun or self._own is None or self._fetched is None or self._answer.over:
             return
         self._begun = True
-        asked = self._asked
-        found = self._side.arrange(asked.opening, self._own, self._fetched)
-        asked.record.device_titles = found.titles
-        asked.record.cloud_titles = found.fetched_titles
-        asked.record.prompt_tokens = found.tokens
-        self._side.decode(self._answer, asked.opening, asked.drafting, found, self._cloud.decoded, self._joint)
+        active = self._active
+        found = self._side.arrange(active.opening, self._own, self._fetched)
+        active.record.device_titles = found.titles
+        active.record.cloud_titles = found.fetched_titles
+        active.record.prompt_tokens = found.tokens
+        self._side.decode(self._answer, active.opening, active.drafting, found, self._cloud.decoded, self._joint)

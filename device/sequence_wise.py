@@ -11,7 +11,7 @@ from common.runtime.reading import Retrieved
 from common.runtime.recording import RecordingDrafting, candidate, question_evidence, received_candidate
 from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
-from device.asked import Asked
+from device.active_request import ActiveRequest
 from device.cloud_view import CloudView
 from proto.errors import ProtocolError
 from proto.messages import Cancel, Fetched, Generated
@@ -28,12 +28,12 @@ class SequenceWise:
     Nothing is shown before both answers are known, or the cloud's is given up.
     """
 
-    def __init__(self, asked: Asked, side: SideRuntime, cloud: CloudView) -> None:
-        asked.answer.show_to(self)
-        self._asked = asked
+    def __init__(self, active: ActiveRequest, side: SideRuntime, cloud: CloudView) -> None:
+        active.answer.show_to(self)
+        self._active = active
         self._side = side
         self._view = cloud
-        self._recording = RecordingDrafting(asked.drafting)
+        self._recording = RecordingDrafting(active.drafting)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []
         self._own: Candidate | None = None
@@ -53,10 +53,10 @@ class SequenceWise:
         raise RuntimeError("nobody takes a token of the device's own answer back")
 
     def ended(self, failure: Exception | None) -> None:
-        if failure is not None or self._asked.answer.session.finished is None:
+        if failure is not None or self._active.answer.session.finished is None:
             with self._lock:
                 self._awaited, self._chosen = False, True
-            self._asked.ended(failure)
+            self._active.ended(failure)
             return
         self._own = candidate(self._tokens, self._recording.log_probabilities, self._evidence)
         self._try()
@@ -64,8 +64,8 @@ class SequenceWise:
     # --- Exchange
 
     def start(self, absence: str | None) -> None:
-        asked = self._asked
-        self._side.begin(asked.answer, asked.opening, self._recording, self._retrieved, self._view.decoded)
+        active = self._active
+        self._side.begin(active.answer, active.opening, self._recording, self._retrieved, self._view.decoded)
         if absence is None:
             self._ask()
         else:
@@ -74,8 +74,8 @@ class SequenceWise:
     def receive(self, message: Fetched | Generated, size: int) -> None:
         if not isinstance(message, Generated):
             return
-        self._asked.record.received_bytes += size
-        opening = self._asked.opening
+        self._active.record.received_bytes += size
+        opening = self._active.opening
         try:
             cloud = received_candidate(
                 message, self._side.decoder.vocabulary, opening.max_tokens, frozenset(opening.eos)
@@ -95,9 +95,9 @@ class SequenceWise:
             if not self._awaited:
                 return
             self._awaited = False
-        self._asked.note(sentence)
-        self._asked.record.alone = True
-        self._asked.with_cloud = False
+        self._active.note(sentence)
+        self._active.record.alone = True
+        self._active.with_cloud = False
         self._try()
 
     def reconnected(self) -> None:
@@ -109,34 +109,34 @@ class SequenceWise:
         if (
             self._own is not None
             and self._awaited
-            and now - self._heard > self._view.silence(self._asked.request.max_tokens)
+            and now - self._heard > self._view.silence(self._active.request.max_tokens)
         ):
             self._give_up(LATE)
 
     def end(self, failure: Exception | None) -> None:
-        if not self._asked.answer.over:
-            self._asked.answer.end(failure)
+        if not self._active.answer.over:
+            self._active.answer.end(failure)
             return
         with self._lock:
             if self._chosen:
                 return
             self._awaited, self._chosen = False, True
-        self._asked.ended(failure)
+        self._active.ended(failure)
 
     # --- both answers
 
     def _ask(self) -> None:
         self._heard = time.monotonic()
-        self._asked.ready = False
-        self._asked.send(self._asked.opening)
+        self._active.ready = False
+        self._active.send(self._active.opening)
 
     def _give_up(self, sentence: str) -> None:
-        self._asked.send(Cancel(self._asked.opening.session))
+        self._active.send(Cancel(self._active.opening.session))
         self.without_cloud(sentence)
 
     def _retrieved(self, retrieved: Retrieved) -> None:
-        self._asked.record.device_titles = retrieved.titles
-        self._asked.record.prompt_tokens += retrieved.tokens
+        self._active.record.device_titles = retrieved.titles
+        self._active.record.prompt_tokens += retrieved.tokens
         self._evidence = question_evidence(self._side.scorer, retrieved.prompt)
 
     def _try(self) -> None:
@@ -147,15 +147,15 @@ class SequenceWise:
             self._chosen = True
         chosen = Chosen(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
         self._attribute(chosen, of_own=chosen.tokens == self._own.tokens)
-        degraded = self._asked.record.alone
+        degraded = self._active.record.alone
         for position, token in enumerate(chosen.tokens):
-            if not self._asked.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
+            if not self._active.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
                 break
-        self._asked.ended(None)
+        self._active.ended(None)
 
     def _attribute(self, chosen: Chosen, of_own: bool) -> None:
         """The answer's tokens are the chosen side's, each with the shares that it had there."""
-        outcome = self._asked.answer.outcome
+        outcome = self._active.answer.outcome
         if not of_own:
             outcome.shares = [()] * len(chosen.tokens)
         outcome.cloud_shares = [chosen.cloud_share] * len(chosen.tokens)

@@ -184,7 +184,7 @@ class TestDevice:
         town.check_that_all_is_free()
 
     def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("device.asked.build_report", broken)
+        monkeypatch.setattr("device.active_request.build_report", broken)
         with pytest.raises(AnswerFailed):
             device.ask(QUESTION)
         assert device.engine.status().active == 0

@@ -110,13 +110,13 @@ class TestDevice:
 
         generation = device.begin(QUESTION, method="token-wise")
         next(iter(generation))
-        (asked,) = device.engine._active.values()
+        (active,) = device.engine._active.values()
         monkeypatch.setattr(device.link, "send", send)
-        session = asked.opening.session
+        session = active.opening.session
         device.engine._on_message(Error(session, "failed", "It failed."), 0)
-        position = asked.answer.session.position
-        digest = asked.answer.session._progress.prefix.digest(position)
-        device.engine._on_message(Sync(session, 0, asked.answer.session.committed, "device", True), 0)
+        position = active.answer.session.position
+        digest = active.answer.session._progress.prefix.digest(position)
+        device.engine._on_message(Sync(session, 0, active.answer.session.committed, "device", True), 0)
         device.engine._on_message(Draft(session, 0, position, digest, 0.0, 0, b"\xff"), 0)
         device.engine._on_message(Error(session, "unknown-session", "Open it again."), 0)
         report = finished(generation).report

@@ -29,9 +29,11 @@ from device.tracing import Tracing
 from proto.messages import Cancel, Close, Closed, Contributions, Draft, Message, Open, Resolve, Resolved, Sync, Target
 
 CLOSING_PATIENCE = 1.0  # seconds of silence until the report is made without the cloud's part
+BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
+BUSY = "it serves as many answers as it can."
 
 
-class Asked:
+class ActiveRequest:
     """A `Generation`, and the observer of the answer behind it.
 
     The events wait in a queue for whoever iterates; an answer has at most `max_tokens` of them.
@@ -56,6 +58,7 @@ class Asked:
         self.answer = Answer(opened.session, self.send, self, cloud.judged, side.decoding.wake, recorder)
         self.exchange: Exchange | None = None  # of a method that does not go token by token
         self.with_cloud = with_cloud  # the session is, or shall be, open on the cloud
+        self.retry_at: float | None = None  # when a cloud that had no place is asked again
         self.ready = False  # the cloud has retrieved
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()
@@ -102,6 +105,20 @@ class Asked:
         if isinstance(message, Draft | Target | Resolve | Resolved | Sync):
             self.record.sent_bytes += size
 
+    def busy(self, seconds: float) -> None:
+        """The cloud has no place: ask again after `seconds` if nothing of the answer is decided yet."""
+        if self.record.token_times:
+            self.without_cloud(BUSY)
+        else:
+            self.with_cloud = False
+            self.retry_at = time.monotonic() + seconds
+
+    def must_do_without(self, patience: float, now: float) -> bool:
+        """Whether a place on the cloud would come too late: nothing else is left to do, `patience` would be over."""
+        if self.retry_at is None or (self.exchange is None and not self.answer.session.waiting):
+            return False
+        return max(now, self.retry_at) > self.record.started + min(patience, BUSY_PATIENCE)
+
     def without_cloud(self, reason: str) -> None:
         """The cloud takes no part from here on, for `reason`, a sentence; its session is free already."""
         if self._ended is not None:
@@ -110,7 +127,7 @@ class Asked:
         tokens = len(self.record.token_times)
         begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
         sentence = f"{begun}: {reason}"
-        self.with_cloud = False
+        self.with_cloud, self.retry_at = False, None
         if self.exchange is not None:
             self.exchange.without_cloud(sentence)
         elif self.request.sources == "cloud":

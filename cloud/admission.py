@@ -1,0 +1,40 @@
+"""Whether there is a place for another session on this cloud, and when there will be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+SHORTEST_WAIT = 0.05  # seconds
+LONGEST_WAIT = 30.0
+UNKNOWN = 1.0  # seconds that a session is taken to last while none has ended yet
+OVERDUE = 0.1  # of what sessions last: how soon one that has lasted longer than they do is expected to end
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """How many sessions this cloud serves at a time."""
+
+    sessions: int
+    per_key: int  # of one device: of its key, or of its connection where links have none
+
+
+def admit(places: Places, ages: Sequence[float], of_key: Sequence[float], lasted: Sequence[float]) -> float | None:
+    """None when there is a place for another session, else the seconds until there may be one.
+
+    `ages` are the seconds since each open session began, `of_key` those of the asking device's among them; `lasted`
+    is how long the latest sessions took, from beginning to end.
+    """
+    if len(of_key) >= places.per_key:
+        return _wait(of_key, lasted)
+    if len(ages) >= places.sessions:
+        return _wait(ages, lasted)
+    return None
+
+
+def _wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
+    """Until the first of the sessions is expected to end."""
+    typical = median(lasted) if lasted else UNKNOWN
+    first = min(max(typical - age, OVERDUE * typical) for age in ages)
+    return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
