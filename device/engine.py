@@ -232,7 +232,7 @@ class DeviceEngine:
             return
         if asked.request.sources == "cloud" and asked.silent(now) > PREFILL_PATIENCE:
             asked.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
-        asked.answer.poll(now, self.cloud.limits(asked.ready), self._run_ahead(asked))
+        asked.answer.poll(now, self.cloud.limits(asked.answer.session.stage.heard), self._run_ahead(asked))
 
     def _failed(self, asked: Asked) -> None:
         failure = AnswerFailed("The device failed on this answer; the daemon's log says why.")
