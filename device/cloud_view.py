@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.side import SideRuntime
 from common.scheduling.policy import Estimates
@@ -12,7 +14,6 @@ from device.settings import DeviceSettings
 from proto.messages import Message
 
 PREFILL_PATIENCE = 15.0  # seconds for the cloud to retrieve and read its documents
-SHORTEST_RESYNC = 0.5  # seconds of silence before anything is sent again
 
 
 class CloudView:
@@ -63,11 +64,12 @@ class CloudView:
 
     # --- patience, seconds
 
-    def limits(self, ready: bool) -> Limits:
-        """When an answer is stalled, and when it goes on without the cloud; `ready`: the cloud has read its prompt."""
-        estimates = self.estimates()
-        resync = max(SHORTEST_RESYNC, 4 * estimates.rtt + 4 * estimates.cloud_decode)
-        return Limits(resync, self._settings.patience if ready or not self.connected else self._reading)
+    def limits(self, heard: bool) -> Limits:
+        """When an answer is stalled, and when it goes on without the cloud; `heard`: the cloud has read its prompt."""
+        limits = Limits.of(self.estimates(), self.peer.meter.longest, self._settings.patience)
+        if not self.connected:
+            return replace(limits, patience=self._settings.patience)
+        return limits if heard else replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
 
     def silence(self, tokens: int = 0) -> float:
         """After which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""

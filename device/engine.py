@@ -252,7 +252,7 @@ class DeviceEngine:
             return
         if active.request.sources == "cloud" and active.silent(now) > PREFILL_PATIENCE:
             active.answer.end(AnswerFailed("The cloud stopped answering, and only its documents were asked for."))
-        active.answer.poll(now, self.cloud.limits(active.ready), self._run_ahead(active))
+        active.answer.poll(now, self.cloud.limits(active.answer.session.stage.heard), self._run_ahead(active))
 
     def _run_ahead(self, active: ActiveRequest) -> int:
         return 1 if active.request.method == "token-wise" else self.cloud.peer.run_ahead(active.opening.run_ahead)

@@ -131,7 +131,7 @@ class Answer:
         """This side has retrieved none."""
         with self._lock:
             if not self.over:
-                self._apply(self.session.without_documents())
+                self._apply(self.session.without_documents(self.session.role))
 
     def rejoined(self) -> None:
         """The other side is there again: tell it where this answer stands."""

@@ -12,6 +12,8 @@ from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, 
 from common.speculation.watch import Limits, Watch
 from proto.messages import Message, Ready
 
+LOOK = 0.1  # seconds between two looks at the clock, at most; the daemons look more often
+
 
 class Predictor(Protocol):
     """This side's documents and model: the draft at a position, a function of the prefix alone."""
@@ -47,7 +49,7 @@ class SimulatedSide:
         if not self.documents:
             if self.session.role == "cloud":
                 self.send(Ready(self.session.config.session, (), 0))
-            self._carry_out(self.session.without_documents())
+            self._carry_out(self.session.without_documents(self.session.role))
         self._decode()
         self._tick()
 
@@ -98,4 +100,4 @@ class SimulatedSide:
     def _tick(self) -> None:
         if self.session.role == "device":
             self._carry_out(self._watch.poll(self.session, self.clock.now, self.limits))
-        self.clock.after(self.limits.resync / 4, self._tick)
+        self.clock.after(min(self.limits.resync / 4, LOOK), self._tick)

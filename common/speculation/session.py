@@ -11,7 +11,6 @@ one is named together with the token that precedes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from common.speculation.announcements import Announcer, check_tokens
@@ -30,6 +29,7 @@ from common.speculation.values import (
     RemoteDraft,
     Send,
     SessionConfig,
+    Stage,
     Undecided,
     Work,
 )
@@ -59,6 +59,7 @@ class Session:
         self._announcer = Announcer(role, self._progress, aggregation)
         self._decider = Decider(role, self._progress, aggregation)
         self._questions = Questions(self._progress)
+        self._heard = False  # the cloud has drafted or decided since the session was opened on it
         self._told = False  # the other side has this side's evidence
 
     # --- what the drivers look at
@@ -106,6 +107,10 @@ class Session:
         passive = self._idle or self.role not in self.config.participants
         return not self.finished and (passive or len(self._progress.local) > 0)
 
+    @property
+    def stage(self) -> Stage:
+        return Stage(self.position, self._heard, self._questions.count)
+
     # --- events
 
     def drafted(self, draft: LocalDraft) -> list[Action]:
@@ -116,15 +121,54 @@ class Session:
         self._told = True
         return self._announcer.drafts([draft]) + self._advance()
 
-    def without_documents(self) -> list[Action]:
-        """This side has found no documents: it need not wait for its own drafts, nor make more of them than it must."""
-        return self._without(self.role)
+    def without_documents(self, side: Side) -> list[Action]:
+        """That side has found none: such a cloud takes no part from now on, such a device need not draft."""
+        if len(self.config.participants) == 2:
+            self._decider.absent |= {side}
+            if side == "cloud":
+                self._progress.config = replace(self.config, participants=frozenset({"device"}))
+                self.away, self.aggregator = False, "device"
+        return self._advance()
 
     def received(self, message: Message) -> list[Action]:
         """A message of this session came. Raises `ProtocolError` when it is malformed, and changes nothing then."""
         if self.finished and self.role == "device":
             return []
         check_tokens(message, self.config.vocabulary)
+        actions = self._take_in(message)
+        self._heard |= isinstance(message, Draft | Target)
+        return actions
+
+    def stalled(self) -> list[Action]:
+        """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
+        if self.finished:
+            return []
+        self._questions.forget()
+        self._told = False
+        return self._state(self.position, wants_reply=True) + self._advance()
+
+    def rejoined(self) -> list[Action]:
+        """The device's connection is new. A replaced cloud begins anew: a new term says where the answer is."""
+        self._heard = False
+        if not self.finished:
+            self.term += 1
+        return self.stalled()
+
+    def out_of_patience(self) -> list[Action]:
+        """The cloud is too late: the device carries on alone until it is heard again (eta of the cloud is 0)."""
+        if self.finished or self.role != "device" or "device" not in self.config.participants:
+            return []
+        self.away = True
+        taken_over: list[Action] = []
+        if self.aggregator != "device":
+            self.term += 1
+            self._hand_over("device")
+            taken_over = [self._sync(wants_reply=True)]  # a cloud that lives follows it at once
+        return taken_over + self._advance()
+
+    # --- messages
+
+    def _take_in(self, message: Message) -> list[Action]:
         match message:
             case Draft():
                 return self._on_draft(message)
@@ -137,54 +181,28 @@ class Session:
             case Sync():
                 return self._on_sync(message)
             case Ready(titles=()) if self.role == "device":
-                return self._without("cloud")
+                return self.without_documents("cloud")
         return []
-
-    def stalled(self) -> list[Action]:
-        """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
-        if self.finished:
-            return []
-        self._questions.forget()
-        self._told = False
-        return self._state(self.position, wants_reply=True) + self._advance()
-
-    def rejoined(self) -> list[Action]:
-        """The device's connection is new. A replaced cloud begins anew: a new term says where the answer is."""
-        if not self.finished:
-            self.term += 1
-        return self.stalled()
-
-    def out_of_patience(self) -> list[Action]:
-        """The cloud is too late: the device carries on alone until it is heard again (eta of the cloud is 0)."""
-        if self.finished or self.role != "device" or "device" not in self.config.participants:
-            return []
-        self.away = True
-        if self.aggregator != "device":
-            self.term += 1
-            self._hand_over("device")
-        return self._advance()
-
-    # --- messages
 
     def _on_draft(self, message: Draft) -> list[Action]:
         position, digest, here = message.position, message.digest, self.position
         in_step = position <= here and digest == self._progress.prefix.digest(position)
         if not here <= position < here + self.config.window:
             self.counters.stale += 1
-            return self._heard() if in_step else []
+            return self._take_back() if in_step else []
         if self._progress.remote(position, digest) is None:  # a repeated one knows less than what was resolved since
             view = self._aggregation.read(self._other, position, message.payload)
             self._progress.put(position, digest, RemoteDraft(view, message.evidence))
             self._decider.weigh(self._other, message.evidence)
-        return (self._heard() if in_step else []) + self._advance()
+        return (self._take_back() if in_step else []) + self._advance()
 
     def _on_target(self, message: Target) -> list[Action]:
         if message.epoch != self.term or self.aggregator == self.role:
             self.counters.stale += 1
-            return []
+            return self._take_back()  # too late to count, but not too late to take part
         if message.position > self.position:
             return [self._sync(wants_reply=True)]
-        actions = self._followed(self._progress.follow(message.position, message.tokens))
+        actions = self._progress.follow(message.position, message.tokens)
         if message.position + len(message.tokens) >= self.position:
             self._hand_over(message.aggregator)
         return actions + self._advance()
@@ -210,13 +228,13 @@ class Session:
         actions: list[Action] = []
         take_over = message.epoch > self.term and self.role == "cloud"
         if take_over or (message.epoch == self.term and self.aggregator != self.role):
-            actions += self._followed(self._progress.adopt(message.tokens, exactly=take_over))
+            actions += self._progress.adopt(message.tokens, exactly=take_over)
             if len(message.tokens) >= self.position:
                 self._hand_over(message.aggregator)
         if take_over:
             self.term = message.epoch
         if message.epoch == self.term:
-            actions += self._heard()
+            actions += self._take_back()
         if message.wants_reply:
             self._questions.forget()  # what was asked may have been lost with the rest
             actions += self._state(len(message.tokens), wants_reply=False)
@@ -235,21 +253,17 @@ class Session:
             if not isinstance(decision, Decided):
                 break
             tokens.append(decision.token)
-            in_charge = self._next_aggregator(decision.token)
-            actions += self._followed(self._progress.commit(decision, degraded))
-            self._hand_over(in_charge)
+            accepted = self._progress.accepted(decision.token)
+            next_one = self.aggregator if self.away else self._policy.next_aggregator(self.position + 1, accepted)
+            actions += self._progress.commit(decision, degraded)
+            self._hand_over(next_one)
         return actions + self._announcer.targets(self.term, start, tokens, self.aggregator)
 
     def _decide(self) -> tuple[Decided | Undecided | None, bool]:
         in_charge = self.config.placement == "mirrored" or self.aggregator == self.role
         return self._decider.decide(in_charge, self.away)
 
-    def _followed(self, changes: Sequence[Action]) -> list[Action]:
-        """The answer went on, so that what was asked no longer matters."""
-        self._questions.forget()
-        return list(changes)
-
-    def _heard(self) -> list[Action]:
+    def _take_back(self) -> list[Action]:
         """The cloud is in step with the answer: take it back in, under the placement that was asked for."""
         if not self.away:
             return []
@@ -270,21 +284,7 @@ class Session:
             return False
         return self._decider.sole == "cloud"
 
-    def _without(self, side: Side) -> list[Action]:
-        """A cloud that says so at the beginning takes no part at all; a device keeps it to itself."""
-        if len(self.config.participants) == 2:
-            self._decider.absent |= {side}
-            if side == "cloud":
-                self._progress.config = replace(self.config, participants=frozenset({"device"}))
-                self.away, self.aggregator = False, "device"
-        return self._advance()
-
     # --- small pieces
-
-    def _next_aggregator(self, target: int) -> Side:
-        if self.away or self.finished:
-            return self.aggregator
-        return self._policy.next_aggregator(self.position + 1, self._progress.accepted(target))
 
     def _hand_over(self, aggregator: Side) -> None:
         if aggregator != self.aggregator:

@@ -93,6 +93,15 @@ class SessionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """How far an answer is. A side that waits has patience anew at every stage; their number is bounded."""
+
+    position: int
+    heard: bool  # the cloud has drafted or decided since the session was opened on it
+    questions: int  # different ones that were asked
+
+
+@dataclass(frozen=True, slots=True)
 class LocalDraft:
     """A token this side drafted at `position` after the prefix with `digest`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from common.sampling.paper import PaperSampler
 from common.sampling.race import LocalRace, RaceSampler
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
-from common.speculation.values import SessionConfig
+from common.speculation.values import PlacementPolicy, SessionConfig
 from common.speculation.watch import Limits
 from proto.messages import Placement, Sampler, Side
 from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
@@ -91,6 +92,7 @@ def build(
     discreet: bool = False,
     sampler: Sampler = "race",
     participants: frozenset[Side] = frozenset({"device", "cloud"}),
+    policy: Callable[[Side], PlacementPolicy] | None = None,
 ) -> World:
     """`discreet`: the device names no tokens, as where it keeps its distributions to itself."""
     config = SessionConfig(7, setting.placement, frozenset({EOS}), length, model.vocabulary, participants)
@@ -114,7 +116,7 @@ def build(
         config,
         side("device"),
         side("cloud"),
-        lambda role: Fixed(setting.sides),
+        policy or (lambda role: Fixed(setting.sides)),
         network,
         limits,
         run_ahead,

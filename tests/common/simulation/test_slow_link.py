@@ -1,0 +1,169 @@
+"""A link may be slow from the start or become slow: a cloud that lives is waited for, or taken back soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from common.scheduling.estimators import DecodeLine
+from common.scheduling.policy import Estimates, placement_policy
+from common.simulation.link import Fate, Outage
+from common.simulation.profiling import SimulatedProfiler
+from common.simulation.world import Network, World
+from common.speculation.watch import Limits
+from proto.messages import Placement, Sampler, Side
+from tests.common.simulation.worlds import Setting, build, one_process
+from tests.common.speculation.table_model import TableModel
+
+VOCABULARY = 12
+PATIENCE = 2.0  # seconds, the default setting
+PREFILL_PATIENCE = 15.0
+STEP: dict[Side, float] = {"device": 0.05, "cloud": 0.03}
+USUAL = 0.1  # round trip before the link becomes slow, seconds
+CONNECTED = 5.0  # seconds before the question
+LENGTH = 60
+MOST_AHEAD = 64  # drafts
+USUALLY_AHEAD = 4  # on the link that is not slow: what was drafted while waiting is shown when patience ends
+SEED = 5
+KINDS: list[tuple[Placement, Sampler]] = [
+    (placement, sampler)
+    for placement in get_args(Placement)
+    for sampler in get_args(Sampler)
+    if (placement, sampler) != ("mirrored", "paper")
+]
+Trip = Callable[[float], float]  # seconds that a round trip takes, by the time
+
+
+class Answered:
+    """An answer over a link that both daemons measure as the real ones do, from before the question."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        sampler: Sampler,
+        trip: Trip,
+        outages: tuple[Outage, ...] = (),
+        read: float = 0.0,
+        length: int = LENGTH,
+        waits: Callable[[Limits], Limits] = lambda limits: limits,
+    ) -> None:
+        """`read`: seconds that the cloud takes to read its documents. Times are counted from the question."""
+        self.model = TableModel(VOCABULARY, SEED, disagreement=0.6, end=0.0)
+        self._profilers: dict[Side, SimulatedProfiler] = {}
+        network = Network(lambda sender: Fate((trip(self.world.clock.now - CONNECTED) / 2,)), outages=outages)
+        self.world: World = build(
+            Setting(placement, ("device",)),
+            self.model,
+            SEED,
+            1.0,
+            8,
+            length,
+            network,
+            np.random.default_rng(1),
+            MOST_AHEAD,
+            sampler=sampler,
+            policy=lambda role: placement_policy(placement, SEED, lambda: self._estimates(role), role),
+        )
+        world, clock = self.world, self.world.clock
+        lines: dict[Side, DecodeLine] = {side: DecodeLine.of(0.0, STEP[side], 256) for side in STEP}
+        pairs: tuple[tuple[Side, Side], ...] = (("device", "cloud"), ("cloud", "device"))
+        for side, other in pairs:
+            self._profilers[side] = SimulatedProfiler(
+                clock, side, lines[side], lines[other], lambda: trip(clock.now - CONNECTED)
+            )
+            self._profilers[side].start()
+        world.device.decode_seconds = lambda position: STEP["device"]
+        world.cloud.decode_seconds = lambda position: STEP["cloud"]
+
+        def follow() -> None:
+            session, profiler = world.device.session, self._profilers["device"]
+            limits = Limits.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
+            if not session.stage.heard:
+                limits = replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
+            world.device.limits = waits(limits)
+            world.device.look_ahead(profiler.run_ahead(MOST_AHEAD))
+
+        self._profilers["device"].digested = follow
+        self._profilers["cloud"].digested = lambda: world.cloud.look_ahead(
+            self._profilers["cloud"].run_ahead(MOST_AHEAD)
+        )
+        clock.run(CONNECTED, lambda: False)
+        world.device.start()
+        clock.after(trip(0.0) / 2 + read, world.cloud.start)
+        assert clock.run(CONNECTED + 300.0, lambda: world.device.session.finished is not None)
+
+    def _estimates(self, side: Side) -> Estimates:
+        profiler = self._profilers.get(side)
+        return Estimates(STEP["device"], STEP["cloud"], 0.0, 0.5, 0.5) if profiler is None else profiler.estimates()
+
+    @property
+    def degraded(self) -> list[int]:
+        return self.world.device.session.counters.degraded
+
+    @property
+    def tokens(self) -> list[int]:
+        return list(self.world.device.session.committed)
+
+    @property
+    def waited(self) -> float:
+        """Seconds without a token before the first degraded one."""
+        times = [time for time, _ in self.world.device.commits]
+        first = times[self.degraded[0]]
+        return first - max(time for time in times if time < first)
+
+
+@pytest.mark.parametrize(("placement", "sampler"), KINDS)
+class TestLivingCloud:
+    @pytest.mark.parametrize("seconds", [0.2, 1.4, 3.0])
+    def test_is_waited_for_when_the_link_was_slow_from_the_start(
+        self, placement: Placement, sampler: Sampler, seconds: float
+    ) -> None:
+        answered = Answered(placement, sampler, lambda now: seconds)
+        assert answered.degraded == []
+        if sampler == "race":
+            assert answered.tokens == one_process(answered.model, SEED, 1.0, 8, LENGTH)
+
+    @pytest.mark.parametrize("seconds", [0.2, 1.4, 3.0])
+    @pytest.mark.parametrize("at", [0.3, 1.0])
+    def test_is_waited_for_or_taken_back_when_the_link_becomes_slow(
+        self, placement: Placement, sampler: Sampler, seconds: float, at: float
+    ) -> None:
+        """Nothing tells a slow link from a dead cloud before the first word comes, a round trip later."""
+        answered = Answered(placement, sampler, lambda now: USUAL if now < at else seconds)
+        overdue = max(0.0, seconds + 2 * STEP["cloud"] - PATIENCE)
+        assert len(answered.degraded) <= (overdue / STEP["device"] + USUALLY_AHEAD if overdue else 0)
+        if answered.degraded:
+            assert answered.degraded[-1] < answered.degraded[0] + len(answered.degraded)  # and never again
+
+    def test_is_waited_for_while_it_reads_and_when_its_first_word_is_there(
+        self, placement: Placement, sampler: Sampler
+    ) -> None:
+        """The patience for single tokens begins with the first of them, not with the question."""
+        assert Answered(placement, sampler, lambda now: USUAL, read=2 * PATIENCE).degraded == []
+
+
+@pytest.mark.parametrize("placement", get_args(Placement))
+class TestDeadCloud:
+    def test_is_given_up_when_patience_ends(self, placement: Placement) -> None:
+        """Not sooner, and not much later: with three times the patience, this fails."""
+        for trip, patience in ((0.02, PATIENCE), (1.0, 3 * 1.0 + 4 * STEP["cloud"])):
+            gone = 2 * trip + 0.5
+            outage = Outage(CONNECTED + gone, 1e9)
+            answered = Answered(placement, "race", lambda now, trip=trip: trip, (outage,))  # type: ignore[misc]
+            assert patience <= answered.waited <= patience + 0.3, trip
+
+    def test_is_waited_for_too_long_with_more_patience(self, placement: Placement) -> None:
+        """The counter-example."""
+        outage = Outage(CONNECTED + 0.5, 1e9)
+        answered = Answered(
+            placement,
+            "race",
+            lambda now: 0.02,
+            (outage,),
+            waits=lambda limits: replace(limits, patience=3 * limits.patience),
+        )
+        assert answered.waited > PATIENCE + 0.3
