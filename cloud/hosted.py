@@ -75,7 +75,7 @@ class Hosted:
             alone = "device" not in participants
             recorder = Recorder("cloud", lambda: estimates.estimates, opened.session.aggregator, alone)
             recorder.message("receive", request)
-        self._answer = Answer(opened.session, self._announce, self, estimates.judged, side.decoding.wake, recorder)
+        self._answer = Answer(opened.session, self._announce, self, estimates.judged, side.decoding, recorder)
         self._titles: tuple[str, ...] = ()  # known after retrieval
         self.began = self._heard = time.monotonic()
         self._position = 0

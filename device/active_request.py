@@ -55,7 +55,7 @@ class ActiveRequest:
         self.record = Record(time.monotonic(), opening.seed)
         self.tracing = self._tracing(opened.session, cloud) if request.trace else None
         recorder = None if self.tracing is None else self.tracing.recorder
-        self.answer = Answer(opened.session, self.send, self, cloud.judged, side.decoding.wake, recorder)
+        self.answer = Answer(opened.session, self.send, self, cloud.judged, side.decoding, recorder)
         self.exchange: Exchange | None = None  # of a method that does not go token by token
         self.with_cloud = with_cloud  # the session is, or shall be, open on the cloud
         self.retry_at: float | None = None  # when a cloud that had no place is asked again

@@ -58,6 +58,9 @@ class PaperAggregation:
         expected = expected_acceptance(device.distribution, cloud.distribution, eta)
         return Decided(outcome.token, of_cloud / (of_device + of_cloud), expected)
 
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        raise malformed("the paper's sampler has nothing to resolve")
+
     def supply(self, view: PaperDraft, ids: Sequence[int], depth: int) -> bytes:
         """Nobody asks: the distribution was sent whole."""
         raise malformed("the paper's sampler has nothing to resolve")

@@ -11,7 +11,8 @@ from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
-from common.speculation.values import Decided, Undecided
+from common.speculation.values import Decided, Lacking, Undecided
+from proto.errors import malformed
 from proto.messages import Side
 from proto.payloads.race import decode_race, encode_race
 
@@ -47,29 +48,33 @@ class RaceAggregation:
 
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
-    ) -> Decided | Undecided:
-        """Certify from both lists; where that fails, look the local values up and name what the other side lacks."""
+    ) -> Decided | Undecided | Lacking:
+        """Certify from both lists; where that fails, name what the local one lacks, or else what the other one does."""
         eta = eta_fixed(*evidence)
-        views = {"device": device, "cloud": cloud}
-        remote: Side = "cloud" if role == "device" else "device"
-        while True:
-            outcome = certify(views["device"], views["cloud"], eta)
-            if isinstance(outcome, Certified):
-                return _decided(outcome.token, views["device"], views["cloud"], eta)
-            if not self._exact:
-                winner = lower_bound_winner(device, cloud, eta)
-                return _decided(winner, device, cloud, eta)
-            lacking = {"device": outcome.device_ids, "cloud": outcome.cloud_ids}
-            local, deeper = views[role], outcome.deeper and views[role].threshold > 0
-            if not lacking[role] and not deeper:
-                return self._undecided(views[remote], lacking[remote], outcome.deeper)
-            views[role] = self._complete_locally(local, lacking[role], deeper)
+        outcome = certify(device, cloud, eta)
+        if isinstance(outcome, Certified):
+            return _decided(outcome.token, device, cloud, eta)
+        if not self._exact:
+            return _decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
+        local, remote = (device, cloud) if role == "device" else (cloud, device)
+        of_local, of_remote = outcome.device_ids, outcome.cloud_ids
+        if role == "cloud":
+            of_local, of_remote = of_remote, of_local
+        if of_local:
+            return Lacking(of_local, 0)
+        if outcome.deeper and local.threshold > 0:
+            return Lacking((), 2 * len(local.entries.ids))
+        return self._undecided(remote, of_remote, outcome.deeper)
 
     def _undecided(self, remote: RaceView, lacking: tuple[int, ...], deeper: bool) -> Undecided:
         longer = 2 * len(remote.entries.ids)
         if self._discreet:
             return Undecided((), longer)
         return Undecided(lacking, longer if deeper and remote.threshold > 0 else 0)
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        if (not ids and not depth) or max(ids, default=0) >= self._vocabulary:
+            raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
         """The `depth` fastest tokens, or else the named ones: a longer list is the start of another certificate."""
@@ -78,15 +83,6 @@ class RaceAggregation:
     def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:
         entries = decode_race(payload, self._vocabulary, self._vocabulary)
         return self._sampler.extend(view, depth, entries)
-
-    def _complete_locally(self, view: RaceView, ids: Sequence[int], deeper: bool) -> RaceView:
-        if not isinstance(view, LocalRace):
-            raise TypeError("only the local side's race knows more than its list")
-        extended = self._sampler.extend(view, 0, view.values(ids)) if ids else view
-        if deeper:
-            depth = 2 * len(extended.entries.ids)
-            extended = self._sampler.extend(extended, depth, view.deeper(depth))
-        return extended
 
 
 def _decided(token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decided:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from common.engine.sampling import Mixing
 from common.runtime.outcome import Outcome
 from common.speculation.session import Session
-from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, Withdraw, Work
+from common.speculation.values import Action, Commit, Finish, LocalDraft, LookUp, Send, Withdraw, Work
 from common.speculation.watch import Limits, Watch
 from common.tracing.recorder import Recorder
 from proto.messages import Draft, Message
@@ -48,6 +49,18 @@ class NullObserver:
         pass
 
 
+class Engine(Protocol):
+    """The thread that owns the model, as an answer needs it."""
+
+    def wake(self) -> None:
+        """Look at the answers again: one of them may have work, or none any more."""
+        ...
+
+    def task(self, run: Callable[[], None]) -> None:
+        """Call `run` on the thread, soon."""
+        ...
+
+
 class Answer:
     """A session, its lock, and where its actions go."""
 
@@ -57,7 +70,7 @@ class Answer:
         send: Callable[[Message], None],
         observer: Observer,
         judged: Callable[[Commit], None],
-        wake: Callable[[], None],
+        engine: Engine,
         recorder: Recorder | None = None,
     ) -> None:
         self.session = session
@@ -68,7 +81,7 @@ class Answer:
         self._send = send
         self._observer = observer
         self._judged = judged  # told of decisions between both sides' drafts, with those that are known here
-        self._wake = wake  # the decoder thread
+        self._engine = engine
         self._watch = Watch()
         self._lock = threading.Lock()
 
@@ -168,6 +181,8 @@ class Answer:
             match action:
                 case Send():
                     self._send(action.message)
+                case LookUp():
+                    self._engine.task(partial(self._look_up, action))
                 case Commit():
                     self.outcome.commit(action, self.session.role)
                     # Alone, a side accepts whatever it drafts.
@@ -180,13 +195,25 @@ class Answer:
                 case Finish():
                     goes_on = goes_on and self.session.role == "cloud"  # which stays until the device is done
         if goes_on:
-            self._wake()
+            self._engine.wake()
         else:
             self._end(None)  # after the last target was sent: what ends the session follows it
+
+    def _look_up(self, action: LookUp) -> None:
+        """On the engine's thread, which owns the mixtures."""
+        if self.over:
+            return
+        try:
+            payload = self.session.aggregation.supply(action.view, action.ids, action.depth)
+            with self._lock:
+                if not self.over:
+                    self._apply(self.session.looked_up(action, payload))
+        except Exception as error:
+            self.end(error)
 
     def _end(self, failure: Exception | None) -> None:
         if self.over:
             return
         self.over = True
         self._observer.ended(failure)
-        self._wake()
+        self._engine.wake()

@@ -61,6 +61,9 @@ class ScriptedAggregation:
     ) -> Decided:
         return Decided(TARGET, expected=self.answer[position].expected)
 
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        raise malformed("a scripted draft has nothing to resolve")
+
     def supply(self, view: Scripted, ids: Sequence[int], depth: int) -> bytes:
         raise malformed("a scripted draft has nothing to resolve")
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from common.simulation.clock import Clock
 from common.speculation.session import Session
-from common.speculation.values import Action, Commit, Finish, LocalDraft, Send, View, Withdraw, Work
+from common.speculation.values import Action, Commit, Finish, LocalDraft, LookUp, Send, View, Withdraw, Work
 from common.speculation.watch import Limits, Watch
 from proto.messages import Message, Ready
 
@@ -86,6 +86,9 @@ class SimulatedSide:
             match action:
                 case Send():
                     self.send(action.message)
+                case LookUp():
+                    payload = self.session.aggregation.supply(action.view, action.ids, action.depth)
+                    self._carry_out(self.session.looked_up(action, payload))
                 case Commit():
                     self.commits.append((self.clock.now, action))
                     if len(action.accepted) == 2:

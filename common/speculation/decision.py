@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.sampling.certificate import has_documents
 from common.speculation.progress import Progress
-from common.speculation.values import OTHER, Aggregation, Decided, Undecided
+from common.speculation.values import OTHER, Aggregation, Decided, Lacking, Outcome, Undecided
 from proto.messages import Side
 
 
@@ -32,7 +32,7 @@ class Decider:
         if not has_documents(evidence):
             self.absent |= {side}
 
-    def decide(self, in_charge: bool, away: bool) -> tuple[Decided | Undecided | None, bool]:
+    def decide(self, in_charge: bool, away: bool) -> tuple[Outcome | None, bool]:
         """The target, what it lacks, or None for want of a draft or of the say; and whether it is the device's own
         because the cloud is `away`. `in_charge`: this side decides, or both do.
         """
@@ -54,6 +54,6 @@ class Decider:
         evidence = (device.evidence, cloud.evidence)
         position = self._progress.position
         outcome = self._aggregation.aggregate(self._role, position, device.view, cloud.view, evidence)
-        if isinstance(outcome, Undecided) and away:
+        if isinstance(outcome, Undecided | Lacking) and away:
             return alone, True
         return outcome, False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
-from common.speculation.values import LocalDraft, RemoteDraft
+from common.speculation.values import LocalDraft, RemoteDraft, View
 
 BRANCHES = 4  # remote drafts kept per position: prefixes that are still possible
 
@@ -49,6 +50,12 @@ class LocalDrafts:
     def since(self, position: int) -> list[LocalDraft]:
         """The drafts from `position` on, decided ones that are kept included."""
         return [draft for draft in (*self._retired, *self._drafts) if draft.position >= position]
+
+    def complete(self, position: int, digest: int, view: View) -> None:
+        """The outstanding draft made at `position` after `digest` is known better now."""
+        for index, draft in enumerate(self._drafts):
+            if (draft.position, draft.digest) == (position, digest):
+                self._drafts[index] = replace(draft, view=view)
 
     def find(self, position: int, digest: int) -> LocalDraft | None:
         """The draft made at `position` after `digest`, outstanding or lately decided."""

@@ -24,7 +24,10 @@ from common.speculation.values import (
     Counters,
     Decided,
     FinishReason,
+    Lacking,
     LocalDraft,
+    LookUp,
+    Outcome,
     PlacementPolicy,
     RemoteDraft,
     Send,
@@ -53,12 +56,12 @@ class Session:
         self.aggregator: Side = policy.next_aggregator(0, {})
         self.run_ahead = run_ahead  # drafts held beyond the committed prefix; 1 is synchronous
         self._other: Side = OTHER[role]
-        self._aggregation = aggregation
+        self.aggregation = aggregation
         self._policy = policy
         self._progress = Progress(role, config)
         self._announcer = Announcer(role, self._progress, aggregation)
         self._decider = Decider(role, self._progress, aggregation)
-        self._questions = Questions(self._progress)
+        self._questions = Questions(self._progress, aggregation)
         self._heard = False  # the cloud has drafted or decided since the session was opened on it
         self._told = False  # the other side has this side's evidence
 
@@ -139,6 +142,10 @@ class Session:
         self._heard |= isinstance(message, Draft | Target)
         return actions
 
+    def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
+        """The result of an action is here."""
+        return self._questions.looked_up(look_up, payload) + self._advance()
+
     def stalled(self) -> list[Action]:
         """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
         if self.finished:
@@ -175,7 +182,7 @@ class Session:
             case Target():
                 return self._on_target(message)
             case Resolve():
-                return self._on_resolve(message)
+                return self._questions.reply(message, self.config.shares(self.role))
             case Resolved():
                 return self._on_resolved(message)
             case Sync():
@@ -191,7 +198,7 @@ class Session:
             self.counters.stale += 1
             return self._take_back() if in_step else []
         if self._progress.remote(position, digest) is None:  # a repeated one knows less than what was resolved since
-            view = self._aggregation.read(self._other, position, message.payload)
+            view = self.aggregation.read(self._other, position, message.payload)
             self._progress.put(position, digest, RemoteDraft(view, message.evidence))
             self._decider.weigh(self._other, message.evidence)
         return (self._take_back() if in_step else []) + self._advance()
@@ -207,20 +214,12 @@ class Session:
             self._hand_over(message.aggregator)
         return actions + self._advance()
 
-    def _on_resolve(self, message: Resolve) -> list[Action]:
-        draft = self._progress.local.find(message.position, message.digest)
-        if draft is None or not self.config.shares(self.role):
-            self.counters.stale += 1
-            return []
-        payload = self._aggregation.supply(draft.view, message.ids, message.depth)
-        return [Send(Resolved(self.config.session, message.position, message.digest, message.depth, payload))]
-
     def _on_resolved(self, message: Resolved) -> list[Action]:
         draft = self._progress.remote(message.position, message.digest)
         if draft is None:
             self.counters.stale += 1
             return []
-        view = self._aggregation.complete(draft.view, message.position, message.depth, message.payload)
+        view = self.aggregation.complete(draft.view, message.position, message.depth, message.payload)
         self._progress.put(message.position, message.digest, RemoteDraft(view, draft.evidence))
         return self._advance()
 
@@ -248,7 +247,7 @@ class Session:
         start, tokens = self.position, list[int]()
         while not self.finished:
             decision, degraded = self._decide()
-            if isinstance(decision, Undecided):
+            if isinstance(decision, Undecided | Lacking):
                 actions += self._questions.ask(decision)
             if not isinstance(decision, Decided):
                 break
@@ -259,7 +258,7 @@ class Session:
             self._hand_over(next_one)
         return actions + self._announcer.targets(self.term, start, tokens, self.aggregator)
 
-    def _decide(self) -> tuple[Decided | Undecided | None, bool]:
+    def _decide(self) -> tuple[Outcome | None, bool]:
         in_charge = self.config.placement == "mirrored" or self.aggregator == self.role
         return self._decider.decide(in_charge, self.away)
 

@@ -39,6 +39,17 @@ class Undecided:
     depth: int  # wanted length of the remote list, 0 when naming `ids` is enough
 
 
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The certificate fails: what the local view lacks, which its owner can look up."""
+
+    ids: tuple[int, ...]
+    depth: int  # wanted length of the local list, 0 for the values of `ids`
+
+
+Outcome = Decided | Undecided | Lacking
+
+
 class Aggregation(Protocol):
     """A sampler as the session uses it: aggregates two views and speaks their payloads."""
 
@@ -50,18 +61,20 @@ class Aggregation(Protocol):
         """The remote view in a draft's payload. Raises `ProtocolError` when it is malformed."""
         ...
 
-    def aggregate(
-        self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]
-    ) -> Decided | Undecided:
+    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
         """The target of both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
         ...
 
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        """Raise `ProtocolError` for what a `Resolve` can't ask of this side's views."""
+        ...
+
     def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
-        """The payload that answers a `Resolve` from a local view."""
+        """The payload that answers a `Resolve` from a local view: work over the whole vocabulary."""
         ...
 
     def complete(self, view: Any, position: int, depth: int, payload: bytes) -> View:
-        """A remote view with the values of a `Resolved` added."""
+        """A view with the values of a payload of `supply` added."""
         ...
 
 
@@ -137,6 +150,20 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """Compute more of a local draft than its list tells (`Aggregation.supply`), where the model is, and hand the result
+    in (`Session.looked_up`).
+    """
+
+    position: int
+    digest: int
+    view: View
+    ids: tuple[int, ...]
+    depth: int
+    asked: bool  # the other side wants to know; otherwise this side's certificate does
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A token became part of the answer."""
 
@@ -162,7 +189,7 @@ class Finish:
     reason: FinishReason
 
 
-Action = Send | Commit | Withdraw | Finish
+Action = Send | LookUp | Commit | Withdraw | Finish
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from common.sampling.fastest import Found
 from common.scheduling.policy import Fixed
 from common.scoring.interface import ScoringRun
 from common.speculation.session import Session
-from common.speculation.values import Action, Commit, Decided, LocalDraft, SessionConfig, Undecided, View
+from common.speculation.values import Action, Commit, LocalDraft, Outcome, SessionConfig, View
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
 from scripts.bench.engine.stages import Stages
@@ -66,11 +66,12 @@ class TimedAggregation:
         with self._stages(READ):
             return self._inner.read(side, position, payload)
 
-    def aggregate(
-        self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]
-    ) -> Decided | Undecided:
+    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
         with self._stages(AGGREGATE):
             return self._inner.aggregate(role, position, device, cloud, evidence)
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        self._inner.check_resolve(ids, depth)
 
     def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
         with self._stages(WIRE):
@@ -144,7 +145,14 @@ class Half:
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
         session.stages = self.stages
         observer = NullObserver() if reader is None else Reader(reader.stream(), reader.size, self.stages)
-        self.answer = Answer(session, self._send, observer, lambda commit: None, lambda: None)
+        self._tasks: deque[Callable[[], None]] = deque()
+        self.answer = Answer(session, self._send, observer, lambda commit: None, self)
+
+    def wake(self) -> None:
+        """Nothing sleeps here."""
+
+    def task(self, run: Callable[[], None]) -> None:
+        self._tasks.append(run)
 
     def step(self) -> bool:
         """One decode step's work but for the model; False when there is nothing to decode."""
@@ -163,6 +171,8 @@ class Half:
         draft = LocalDraft(work.position, work.digest, drawn.view, drawn.evidence, TYPICAL_STEP)
         with stages(ANSWER):
             self.answer.drafted(draft, drawn.mixing, TYPICAL_STEP / 1e6)
+        while self._tasks:
+            self._tasks.popleft()()
         return True
 
     def receive(self, frame: bytes) -> None:
@@ -170,6 +180,8 @@ class Half:
             message = decode(frame, LARGEST_PAYLOAD)
         with self.stages(ANSWER):
             self.answer.receive(message)
+        while self._tasks:
+            self._tasks.popleft()()
 
     def _send(self, message: Message) -> None:
         with self.stages(WIRE):

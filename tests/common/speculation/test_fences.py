@@ -32,7 +32,7 @@ def certain(token: int) -> torch.Tensor:
 
 def remote(subject: Session, position: int, prefix: int, token: int) -> Draft:
     """The other side's draft after the prefix with the digest `prefix`."""
-    aggregation = subject._aggregation
+    aggregation = subject.aggregation
     assert isinstance(aggregation, RaceAggregation)
     payload = aggregation.pack(aggregation.drafted(position, certain(token), None))
     return Draft(1, 0, position, prefix, 0.0, 0, payload)
@@ -40,7 +40,7 @@ def remote(subject: Session, position: int, prefix: int, token: int) -> Draft:
 
 def decode(subject: Session, token: int) -> list[Action]:
     """This side's next step, which drafts `token`."""
-    work, aggregation = subject.work, subject._aggregation
+    work, aggregation = subject.work, subject.aggregation
     assert work is not None
     assert isinstance(aggregation, RaceAggregation)
     view = aggregation.drafted(work.position, certain(token), None)

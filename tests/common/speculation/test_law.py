@@ -32,11 +32,10 @@ from common.speculation.session import Session
 from common.speculation.values import (
     Action,
     Aggregation,
-    Decided,
     LocalDraft,
+    Outcome,
     PlacementPolicy,
     SessionConfig,
-    Undecided,
     View,
 )
 from proto.logcode import decode, encode
@@ -208,7 +207,7 @@ class Stale(Session):
             message = replace(message, digest=self._progress.prefix.digest(self.position))
         return super()._on_draft(message)
 
-    def _decide(self) -> tuple[Decided | Undecided | None, bool]:
+    def _decide(self) -> tuple[Outcome | None, bool]:
         drafts = self._progress._remote._drafts.get(self.position, {})
         for draft in list(drafts.values()):
             self._progress.put(self.position, self._progress.prefix.digest(self.position), draft)

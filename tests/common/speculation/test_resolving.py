@@ -12,6 +12,7 @@ from common.speculation.session import Session
 from common.speculation.values import Action, LocalDraft, Send, SessionConfig
 from proto.digest import EMPTY
 from proto.messages import Resolve, Resolved
+from tests.support.looking_up import settled
 
 VOCABULARY = 16
 
@@ -34,11 +35,11 @@ class TestRepeatedDraft:
         announced = draft_message(config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
 
         device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0))
-        assert asked(device.received(announced)) == [2]
+        assert asked(settled(device, device.received(announced))) == [2]
         for depth in (2, 4):
             payload = aggregation.supply(others, (), depth)
-            assert asked(device.received(Resolved(1, 0, EMPTY, depth, payload))) == [2 * depth]
-            assert asked(device.received(announced)) == []
-            assert asked(device.stalled()) == [2 * depth]
-            assert asked(device.received(announced)) == []
-            assert asked(device.received(Resolved(1, 0, EMPTY, depth, payload))) == []
+            assert asked(settled(device, device.received(Resolved(1, 0, EMPTY, depth, payload)))) == [2 * depth]
+            assert asked(settled(device, device.received(announced))) == []
+            assert asked(settled(device, device.stalled())) == [2 * depth]
+            assert asked(settled(device, device.received(announced))) == []
+            assert asked(settled(device, device.received(Resolved(1, 0, EMPTY, depth, payload)))) == []
