@@ -10,9 +10,9 @@ from functools import partial
 from typing import Protocol
 
 from cloud.admission import Places, admit
-from cloud.handout import Handout
-from cloud.hosted import Hosted
+from cloud.document_sender import DocumentSender
 from cloud.refusals import failure_message, refusal, unknown_session
+from cloud.session import CloudSession
 from cloud.settings import CloudSettings
 from common.runtime import handshake
 from common.runtime.failures import as_failure
@@ -61,7 +61,7 @@ class Sessions:
         self._settings = settings
         self._side = side
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
-        self._hosted: dict[Key, Hosted | Handout] = {}
+        self._sessions: dict[Key, CloudSession | DocumentSender] = {}
         self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took their place
         self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables; an answer's lock may be held around it, never within it
@@ -69,7 +69,7 @@ class Sessions:
     @property
     def open(self) -> int:
         """Sessions that take a place now."""
-        return len(self._hosted)
+        return len(self._sessions)
 
     # --- link events
 
@@ -81,7 +81,7 @@ class Sessions:
         self._complained.discard(peer)
         with self._lock:
             estimates = self._peers.pop(peer, None)
-            keys = [key for key in self._hosted if key[0] == peer]
+            keys = [key for key in self._sessions if key[0] == peer]
         if estimates is not None:
             self._side.profiler.forget(estimates)
         for key in keys:
@@ -115,8 +115,8 @@ class Sessions:
     def tick(self, now: float) -> None:
         """Look at the clock for every session; free those that nobody has spoken to for too long."""
         with self._lock:
-            hosted = list(self._hosted.items())
-        for key, session in hosted:
+            sessions = list(self._sessions.items())
+        for key, session in sessions:
             try:
                 if session.silent(now) > self._settings.session_idle_seconds:
                     self._give_up(key, session.given_up())
@@ -142,7 +142,7 @@ class Sessions:
     def _open(self, peer: Peer, request: Open | Fetch) -> None:
         with self._lock:
             known, key = peer in self._peers, (peer, request.session)
-            there, wait = key in self._hosted, self._wait(peer)
+            there, wait = key in self._sessions, self._wait(peer)
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
@@ -157,7 +157,7 @@ class Sessions:
     def _wait(self, peer: Peer) -> float | None:
         """Seconds until there may be a place for `peer`, None when there is one. Under the lock."""
         now, settings = time.monotonic(), self._settings
-        ages = {key: now - session.began for key, session in self._hosted.items()}
+        ages = {key: now - session.began for key, session in self._sessions.items()}
         of_key = [age for key, age in ages.items() if _owner(key[0]) == _owner(peer)]
         places = Places(settings.max_sessions, settings.max_sessions_per_key)
         return admit(places, list(ages.values()), of_key, self._lasted)
@@ -169,29 +169,29 @@ class Sessions:
             self._send(key[0], Error(request.session, "unservable", str(error)))
             return
         with self._lock:
-            self._hosted[key] = session
+            self._sessions[key] = session
         session.begin()
 
-    def _make(self, key: Key, request: Open | Fetch) -> Hosted | Handout:
+    def _make(self, key: Key, request: Open | Fetch) -> CloudSession | DocumentSender:
         peer = key[0]
         send, over = partial(self._send, peer), partial(self._ended, key)
         if isinstance(request, Open):
-            return Hosted(request, self._side, self._estimates(peer), send, over)
-        return Handout(request, self._side, send, partial(self._queued, peer), over)
+            return CloudSession(request, self._side, self._estimates(peer), send, over)
+        return DocumentSender(request, self._side, send, partial(self._queued, peer), over)
 
     # --- messages of an open session
 
     def _deliver(self, peer: Peer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
         key = (peer, message.session)
-        hosted = self._find(key)
-        if hosted is None:
+        session = self._find(key)
+        if session is None:
             if isinstance(message, Sync):
                 self._send(peer, unknown_session(message.session))
             return
         if isinstance(message, Draft):
             self._estimates(peer).remote_decoded(message.decode_time / 1e6)
         try:
-            hosted.receive(message)
+            session.receive(message)
         except ProtocolError as error:
             self._give_up(key, Error(message.session, error.code, str(error)))
         except Exception as error:
@@ -199,11 +199,11 @@ class Sessions:
 
     def _close(self, peer: Peer, message: Close) -> None:
         key = (peer, message.session)
-        hosted = self._find(key)
-        if hosted is None:
+        session = self._find(key)
+        if session is None:
             return
         try:
-            for part in hosted.closing():
+            for part in session.closing():
                 self._send(peer, part)
         except Exception as error:
             self._fail(key, error)
@@ -214,17 +214,17 @@ class Sessions:
         with self._lock:
             return self._peers.get(peer, self._side.profiler.nobody)
 
-    def _find(self, key: Key) -> Hosted | None:
+    def _find(self, key: Key) -> CloudSession | None:
         with self._lock:
-            hosted = self._hosted.get(key)
-        return hosted if isinstance(hosted, Hosted) else None
+            session = self._sessions.get(key)
+        return session if isinstance(session, CloudSession) else None
 
     # --- the end of a session
 
     def _free(self, key: Key) -> None:
         """End it, if it is there."""
         with self._lock:
-            session = self._hosted.get(key)
+            session = self._sessions.get(key)
             if session is not None:
                 self._remove(key, session)
         if session is not None:
@@ -238,15 +238,15 @@ class Sessions:
         self._free(key)
         self._send(key[0], reason)
 
-    def _ended(self, key: Key, session: Hosted | Handout) -> None:
+    def _ended(self, key: Key, session: CloudSession | DocumentSender) -> None:
         """It ended by itself: its place is free, unless another one has it already."""
         with self._lock:
-            if self._hosted.get(key) is session:
+            if self._sessions.get(key) is session:
                 self._remove(key, session)
 
-    def _remove(self, key: Key, session: Hosted | Handout) -> None:
+    def _remove(self, key: Key, session: CloudSession | DocumentSender) -> None:
         """Under the lock."""
-        del self._hosted[key]
+        del self._sessions[key]
         self._lasted.append(time.monotonic() - session.began)
 
     def _send(self, peer: Peer, message: Message) -> int:

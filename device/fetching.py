@@ -13,8 +13,8 @@ from common.runtime.reading import Document, cut
 from common.runtime.request import RequestError
 from common.runtime.side import LONGEST_TITLE, SideRuntime
 from device.active_request import ActiveRequest
-from device.assembly import LARGEST_TEXT, Assembly, Body
 from device.cloud_view import CloudView
+from device.document_receiver import LARGEST_TEXT, Body, DocumentReceiver
 from proto.errors import ProtocolError, malformed
 from proto.messages import Cancel, Fetch, Fetched, Form, Generated
 
@@ -34,13 +34,13 @@ class Fetching:
         self._joint = joint
         self._cloud = cloud
         self._form: Form = "kv" if active.request.method == "fetch-kv" else "text"
-        self._assembly = self._empty()
+        self._receiver = self._empty()
         self._waiting = True  # for the cloud's documents
         self._heard = time.monotonic()
         self._own: list[Document] | None = None
         self._fetched: list[Document] | None = None
         self._begun = False  # the retrieval thread's own
-        self._lock = threading.Lock()  # of `_waiting` and `_assembly`
+        self._lock = threading.Lock()  # of `_waiting` and `_receiver`
 
     # --- Exchange
 
@@ -61,8 +61,8 @@ class Fetching:
                     return
                 self._active.ready = True
                 self._heard = time.monotonic()
-                self._assembly.add(message)
-                if not self._assembly.complete:
+                self._receiver.add(message)
+                if not self._receiver.complete:
                     return
                 self._waiting = False
         except ProtocolError as error:
@@ -107,7 +107,7 @@ class Fetching:
             )
             return
         with self._lock:
-            self._assembly = self._empty()
+            self._receiver = self._empty()
             self._heard = time.monotonic()
             self._active.ready = False
         opening = self._active.opening
@@ -123,16 +123,16 @@ class Fetching:
         self._active.with_cloud = False
         self._fetched = []
 
-    def _empty(self) -> Assembly:
+    def _empty(self) -> DocumentReceiver:
         decoder = self._side.decoder
         largest = LARGEST_TEXT if self._form == "text" else largest_states(decoder.layout, decoder.max_context)
-        return Assembly(self._active.opening.documents, largest)
+        return DocumentReceiver(self._active.opening.documents, largest)
 
     def _read(self) -> None:
         """Bytes into documents, on the retrieval thread."""
         room = self._side.room(self._active.opening)
         try:
-            self._fetched = [self._document(body, room) for body in self._assembly.bodies()]
+            self._fetched = [self._document(body, room) for body in self._receiver.bodies()]
         except ProtocolError as error:
             log.warning("the cloud sent a malformed document: %s", error)
             self._alone(MALFORMED)

@@ -56,7 +56,7 @@ def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidenc
 
 
 def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Generated:
-    """The message that tells an answer."""
+    """The message that carries a whole answer."""
     payload = np.asarray(log_probabilities[: len(tokens)], dtype="<f4").tobytes()
     return Generated(session, evidence, tuple(tokens), payload)
 

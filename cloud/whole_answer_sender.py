@@ -1,4 +1,4 @@
-"""An answer that the cloud generates by itself and tells as a whole (DRDG/SW)."""
+"""An answer that the cloud generates by itself and sends as a whole (DRDG/SW)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from common.sampling.certificate import NO_EVIDENCE
 from proto.messages import Message, Open
 
 
-class Reciter:
+class WholeAnswerSender:
     """Collects the answer's tokens and sends them when they are complete."""
 
     def __init__(self, request: Open, drafting: RecordingDrafting, send: Callable[[Message], object]) -> None:

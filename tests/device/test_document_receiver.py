@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from device.assembly import LARGEST_TOTAL, Assembly
+from device.document_receiver import LARGEST_TOTAL, DocumentReceiver
 from proto.errors import ProtocolError
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Fetched
@@ -19,8 +19,8 @@ def part(index: int, number: int, parts: int, payload: bytes, count: int = 3) ->
     return Fetched(1, index, count, number, parts, 0.5, f"title {index}", payload)
 
 
-def is_complete(assembly: Assembly) -> bool:
-    return assembly.complete
+def is_complete(receiver: DocumentReceiver) -> bool:
+    return receiver.complete
 
 
 def messages() -> list[Fetched]:
@@ -35,22 +35,22 @@ def messages() -> list[Fetched]:
 def test_any_order_and_twice(seed: int) -> None:
     order = messages() * 2
     random.Random(seed).shuffle(order)
-    assembly = Assembly(4, 3 * FULL)
+    receiver = DocumentReceiver(4, 3 * FULL)
     missing = {(message.index, message.part) for message in order}
     for message in order:
-        assembly.add(message)
+        receiver.add(message)
         missing.discard((message.index, message.part))
-        assert is_complete(assembly) == (not missing)
-    assert [body.whole for body in assembly.bodies()] == list(BODIES)
-    assert [body.title for body in assembly.bodies()] == ["title 0", "title 1", "title 2"]
+        assert is_complete(receiver) == (not missing)
+    assert [body.whole for body in receiver.bodies()] == list(BODIES)
+    assert [body.title for body in receiver.bodies()] == ["title 0", "title 1", "title 2"]
 
 
 def test_no_documents() -> None:
-    assembly = Assembly(4, FULL)
-    assert not is_complete(assembly)
-    assembly.add(Fetched(1, 0, 0, 0, 0, 0.0, "", b""))
-    assert is_complete(assembly)
-    assert assembly.bodies() == []
+    receiver = DocumentReceiver(4, FULL)
+    assert not is_complete(receiver)
+    receiver.add(Fetched(1, 0, 0, 0, 0, 0.0, "", b""))
+    assert is_complete(receiver)
+    assert receiver.bodies() == []
 
 
 @pytest.mark.parametrize(
@@ -72,17 +72,17 @@ def test_no_documents() -> None:
     ],
 )
 def test_hostile_parts(hostile: list[Fetched]) -> None:
-    assembly = Assembly(4, 3 * FULL)
+    receiver = DocumentReceiver(4, 3 * FULL)
     with pytest.raises(ProtocolError):
         for message in hostile:
-            assembly.add(message)
+            receiver.add(message)
 
 
 def test_all_documents_together_are_bounded() -> None:
-    assembly = Assembly(255, LARGEST_TOTAL)
+    receiver = DocumentReceiver(255, LARGEST_TOTAL)
     payload = bytes(FULL)
     allowed = LARGEST_TOTAL // FULL
     for number in range(allowed):
-        assembly.add(part(number // 4000, number % 4000, 4096, payload, count=4))
+        receiver.add(part(number // 4000, number % 4000, 4096, payload, count=4))
     with pytest.raises(ProtocolError):
-        assembly.add(part(3, 0, 4096, payload, count=4))
+        receiver.add(part(3, 0, 4096, payload, count=4))

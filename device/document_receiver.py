@@ -26,7 +26,7 @@ class Body:
         return b"".join(self.pieces[part] for part in range(self.parts))
 
 
-class Assembly:
+class DocumentReceiver:
     """At most `documents` documents of at most `largest` bytes each. Parts may come twice and in any order."""
 
     def __init__(self, documents: int, largest: int) -> None:

@@ -74,7 +74,7 @@ def fetch(session: int, form: Form = "text", documents: int = 4) -> Fetch:
 
 
 def free(sessions: Sessions) -> bool:
-    return not sessions._hosted
+    return not sessions._sessions
 
 
 def test_texts_the_most_similar_first_and_the_place_is_free(sessions: Sessions, wire: Wire) -> None:
@@ -100,8 +100,8 @@ def test_keys_and_values_are_the_documents(sessions: Sessions, side: SideRuntime
 def test_a_slow_reader_waits_and_is_forgotten_in_the_end(sessions: Sessions, wire: Wire) -> None:
     wire.waiting = 2**30
     sessions.on_message(PEER, fetch(5), 0)
-    (handout,) = sessions._hosted.values()
-    wait_until(lambda: len(handout._parts) > 0, "a document is prepared")  # type: ignore[union-attr]
+    (sender,) = sessions._sessions.values()
+    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")  # type: ignore[union-attr]
     now = time.monotonic()
     sessions.tick(now)
     assert wire.of(Fetched) == []
@@ -113,8 +113,8 @@ def test_a_slow_reader_waits_and_is_forgotten_in_the_end(sessions: Sessions, wir
 def test_what_the_link_drops_is_sent_again(sessions: Sessions, wire: Wire) -> None:
     wire.full = True
     sessions.on_message(PEER, fetch(5), 0)
-    (handout,) = sessions._hosted.values()
-    wait_until(lambda: len(handout._parts) > 0, "a document is prepared")  # type: ignore[union-attr]
+    (sender,) = sessions._sessions.values()
+    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")  # type: ignore[union-attr]
     wire.full = False
 
     def pumped() -> bool:

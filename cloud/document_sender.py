@@ -23,7 +23,7 @@ UNPREPARED = "The cloud could not prepare its documents; its log says why."
 PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
 
 
-class Handout:
+class DocumentSender:
     """One `Fetch` on this cloud. Takes a session's place until the last part is with the link."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Handout:
         side: SideRuntime,
         send: Callable[[Message], int],
         queued: Callable[[], int],
-        done: Callable[[Handout], None],
+        done: Callable[[DocumentSender], None],
     ) -> None:
         """`send` gives 0 for what was dropped, `queued` the bytes that wait in the link, `done` is told when the last
         part is sent, or when it failed.

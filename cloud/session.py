@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from cloud.contributions import contribution_messages
-from cloud.reciting import Reciter
 from cloud.refusals import failure_message, unknown_session
+from cloud.whole_answer_sender import WholeAnswerSender
 from common.engine.sampling import Drafter
 from common.runtime.answer import Answer
 from common.runtime.opening import open_session
@@ -40,7 +40,7 @@ NEVER = float("inf")
 TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
 
 
-class Hosted:
+class CloudSession:
     """A device's session on this cloud, and the observer of its answer.
 
     Whatever fails in it is told to the device as an `Error`, which ends the session on both sides.
@@ -52,7 +52,7 @@ class Hosted:
         side: SideRuntime,
         estimates: PeerEstimates,
         send: Callable[[Message], object],
-        over: Callable[[Hosted], None],
+        over: Callable[[CloudSession], None],
     ) -> None:
         """`over` is told when the session ends by itself. Raises `ValueError` for a request that can't be served."""
         participants: frozenset[Side] = frozenset({"cloud"})
@@ -65,11 +65,11 @@ class Hosted:
         self._send = send
         self._over = over
         self._drafting: Drafter = opened.drafting
-        self._reciter: Reciter | None = None
+        self._whole_answer: WholeAnswerSender | None = None
         if request.delivery == "sequence":
             recording = RecordingDrafting(opened.drafting)
             self._drafting = recording
-            self._reciter = Reciter(request, recording, send)
+            self._whole_answer = WholeAnswerSender(request, recording, send)
         recorder = None
         if request.trace:
             alone = "device" not in participants
@@ -115,8 +115,8 @@ class Hosted:
     # --- Observer, under the answer's lock
 
     def committed(self, commit: Commit) -> bool:
-        if self._reciter is not None:
-            self._reciter.committed(commit.token)
+        if self._whole_answer is not None:
+            self._whole_answer.committed(commit.token)
         return True
 
     def withdrawn(self, position: int) -> None:
@@ -130,14 +130,14 @@ class Hosted:
     # --- the way of the answer
 
     def _announce(self, message: Message) -> None:
-        if self._reciter is None:  # an answer that is sent as a whole says nothing of single tokens
+        if self._whole_answer is None:  # an answer that is sent as a whole says nothing of single tokens
             self._send(message)
 
     def _retrieved(self, retrieved: Retrieved) -> None:
         """On the retrieval thread."""
         self._titles = retrieved.titles
-        if self._reciter is not None:
-            self._reciter.evidence = question_evidence(self._side.scorer, retrieved.prompt)
+        if self._whole_answer is not None:
+            self._whole_answer.evidence = question_evidence(self._side.scorer, retrieved.prompt)
         ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens)
         if self._answer.recorder is not None:
             self._answer.recorder.message("send", ready)
