@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.hosted import Hosted
+from cloud.session import CloudSession
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import load_settings
@@ -119,13 +119,13 @@ def stumble(*arguments: object) -> None:
 def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_cloud(
     sessions: Sessions, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken, sound = sessions._hosted[HOSTILE, 1], sessions._hosted[HONEST, 1]
-    assert isinstance(sound, Hosted)
+    broken, sound = sessions._sessions[HOSTILE, 1], sessions._sessions[HONEST, 1]
+    assert isinstance(sound, CloudSession)
     monkeypatch.setattr(broken._answer, "poll", stumble)  # type: ignore[union-attr]
     sound._answer.session.run_ahead = 1
     sessions.tick(time.monotonic())
     assert sound._answer.session.run_ahead == RUN_AHEAD
-    assert list(sessions._hosted) == [(HONEST, 1)]
+    assert list(sessions._sessions) == [(HONEST, 1)]
     assert broken._answer.over  # type: ignore[union-attr]
     assert (wire.errors(HOSTILE), wire.errors(HONEST)) == (["failed"], [])
 
