@@ -24,7 +24,7 @@ from device.cloud_view import CloudView
 from device.exchange import Exchange
 from device.report import Record, build_report
 from device.tracing import Tracing
-from proto.messages import Cancel, Close, Closed, Draft, Message, Open, Resolve, Resolved, Sync, Target
+from proto.messages import Cancel, Close, Closed, Draft, Hello, Message, Open, Resolve, Resolved, Sync, Target
 
 CLOSING_PATIENCE = 1.0  # seconds that the cloud has for its part of the report
 
@@ -54,6 +54,7 @@ class Asked:
         self.answer = Answer(opened.session, self.send, self, cloud.judged, side.decoding.wake, recorder)
         self.exchange: Exchange | None = None  # of a method that does not go token by token
         self.with_cloud = with_cloud  # the session is, or shall be, open on the cloud
+        self.opened_on: Hello | None = None  # the cloud that the session was last opened on
         self.ready = False  # the cloud has retrieved
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()

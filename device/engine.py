@@ -8,6 +8,7 @@ from functools import partial
 
 from common.aggregation.joint import make_joint
 from common.runtime.answer import Answer
+from common.runtime.handshake import changes
 from common.runtime.opening import open_session
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
@@ -84,6 +85,7 @@ class DeviceEngine:
             asked.exchange.start(None if asked.with_cloud and self.cloud.connected else self.cloud.absence)
             return asked
         if asked.with_cloud and self.cloud.connected:
+            asked.opened_on = self.cloud.hello
             asked.send(opening)
         elif asked.with_cloud:
             asked.note(self.cloud.absence)
@@ -205,8 +207,13 @@ class DeviceEngine:
         if asked.answer.over:
             return
         asked.ready = False
+        before, now = asked.opened_on, self.cloud.hello
+        asked.opened_on = now or before
+        changed = changes(before, now) if before is not None and now is not None else []
         asked.send(asked.opening)
-        asked.answer.rejoined()
+        position = asked.answer.rejoined(bool(changed))
+        for what in changed:
+            asked.note(f"From token {position} on the cloud is another one than before: its {what} has changed.")
 
     def _do_without(self, asked: Asked, sentence: str) -> None:
         if asked.exchange is not None:

@@ -37,7 +37,7 @@ from proto.messages import (
 )
 from proto.schema import pack, schema_of, unpack
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 HEADER_LIMIT: Final = 2**16  # bytes
 PAYLOAD_LIMIT: Final = 2**16  # bytes, unless the caller allows more

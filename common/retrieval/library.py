@@ -87,6 +87,12 @@ class Library:
         self.close()
 
     @property
+    def identity(self) -> str:
+        """Name of the content as it is now: another one after every change, empty if there never was any."""
+        with self._reading():
+            return self._store.state().commit
+
+    @property
     def count(self) -> int:
         """Number of chunks."""
         with self._reading():

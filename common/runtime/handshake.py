@@ -26,3 +26,13 @@ def refusal(device: Hello, cloud: Hello) -> str | None:
     if not differences:
         return None
     return f"The two sides can't answer together: {'; '.join(differences)}. Configure the same on both sides."
+
+
+def changes(before: Hello, now: Hello) -> list[str]:
+    """What is another one of a cloud that came back: of the same answer, the rest follows another law."""
+    found = []
+    if before.model != now.model:
+        found.append("model")
+    if before.library != now.library:
+        found.append("library")
+    return found

@@ -72,6 +72,7 @@ class SideRuntime:
             codecs=CODECS,
             decode_intercept=line.intercept,
             decode_slope=line.slope,
+            library=self.library.identity if self.role == "cloud" else "",
         )
 
     @property
