@@ -26,7 +26,20 @@ from device.cloud_view import CloudView
 from device.exchange import Exchange
 from device.report import Record, build_report
 from device.tracing import Tracing
-from proto.messages import Cancel, Close, Closed, Contributions, Draft, Message, Open, Resolve, Resolved, Sync, Target
+from proto.messages import (
+    Cancel,
+    Close,
+    Closed,
+    Contributions,
+    Draft,
+    Hello,
+    Message,
+    Open,
+    Resolve,
+    Resolved,
+    Sync,
+    Target,
+)
 
 CLOSING_PATIENCE = 1.0  # seconds of silence until the report is made without the cloud's part
 BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
@@ -59,6 +72,7 @@ class ActiveRequest:
         self.exchange: Exchange | None = None  # of a method that does not go token by token
         self.with_cloud = with_cloud  # the session is, or shall be, open on the cloud
         self.retry_at: float | None = None  # when a cloud that had no place is asked again
+        self.opened_on: Hello | None = None  # the cloud that the session was last opened on
         self.ready = False  # the cloud has retrieved
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()

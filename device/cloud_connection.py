@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from common.runtime.handshake import refusal
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.request import CloudStatus, Privacy
 from common.runtime.side import SideRuntime
@@ -59,6 +60,9 @@ class CloudConnection:
         match message:
             case ProbeReply():
                 self.peer.meter.replied(message)
+            case Welcome() if (reason := refusal(self._side.hello, message.hello)) is not None:
+                self.welcome, self._refusal = None, reason
+                log.warning("the cloud at %s is refused: %s", self.address, reason)
             case Welcome():
                 self._measure_anew(message.hello)
                 self.welcome = message

@@ -11,7 +11,7 @@ from common.speculation.values import Commit
 from common.speculation.watch import Limits
 from device.cloud_connection import CloudConnection, alone
 from device.settings import DeviceSettings
-from proto.messages import Message
+from proto.messages import Hello, Message
 
 PREFILL_PATIENCE = 15.0  # seconds for the cloud to retrieve and read its documents
 
@@ -36,10 +36,15 @@ class CloudView:
         return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
 
     @property
+    def hello(self) -> Hello | None:
+        """What it says of itself, while the handshake stands."""
+        welcome = None if self.connection is None else self.connection.welcome
+        return None if welcome is None else welcome.hello
+
+    @property
     def model(self) -> str | None:
         """Identity of its model, while the handshake stands."""
-        welcome = None if self.connection is None else self.connection.welcome
-        return None if welcome is None else welcome.hello.model
+        return None if self.hello is None else self.hello.model
 
     def send(self, message: Message) -> int:
         """The bytes on the wire. Nothing of an answer goes to a cloud before the handshake, or after a failed one."""

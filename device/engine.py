@@ -10,6 +10,7 @@ from functools import partial
 
 from common.aggregation.joint import make_joint
 from common.runtime.failures import as_failure
+from common.runtime.handshake import changes
 from common.runtime.opening import open_session
 from common.runtime.reading import Retrieved
 from common.runtime.request import AnswerFailed, EngineStatus, Request, RequestError
@@ -149,6 +150,7 @@ class DeviceEngine:
             active.exchange.start(None if active.with_cloud and self.cloud.connected else self.cloud.absence)
             return
         if active.with_cloud and self.cloud.connected:
+            active.opened_on = self.cloud.hello
             active.send(active.opening)
         elif active.with_cloud:
             active.note(self.cloud.absence)
@@ -229,8 +231,13 @@ class DeviceEngine:
         if active.answer.over:
             return
         active.ready = False
+        before, now = active.opened_on, self.cloud.hello
+        active.opened_on = now or before
+        changed = changes(before, now) if before is not None and now is not None else []
         active.send(active.opening)
-        active.answer.rejoined()
+        position = active.answer.rejoined(bool(changed))
+        for what in changed:
+            active.note(f"From token {position} on the cloud is another one than before: its {what} has changed.")
 
     # --- the clock
 

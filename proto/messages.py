@@ -43,7 +43,8 @@ class Hello:
     codecs: Annotated[tuple[Name, ...], Count(16)]
     decode_intercept: Annotated[float, Real(0.0, 1e9)]  # seconds, profiled line of §5.2
     decode_slope: Annotated[float, Real(-1e9, 1e9)]  # seconds per token of context
-    eos: EosIds = ()  # of the model; they may differ, see `Open.eos`
+    eos: EosIds  # of the model; they may differ, see `Open.eos`
+    library: Name  # of the cloud: the content of its library; a device tells nothing of its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ class Library:
             return self._counted[1]
 
     @property
+    def identity(self) -> str:
+        """Name of the content as it is now: another one after every change, empty if there never was any."""
+        with self._reading():
+            return self._store.state().commit
+
+    @property
     def count(self) -> int:
         """Number of chunks."""
         return self.counts.chunks

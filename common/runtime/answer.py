@@ -146,11 +146,13 @@ class Answer:
             if not self.over:
                 self._apply(self.session.without_documents(self.session.role))
 
-    def rejoined(self) -> None:
-        """The other side is there again: tell it where this answer stands."""
+    def rejoined(self, changed: bool = False) -> int:
+        """The other side is there again, perhaps `changed`: tell it where this answer stands. Returns the position."""
         with self._lock:
+            position = self.session.position
             if not self.over:
-                self._apply(self.session.rejoined())
+                self._apply(self.session.rejoined(changed))
+            return position
 
     def end(self, failure: Exception | None = None) -> None:
         """Stop here: cancelled, failed, or closed by the other side."""

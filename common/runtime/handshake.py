@@ -37,3 +37,13 @@ def refusal(device: Hello, cloud: Hello) -> str | None:
 def proper_eos(ids: Sequence[int], vocabulary: int) -> bool:
     """Whether `ids` are a set of end-of-sequence ids as it travels."""
     return all(one < other for one, other in pairwise(ids)) and all(id_ < vocabulary for id_ in ids)
+
+
+def changes(before: Hello, now: Hello) -> list[str]:
+    """What is another one of a cloud that came back: of the same answer, the rest follows another law."""
+    found = []
+    if before.model != now.model:
+        found.append("model")
+    if before.library != now.library:
+        found.append("library")
+    return found

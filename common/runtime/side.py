@@ -74,6 +74,7 @@ class SideRuntime:
             decode_intercept=line.intercept,
             decode_slope=line.slope,
             eos=self.eos,
+            library=self.library.identity if self.role == "cloud" else "",
         )
 
     @property

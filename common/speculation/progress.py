@@ -71,6 +71,10 @@ class Progress:
         """The other side's draft for `position` after exactly the prefix with `digest`."""
         return self._remote.get(position, digest)
 
+    def forget_remote(self) -> None:
+        """Give up every draft of the other side."""
+        self._remote.clear()
+
     def first_pair(self) -> tuple[LocalDraft | None, RemoteDraft | None]:
         """Both sides' drafts for the first undecided position, as far as they are here."""
         digest = self.prefix.digest(self.position)

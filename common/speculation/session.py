@@ -154,9 +154,11 @@ class Session:
         self._told = False
         return self._state(self.position, wants_reply=True) + self._advance()
 
-    def rejoined(self) -> list[Action]:
-        """The device's connection is new. A replaced cloud begins anew: a new term says where the answer is."""
+    def rejoined(self, changed: bool = False) -> list[Action]:
+        """The device's connection is new: a new term says where the answer is. `changed`: it is of another cloud."""
         self._heard = False
+        if changed:
+            self._progress.forget_remote()
         if not self.finished:
             self.term += 1
         return self.stalled()
@@ -259,8 +261,7 @@ class Session:
         return actions + self._announcer.targets(self.term, start, tokens, self.aggregator)
 
     def _decide(self) -> tuple[Outcome | None, bool]:
-        in_charge = self.config.placement == "mirrored" or self.aggregator == self.role
-        return self._decider.decide(in_charge, self.away)
+        return self._decider.decide(self.config.placement == "mirrored" or self.aggregator == self.role, self.away)
 
     def _take_back(self) -> list[Action]:
         """The cloud is in step with the answer: take it back in, under the placement that was asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import threading
@@ -15,7 +16,7 @@ import pytest
 import zmq
 
 from common.transport.faulty import FaultyProxy
-from scripts.daemons import Daemon, Pair, free_port
+from scripts.daemons import Daemon, Pair, dragon, free_port
 from tests.daemons.intruder import let_in
 from tests.daemons.streaming import PATIENCE, Stream, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
@@ -75,6 +76,12 @@ class Place:
         (self.port,) = self._clouds.keys() - {self.port}
         self.proxy.set_target(self.port)
 
+    def start_both_clouds(self) -> None:
+        for port, cloud in self._clouds.items():
+            if not cloud.running:
+                cloud.start()
+            wait_until(lambda port=port: listens(port), "the cloud is ready")  # type: ignore[misc]
+
     def repair(self) -> None:
         """Everything that is needed runs, and both devices are connected to the cloud."""
         for daemon in (self.cloud, self.patient.device):
@@ -85,6 +92,11 @@ class Place:
 
     def _daemons(self) -> tuple[Daemon, ...]:
         return self.pair.device, self.patient.device, *self._clouds.values()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +141,23 @@ class TestCloud:
         assert report["tokens"] == LONG
         assert not set(report["degraded"]) - set(range(BEGUN, LONG - SHORT))
         assert report["cloud"]["drafted"] > 0  # as the new process counts
+        together(place.pair)
+
+    def test_replaced_by_another_one(self, place: Place, tmp_path: Path) -> None:
+        """The answer goes on with the documents of the new one, and says from which token on."""
+        (tmp_path / "more.md").write_text("Delthcine House has a garden.")
+        added = dragon("library", "add", "--role", "cloud", str(tmp_path), data=place.pair.data)
+        assert added.returncode == 0, added.stderr
+        place.start_both_clouds()
+        with running(place.pair, LONG) as stream:
+            replaced = place.cloud
+            place.use_the_other_cloud()
+            replaced.kill()
+            report = stream.finish()
+        assert report["tokens"] == LONG
+        (note,) = (note for note in report["notes"] if "library" in note)
+        (position,) = map(int, re.findall(r"^From token (\d+) on the cloud is another one than before", note))
+        assert BEGUN <= position < LONG
         together(place.pair)
 
     def test_killed_in_the_middle(self, place: Place) -> None:

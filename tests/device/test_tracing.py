@@ -58,4 +58,4 @@ def test_other_messages_go_on_to_whom_they_are_for() -> None:
     collecting = tracing()
     assert not collecting.heard(Ready(1, (), 5))
     assert not collecting.heard(Closed(1, 0, 0, 0, 0, 0, 0))
-    assert [span.detail for span in collecting.recorder.spans] == ["ready"]
+    assert collecting.recorder.spans == []  # the answer notes what it takes in

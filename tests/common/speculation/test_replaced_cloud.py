@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import pytest
 
 from common.aggregation.race import RaceAggregation
-from common.sampling.race import RaceSampler
+from common.sampling.race import LocalRace, RaceSampler
+from common.scheduling.policy import Fixed
+from common.speculation.announcements import draft_message
 from common.speculation.session import Session
-from common.speculation.values import SessionConfig, View
+from common.speculation.values import LocalDraft, SessionConfig, View
+from proto.digest import EMPTY
 from proto.messages import Side
 from tests.common.speculation.pump import run
 from tests.common.speculation.table_model import TableModel, TablePredictor
@@ -53,3 +56,20 @@ class TestReplacedCloud:
         replacement = session("cloud")
         assert run(device, replacement, predict, order, sent=device.rejoined()) == undisturbed
         assert device.counters.degraded == []
+
+    def test_drafts_of_another_cloud_no_longer_count(self) -> None:
+        """It has another model or other documents: what the first one drafted ahead is not its word."""
+        for changed in (False, True):
+            model = TableModel(VOCABULARY, 3, end=0.0)
+            aggregation = RaceAggregation(RaceSampler(1, 1.0, VOCABULARY, VOCABULARY), VOCABULARY, exact=True)
+            config = SessionConfig(1, "device", frozenset(), LENGTH, VOCABULARY)
+            device = Session("device", config, aggregation, Fixed("device"), 4)
+            predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
+            view, evidence = predictors["cloud"].predict(0, [])
+            assert isinstance(view, LocalRace)
+            draft = LocalDraft(0, EMPTY, view, evidence, 0)
+            device.received(draft_message(config, 0, draft, aggregation.pack(view)))
+            device.rejoined(changed)
+            view, evidence = predictors["device"].predict(0, [])
+            device.drafted(LocalDraft(0, EMPTY, view, evidence, 0))
+            assert device.position == (0 if changed else 1)
