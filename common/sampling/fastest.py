@@ -36,12 +36,15 @@ def fastest(bounds: torch.Tensor, depths: Sequence[int], speeds: Speeds) -> list
     groups = size // width
     body = bounds[:, : width * groups].view(races, width, groups)  # group g: the ids g, g + groups, ...
     tail = np.arange(width * groups, size)
-    highest = body.amax(dim=1)
+    highest = body[:, 0] if width == 1 else body.amax(dim=1)
     found: dict[int, Found] = {}
     count = _FIRST_LOOK * max(depths)
     left = list(range(races))
     while left and count < groups:
-        rest = _look(body[left], highest[left], count, tail, left, depths, speeds, found)
+        whole = len(left) == races
+        rest = _look(
+            body if whole else body[left], highest if whole else highest[left], count, tail, left, depths, speeds, found
+        )
         left = [race for race, certain in zip(left, rest, strict=True) if not certain]
         count *= _WIDER
     for race in left:
@@ -61,13 +64,16 @@ def _look(
     found: dict[int, Found],
 ) -> list[bool]:
     """Look at the `count` best groups of each of `races`; returns for which of them what was found is certain."""
-    groups = highest.shape[1]
+    groups, width = highest.shape[1], body.shape[1]
     top, chosen = torch.topk(highest, count, sorted=False)
-    looked_at = body.gather(2, chosen[:, None, :].expand(-1, body.shape[1], -1)).cpu().numpy()
     rest = top.amin(dim=1).cpu().numpy().astype(np.float64)  # no token that is passed over has a higher bound
     places = chosen.cpu().numpy()
-    row, members, columns = np.nonzero(looked_at >= rest[:, None, None])
-    ids = members * groups + places[row, columns]
+    if width == 1:
+        row, ids = np.repeat(np.arange(len(races)), count), places.reshape(-1)
+    else:
+        looked_at = body.gather(2, chosen[:, None, :].expand(-1, width, -1)).cpu().numpy()
+        row, members, columns = np.nonzero(looked_at >= rest[:, None, None])
+        ids = members * groups + places[row, columns]
     ends = np.searchsorted(row, np.arange(len(races) + 1))
     parts = [np.concatenate([ids[ends[index] : ends[index + 1]], tail]) for index in range(len(races))]
     lengths = [len(part) for part in parts]

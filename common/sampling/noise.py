@@ -87,14 +87,19 @@ def exponential_from_key(
 ) -> NDArray[np.float32]:
     """As `exponential`, for one key or for keys that broadcast against `ids`."""
     word = np.asarray(ids).astype(np.uint64) * np.uint64(_GOLDEN) + key
-    word ^= word >> np.uint64(30)
-    word *= np.uint64(_FIRST_FACTOR)
-    word ^= word >> np.uint64(27)
-    word *= np.uint64(_SECOND_FACTOR)
+    _hash(word, np.empty_like(word))
     word ^= word >> np.uint64(31)
     word >>= np.uint64(64 - _MANTISSA_BITS)
     word |= np.uint64(_ONE_BITS)
     return (-_logarithm(word.view(np.float64) - _UNIT_OFFSET)).astype(np.float32)
+
+
+def _hash(word: NDArray[np.uint64], shifted: NDArray[np.uint64]) -> None:
+    """The finaliser but for its last step, in place; `shifted` is memory of the same shape."""
+    for bits, factor in ((30, _FIRST_FACTOR), (27, _SECOND_FACTOR)):
+        np.right_shift(word, np.uint64(bits), out=shifted)
+        np.bitwise_xor(word, shifted, out=word)
+        np.multiply(word, np.uint64(factor), out=word)
 
 
 def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64]) -> NDArray[np.float32]:
@@ -143,35 +148,42 @@ class VocabularyNoise:
     """
 
     def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
-        ids = torch.arange(vocabulary, dtype=torch.int64, device=torch_device)
-        self._counters = ids * _signed(_GOLDEN)
-        self._memory: tuple[torch.Tensor, ...] = (self._counters[:0],)
+        self._place = torch.device(torch_device)
+        self._counters = np.arange(vocabulary, dtype=np.uint64) * np.uint64(_GOLDEN)
+        # Fresh memory of this size would come from the kernel, page by page, for every draft.
+        self._words = np.empty((2, 0, vocabulary), dtype=np.uint64)
+        self._floors = np.empty((0, vocabulary), dtype=np.float32)
 
     def floors(self, keys: Sequence[int]) -> torch.Tensor:
         """At most log2 E of every token, float32 `[keys, vocab]`; the next call replaces it.
 
         `keys` are `position_key`s. Rounding may put a number above log2 E all the same, by 2e-5 at most.
         """
-        word, shifted, floors, ceiling = self._working(len(keys))
-        starts = torch.tensor([_signed(key) for key in keys], device=word.device)
-        torch.add(self._counters, starts[:, None], out=word)
-        _xor_shifted(word, shifted, 30)
-        word.mul_(_signed(_FIRST_FACTOR))
-        _xor_shifted(word, shifted, 27)
-        word.mul_(_signed(_SECOND_FACTOR))
-        # The hash's last step leaves the 31 highest bits as they are. Ones for all others: nothing below 1 - u is
-        # lost, and it can't be 0.
-        word.bitwise_or_((1 << 33) - 1)
-        signed = floors.copy_(word).mul_(2.0**-64)  # u, or u - 1 where u is 1/2 or more
-        return floor_log2(torch.ceil(signed, out=ceiling).sub_(signed), out=floors)
+        if self._place.type != "cpu":
+            return self._floors_there(keys)
+        if len(keys) > len(self._floors):
+            self._words = np.empty((2, len(keys), len(self._counters)), dtype=np.uint64)
+            self._floors = np.empty(self._words.shape[1:], dtype=np.float32)
+        word, shifted = self._words[:, : len(keys)]
+        np.add(self._counters, np.asarray(keys, dtype=np.uint64)[:, None], out=word)
+        _hash(word, shifted)
+        # The hash's last step leaves the 31 highest bits as they are: of 1 - u, in units of 2**-31, rounded down.
+        np.right_shift(word, np.uint64(33), out=shifted)
+        np.subtract(np.uint64(2**31 - 1), shifted, out=shifted)
+        floors = self._floors[: len(keys)]
+        np.copyto(floors, shifted.view(np.int64), casting="unsafe")
+        return floor_log2(torch.from_numpy(floors), out=torch.from_numpy(floors)).sub_(31.0)
 
-    def _working(self, keys: int) -> tuple[torch.Tensor, ...]:
-        # Fresh memory of this size would come from the kernel, page by page, for every draft.
-        if keys > len(self._memory[0]):
-            word = torch.empty((keys, len(self._counters)), dtype=torch.int64, device=self._counters.device)
-            floors = torch.empty_like(word, dtype=torch.float32)
-            self._memory = (word, torch.empty_like(word), floors, torch.empty_like(floors))
-        return tuple(held[:keys] for held in self._memory)
+    def _floors_there(self, keys: Sequence[int]) -> torch.Tensor:
+        """The same numbers, computed in torch: the model is on another device, and so are its mixtures."""
+        counters = torch.from_numpy(self._counters.view(np.int64)).to(self._place)
+        word = counters + torch.tensor([_signed(key) for key in keys], device=self._place)[:, None]
+        for bits, factor in ((30, _FIRST_FACTOR), (27, _SECOND_FACTOR)):
+            # Torch shifts int64 arithmetically; the mask makes the shift logical.
+            word ^= (word >> bits) & ((1 << (64 - bits)) - 1)
+            word *= _signed(factor)
+        left = (2**31 - 1) - ((word >> 33) & (2**31 - 1))
+        return floor_log2(left.to(torch.float32)).sub_(31.0)
 
 
 LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]
@@ -184,13 +196,6 @@ def floor_log2(values: torch.Tensor, out: torch.Tensor | None = None) -> torch.T
     """
     numbers = torch.empty_like(values) if out is None else out
     return numbers.copy_(values.view(torch.int32)).mul_(2.0**-23).sub_(127.0)
-
-
-def _xor_shifted(word: torch.Tensor, shifted: torch.Tensor, bits: int) -> None:
-    """word ^= word >> bits. Torch shifts int64 arithmetically; the mask makes the shift logical."""
-    torch.bitwise_right_shift(word, bits, out=shifted)
-    shifted.bitwise_and_((1 << (64 - bits)) - 1)
-    word.bitwise_xor_(shifted)
 
 
 def _mix(word: int) -> int:

@@ -17,7 +17,9 @@ LINE = DecodeLine.of(1e-5, 0.01, 256.0)
 
 
 def hello(seconds: float) -> Hello:
-    return Hello("device", "m", "t", 10, "s", "e", ("race",), decode_intercept=seconds, decode_slope=0.0, eos=(), library="")
+    return Hello(
+        "device", "m", "t", 10, "s", "e", ("race",), decode_intercept=seconds, decode_slope=0.0, eos=(), library=""
+    )
 
 
 def commit(**accepted: bool) -> Commit:
