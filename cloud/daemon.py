@@ -23,10 +23,10 @@ def run(settings: CloudSettings) -> None:
     stay_local()
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
-    side = SideRuntime("cloud", settings)
+    side = SideRuntime("cloud", settings, end_process)
     try:
         sessions = Sessions(settings, side)
-        scheduler = Scheduler(sessions.tick)
+        scheduler = Scheduler(sessions.tick, end_process)
         link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
         sessions.link = link
         with link:

@@ -32,7 +32,7 @@ def _serve(settings: DeviceSettings) -> None:
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)
-    side = SideRuntime("device", settings)
+    side = SideRuntime("device", settings, end_process)
     try:
         engine = DeviceEngine(settings, side)
         link = None
@@ -61,7 +61,7 @@ def _serve(settings: DeviceSettings) -> None:
 
 def _listening(engine: DeviceEngine, options: HttpOptions) -> HttpServer:
     try:
-        return HttpServer(engine, options)
+        return HttpServer(engine, options, end_process)
     except OSError as error:
         raise TransportError(
             f"{options.host}:{options.port} can't be listened on ({(error.strerror or str(error)).lower()}); stop "

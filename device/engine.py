@@ -59,7 +59,7 @@ class DeviceEngine:
         self._active: dict[int, ActiveRequest] = {}
         self._lock = threading.Lock()  # of the table
         self._served = 0
-        self._scheduler = Scheduler(self._tick)
+        self._scheduler = Scheduler(self._tick, side.died)
         connection = None
         if settings.cloud is not None and settings.privacy != "offline":
             connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -17,8 +16,6 @@ from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.mixture import Weights, attribute, mix, weigh
 from common.speculation.values import View
-
-log = logging.getLogger(__name__)
 
 # Logits that are worked on together, [rows, vocab] numbers: more fall out of the processor's cache.
 _TOGETHER: Final = 2**20
@@ -85,7 +82,6 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
             results += _draw(logits[start:stop], block, kernel)
         except Exception as error:
             if len(block) == 1:
-                log.exception("a draft could not be drawn")
                 results.append(error)
                 continue
             for sample in block:
@@ -151,5 +147,4 @@ def _one(
         view = sample.drafter.drafted(sample.position, mixtures[0].clone(), found)
         return Drawn(view, evidence, attribute(rows, weights[0], view.listed))
     except Exception as error:
-        log.exception("a draft could not be drawn")
         return error

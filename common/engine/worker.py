@@ -17,6 +17,7 @@ import torch
 
 from common.engine.batcher import Batcher, Wish
 from common.engine.budget import PassTimes
+from common.engine.emulation import Floor
 from common.engine.jobs import AnswerJob, Job
 from common.engine.sampling import Drawn, draw
 from common.engine.sequences import Feed
@@ -24,30 +25,12 @@ from common.model.decoder import Decoder
 from common.model.errors import Preempted
 from common.model.packed import Item
 from common.sampling.drafting import RaceKernel
-from common.scheduling.estimators import DecodeLine
-from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.speculation.values import LocalDraft
+from common.vital import Died, vital_thread
 
 log = logging.getLogger(__name__)
 
 Task = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Emulation of slower hardware: seconds that a pass takes at least."""
-
-    step: float  # of a decode step
-    context: float = 0.0  # more per token of context
-    prompt: float = 0.0  # more per token of prompts
-
-    def seconds(self, context: int, tokens: int) -> float:
-        """Of a pass with steps at `context` tokens (0: no steps) and `tokens` tokens of prompts."""
-        return (self.step + self.context * context if context else 0.0) + self.prompt * tokens
-
-    def line(self, measured: DecodeLine) -> DecodeLine:
-        """What profiling this hardware would find; `measured` is the machine's own."""
-        return DecodeLine.of(self.context, max(self.step, measured.intercept), TYPICAL_CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +47,31 @@ class Entry:
         return Item(self.feed.rows, self.feed.tokens[: self.tokens], self.feed.logits if whole else 0)
 
 
+@dataclass(slots=True)
+class WorkDone:
+    """How much was computed, and how much of it for nothing. Tokens count once per row."""
+
+    passes: int = 0
+    given_up: int = 0  # passes that ended between two layers
+    tokens: int = 0  # fed in whole passes
+    stale: int = 0  # of them, those whose draft nobody wanted any more when the pass ended
+
+    def __str__(self) -> str:
+        share = self.stale / self.tokens if self.tokens else 0.0
+        return (
+            f"{self.passes} passes of {self.tokens / max(self.passes, 1):.1f} tokens, {share:.1%} of them for drafts "
+            f"that were outdated when the pass ended; {self.given_up} passes given up"
+        )
+
+
 class Worker:
     """Runs until closed. `submit`, `task` and `wake` may be called from any thread."""
 
-    def __init__(self, decoder: Decoder, step: float, floor: Floor | None = None) -> None:
-        """`step` is what a decode step takes as profiled, in seconds."""
+    def __init__(self, decoder: Decoder, step: float, floor: Floor | None = None, died: Died | None = None) -> None:
+        """`step` is what a decode step takes as profiled, in seconds; `died` is told if the thread ends by itself."""
         self.decoder = decoder
         self.times = PassTimes(max(step, 0.0 if floor is None else floor.step))
+        self.done = WorkDone()
         self._floor = floor
         self._batcher = Batcher()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
@@ -79,7 +80,7 @@ class Worker:
         self._new: deque[Job] = deque()
         self._wake = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="decoder", daemon=True)
+        self._thread = vital_thread(self._run, "decoder", died)
         self._thread.start()
 
     def submit(self, job: Job) -> None:
@@ -100,6 +101,7 @@ class Worker:
         self._closing = True
         self._wake.set()
         self._thread.join()
+        log.info("decoding: %s", self.done)
 
     # --- the thread
 
@@ -167,12 +169,14 @@ class Worker:
         try:
             logits = self.decoder.forward([entry.item for entry in entries], useless)
         except Preempted:
+            self.done.given_up += 1
             _give_up(jobs, started)
             return
         except Exception as error:
             self._isolate(entries, error)
             return
         self._settle(entries)
+        self._count(entries)
         drafts = self._draw(entries, logits)
         if not self._wait_out(entries, clock, useless):
             _give_up(jobs, started)
@@ -180,9 +184,18 @@ class Worker:
         seconds = time.perf_counter() - clock
         self.times.observe(seconds, any(_step(entry) for entry in entries), _prompt_tokens(entries))
         for entry, drawn in drafts:
-            self._hand_out(entry, drawn, seconds)
+            try:
+                self._hand_out(entry, drawn, seconds)
+            except Exception as error:
+                self._fail(entry.job, error)
         if drafts:
             self.decoder.document_cache.release()
+
+    def _count(self, entries: Sequence[Entry]) -> None:
+        tokens = [len(entry.feed.rows) * entry.tokens for entry in entries]
+        self.done.passes += 1
+        self.done.tokens += sum(tokens)
+        self.done.stale += sum(count for entry, count in zip(entries, tokens, strict=True) if entry.job.useless)
 
     def _isolate(self, entries: Sequence[Entry], error: Exception) -> None:
         """A pass failed: run its entries one by one, so that only the one at fault ends."""
@@ -252,8 +265,10 @@ class Worker:
         return True
 
     def _fail(self, job: Job, error: Exception) -> None:
-        log.error("an answer's decoding failed with %s", type(error).__name__, exc_info=error)
-        job.fail(error)
+        try:
+            job.fail(error)
+        except Exception as other:  # whatever it is, it is one job's affair
+            log.error("ending an answer failed with %s", type(other).__name__)
 
 
 def _give_up(jobs: Sequence[Job], started: int) -> None:

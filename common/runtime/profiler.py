@@ -11,6 +11,7 @@ from collections.abc import Callable
 from common.runtime.peer_estimates import BACKLOG, PeerEstimates
 from common.scheduling.estimators import DecodeDelay, DecodeLine
 from common.scheduling.knowledge import DIGEST_PERIOD, TYPICAL_CONTEXT
+from common.vital import Died, vital_thread
 from proto.messages import Hello, Probe, Side
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class Profiler:
     too.
     """
 
-    def __init__(self, role: Side, line: DecodeLine) -> None:
+    def __init__(self, role: Side, line: DecodeLine, died: Died | None = None) -> None:
         self.role: Side = role
         self.line = line  # this side's, as profiled offline
         self._own = DecodeDelay(line)
@@ -30,7 +31,7 @@ class Profiler:
         self._peers: frozenset[PeerEstimates] = frozenset()
         self._peers_lock = threading.Lock()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="profiler", daemon=True)
+        self._thread = vital_thread(self._run, "profiler", died)
         self._thread.start()
 
     def decoded(self, peer: PeerEstimates, context: int, seconds: float) -> None:

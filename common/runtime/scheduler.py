@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from common.vital import Died, vital_thread
+
 log = logging.getLogger(__name__)
 
 PERIOD = 0.02  # seconds; a stalled answer is noticed this much later than it could be
@@ -15,10 +17,10 @@ PERIOD = 0.02  # seconds; a stalled answer is noticed this much later than it co
 class Scheduler:
     """Calls `tick(now)` periodically, on a thread of its own, until closed."""
 
-    def __init__(self, tick: Callable[[float], None]) -> None:
+    def __init__(self, tick: Callable[[float], None], died: Died | None = None) -> None:
         self._tick = tick
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread = vital_thread(self._run, "scheduler", died)
 
     def start(self) -> None:
         self._thread.start()

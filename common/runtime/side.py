@@ -8,9 +8,10 @@ from functools import partial
 
 from common.aggregation.joint import Joint
 from common.configuration import Settings
+from common.engine.emulation import Floor
 from common.engine.jobs import AnswerJob, Assignment, Measured
 from common.engine.sampling import Drafter
-from common.engine.worker import Floor, Worker
+from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
 from common.model.configured import load_decoder
 from common.model.errors import ContextError
@@ -27,6 +28,7 @@ from common.runtime.tasks import Failed, TaskThread
 from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
+from common.vital import Died
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
 from proto.messages import Hello, Open, Side
 
@@ -40,10 +42,11 @@ RAW_HEADER = 64  # bytes, generously
 class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
-    def __init__(self, role: Side, settings: Settings) -> None:
+    def __init__(self, role: Side, settings: Settings, died: Died | None = None) -> None:
         """Loads everything. Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each."""
         self.role: Side = role
         self.settings = settings
+        self.died = died  # told of a thread that ends by itself
         self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
         self._embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
@@ -56,8 +59,8 @@ class SideRuntime:
         floor = _floor(settings)
         if floor is not None:
             line = floor.line(line)
-        self.profiler = Profiler(role, line)
-        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), floor)
+        self.profiler = Profiler(role, line, died)
+        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), floor, died)
 
     @property
     def hello(self) -> Hello:

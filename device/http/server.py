@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from common.runtime.request import Engine
+from common.vital import Died, vital_thread
 from device.http.app import Api
 from device.http.connections import Connection
 from device.http.options import HttpOptions
@@ -27,7 +28,7 @@ class HttpServer:
     Raises OSError from the constructor when the address can't be bound.
     """
 
-    def __init__(self, engine: Engine, options: HttpOptions) -> None:
+    def __init__(self, engine: Engine, options: HttpOptions, died: Died | None = None) -> None:
         # Its lines hold the path and query as the client wrote them; no logging configuration brings it back.
         logging.getLogger("uvicorn.access").disabled = True
         self.listener = _listen(options.host, options.port)
@@ -50,7 +51,7 @@ class HttpServer:
                 timeout_graceful_shutdown=GRACE,
             )
         )
-        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self._thread = vital_thread(self._serve, "http", died)
 
     @property
     def url(self) -> str:

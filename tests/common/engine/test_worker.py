@@ -12,8 +12,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from common.engine.emulation import Floor
 from common.engine.jobs import DocumentJob
-from common.engine.worker import Floor, Worker
+from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
 from common.model.decoder import Decoder
 from common.model.errors import ContextError
@@ -328,3 +329,19 @@ def test_stale_passes_are_given_up(worker: Worker, decoder: Decoder, monkeypatch
     assert client.given_up == 1
     monkeypatch.undo()
     assert client.tokens == alone(decoder, 5)
+
+
+def test_a_thread_that_dies_is_told_of(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever no answer is to blame for: a daemon ends then, rather than serve nobody."""
+    died: list[tuple[str, str]] = []
+    told = threading.Event()
+
+    def note(name: str, error: BaseException) -> None:
+        died.append((name, type(error).__name__))
+        told.set()
+
+    worker = Worker(decoder, 0.003, died=note)
+    monkeypatch.setattr(worker._batcher, "plan", None)
+    worker.submit(job(decoder, GreedyClient(LENGTH), documents(1), QUERY))
+    assert told.wait(20)
+    assert died == [("decoder", "TypeError")]
