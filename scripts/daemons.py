@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 START_PATIENCE = 120.0  # seconds; loading torch and two models on a busy machine
 STOP_PATIENCE = 10.0
+ANSWER_PATIENCE = 300.0  # 200 tokens, each a slow round trip
 POLL = 0.05
 
 
@@ -173,7 +174,9 @@ class Pair:
         """The answer to `question` as the HTTP interface gives it, report in `dragon`."""
         body = {"model": "dragon", "messages": [{"role": "user", "content": question}]} | fields
         with self.inside("device"):
-            response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
+            response = httpx.post(
+                f"{self.url}/v1/chat/completions", json=body, timeout=ANSWER_PATIENCE, trust_env=False
+            )
         if response.is_error:
             raise RuntimeError(response.text)
         result: dict[str, Any] = response.json()
