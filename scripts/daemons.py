@@ -49,6 +49,23 @@ def dragon(*arguments: str, data: Path | None = None, **options: Any) -> subproc
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, **options)
 
 
+def add_documents(data: Path, role: str, source: Path) -> str:
+    """Run `dragon library add` for `role` below `data`; returns what it says. Raises `RuntimeError` where it fails."""
+    done = dragon("library", "add", "--role", role, str(source), data=data)
+    if done.returncode:
+        raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+    return done.stderr.strip()
+
+
+def fill_library(data: Path, role: str, texts: Mapping[str, str]) -> None:
+    """Write `texts` by name below `data`, and add them to the library of `role`, as `add_documents` does."""
+    folder = data / f"{role}-documents"
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text)
+    add_documents(data, role, folder)
+
+
 @dataclass
 class Daemon:
     """One daemon process. `flags` are settings; its output goes to `log`; `environment` is on top of the usual one."""
@@ -152,7 +169,7 @@ class Pair:
         self.cloud.stop()
 
     def inside(self, side: Side) -> AbstractContextManager[None]:
-        """Where that side's daemon is to be started, and talked to over loopback."""
+        """The place to start that side's daemon in, and to talk to it over loopback."""
         return nullcontext() if self.lab is None else self.lab.run_in(side)
 
     def status(self) -> dict[str, Any]:

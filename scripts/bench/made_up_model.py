@@ -69,7 +69,7 @@ def _last_states(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _scale(logits: torch.Tensor, entropy: float) -> float:
-    """What to multiply the logits by, by bisection: the larger, the less entropy."""
+    """Factor of the logits, by bisection: the larger, the less entropy."""
     vocabulary = logits.shape[-1]
     if not 0.0 < entropy < math.log(vocabulary):
         raise ValueError(f"{vocabulary} tokens can't have an entropy of {entropy:g} nats")

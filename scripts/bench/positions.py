@@ -53,7 +53,7 @@ class Position:
         return 0.5 * float((self.device.to(torch.float64) - self.cloud.to(torch.float64)).abs().sum())
 
     def mixture(self) -> NDArray[np.float64]:
-        """What the target follows, [vocab]; Eq. 4."""
+        """Law of the target, [vocab]; Eq. 4."""
         share = self.eta_device / WHOLE
         both = share * self.device.to(torch.float64) + (1.0 - share) * self.cloud.to(torch.float64)
         exact: NDArray[np.float64] = both.numpy()
@@ -73,7 +73,7 @@ class Position:
 
 
 def race_winner(position: Position, device: NDArray[np.float64], cloud: NDArray[np.float64]) -> int:
-    """Who wins with these probabilities [vocab] on the position's noise; the lowest id of equals."""
+    """Winner with these probabilities [vocab] on the position's noise; the lowest id of equals."""
     noise = np.ones(len(device))
     if position.temperature > 0:
         noise = exponential(position.seed, position.index, np.arange(len(device))).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a suite leaves behind: tables on the screen, raw samples in JSON, pictures beside it."""
+"""Results of a suite: tables on the screen, raw samples in JSON, pictures beside it."""
 
 from __future__ import annotations
 

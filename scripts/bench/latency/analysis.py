@@ -102,7 +102,7 @@ def table(found: Sequence[Answered], plan: Plan) -> Table:
 
 
 def aims(found: Sequence[Answered], plan: Plan) -> Table:
-    """What was wanted of the race at 300 ms, and what is."""
+    """Aims of the race at 300 ms, and the measured values."""
     all_cells = cells(found, plan)
     rows: list[list[object]] = []
     for (floors, rtt, temperature, mode), cell in all_cells.items():

@@ -107,7 +107,7 @@ def _fields(mode: Mode, temperature: float, plan: Plan, question: int) -> dict[s
 def answered(
     floors: Floors, rtt: float, temperature: float, question: int, mode: Mode, report: dict[str, Any]
 ) -> Answered:
-    """What a report says."""
+    """The answer that a report tells of."""
     device, cloud = report["device"], report["cloud"]
     return Answered(
         floors.name,

@@ -1,4 +1,4 @@
-"""What is asked of whom: methods, decode-time floors and added latencies."""
+"""Settings of the latency suites: methods, decode-time floors and added latencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a question is asked. `exact`: the tokens are the race's, whatever the network does, and this is checked."""
+    """A way to ask a question. `exact`: the tokens are the race's, whatever the network does, and this is checked."""
 
     name: str
     fields: Fields
