@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 START_PATIENCE = 120.0  # seconds; loading torch and two models on a busy machine
 STOP_PATIENCE = 10.0
+ANSWER_PATIENCE = 300.0  # 200 tokens, each a slow round trip
 POLL = 0.05
 
 
@@ -46,6 +47,23 @@ def dragon(*arguments: str, data: Path | None = None, **options: Any) -> subproc
     command = [sys.executable, "-m", "device.cli.main", *arguments]
     environment = _environment(data)
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, **options)
+
+
+def add_documents(data: Path, role: str, source: Path) -> str:
+    """Run `dragon library add` for `role` below `data`; returns what it says. Raises `RuntimeError` where it fails."""
+    done = dragon("library", "add", "--role", role, str(source), data=data)
+    if done.returncode:
+        raise RuntimeError(f"the {role}'s library can't be filled: {done.stderr.strip()}")
+    return done.stderr.strip()
+
+
+def fill_library(data: Path, role: str, texts: Mapping[str, str]) -> None:
+    """Write `texts` by name below `data`, and add them to the library of `role`, as `add_documents` does."""
+    folder = data / f"{role}-documents"
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text)
+    add_documents(data, role, folder)
 
 
 @dataclass
@@ -151,7 +169,7 @@ class Pair:
         self.cloud.stop()
 
     def inside(self, side: Side) -> AbstractContextManager[None]:
-        """Where that side's daemon is to be started, and talked to over loopback."""
+        """The place to start that side's daemon in, and to talk to it over loopback."""
         return nullcontext() if self.lab is None else self.lab.run_in(side)
 
     def status(self) -> dict[str, Any]:
@@ -173,7 +191,9 @@ class Pair:
         """The answer to `question` as the HTTP interface gives it, report in `dragon`."""
         body = {"model": "dragon", "messages": [{"role": "user", "content": question}]} | fields
         with self.inside("device"):
-            response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
+            response = httpx.post(
+                f"{self.url}/v1/chat/completions", json=body, timeout=ANSWER_PATIENCE, trust_env=False
+            )
         if response.is_error:
             raise RuntimeError(response.text)
         result: dict[str, Any] = response.json()

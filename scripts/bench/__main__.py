@@ -18,9 +18,13 @@ from scripts.daemons import ROOT
 
 FOLDER = ROOT / "build" / "bench"
 
-# What each suite measures, and the module whose `run(results)` does it.
+# Suite: its purpose, and the module whose `run(results)`, or the function named behind a colon, does it.
 SUITES = {
     "latency": ("latency of every method against the link's (Fig. 6 and 7)", "scripts.bench.latency.suite"),
+    "latency-long": (
+        "the same with answers of 200 tokens, models of 1 to 3 nats",
+        "scripts.bench.latency.suite:run_long",
+    ),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
     "growth": ("cost by documents, context, answer length, library and vocabulary", "scripts.bench.growth.suite"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
@@ -31,7 +35,10 @@ SUITES = {
     "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
     "timeline": ("both sides' pipelines (Fig. 9) and what the time per token went into", "scripts.bench.timeline"),
     "theory": ("the speed-up of Theorem 6.2, and the simulator's (Fig. 4)", "scripts.bench.theory"),
-    "scheduling-link": ("placements on an emulated link, two real daemons (Fig. 8)", "scripts.bench.scheduling_link"),
+    "scheduling-link": (
+        "placements on an emulated link, two real daemons (Fig. 8)",
+        "scripts.bench.latency.placements",
+    ),
     "scheduling": ("placements under added latency, simulated (Fig. 8)", "scripts.bench.scheduling"),
 }
 
@@ -55,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.disable_progress_bar()
     for name in options.suites or SUITES:
         results = Results(name, options.folder, options.short)
-        importlib.import_module(SUITES[name][1]).run(results)
+        module, _, function = SUITES[name][1].partition(":")
+        getattr(importlib.import_module(module), function or "run")(results)
         print(f"\n{name}: raw samples in {results.write()}", flush=True)
 
 

@@ -26,6 +26,7 @@ from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table
+from scripts.bench.plan import Plan
 from scripts.bench.positions import Position, follow, made_up
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
@@ -36,24 +37,18 @@ ENTRIES = 32
 VOCABULARY = 4096  # of made-up distributions
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured: every question with every number of documents per side at every temperature.
-
-    The embedded model copies what it reads, and is sure of most tokens. So `positions` with made-up distributions of
-    more entropy stand beside it.
-    """
-
-    documents: tuple[int, ...] = (1, 2, 4)
-    temperatures: tuple[float, ...] = (0.0, 0.3, 0.7, 1.0)
-    questions: int = 30
-    tokens: int = 48
-    entropies: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
-    positions: int = 400
-    seed: int = 21
-
-
-SHORT = Plan(documents=(2,), temperatures=(0.0, 1.0), questions=2, tokens=6, entropies=(2.0,), positions=6)
+# The embedded model copies what it reads, and is sure of most tokens. So made-up distributions of more entropy stand
+# beside it.
+FULL = Plan(
+    documents=(1, 2, 4),
+    temperatures=(0.0, 0.3, 0.7, 1.0),
+    questions=30,
+    tokens=48,
+    entropies=(0.5, 1.0, 2.0, 3.0, 4.0, 5.0),
+    positions=400,
+    seed=21,
+)
+SHORT = Plan(documents=(2,), temperatures=(0.0, 1.0), questions=2, tokens=6, entropies=(2.0,), positions=6, seed=21)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +86,13 @@ class Answer:
 
 
 def run(results: Results, demonstration: Demonstration | None = None) -> None:
-    plan = SHORT if results.short else Plan()
+    plan = SHORT if results.short else FULL
     demonstration = demonstration or Demonstration(plan.questions)
     answers = measure(plan, demonstration, results)
     note = f"{plan.questions} questions; shares of positions. Expected: Eq. 5, or its equivalent for the race."
     results.table("Drafts that are the target: device / cloud / both", show(answers), note)
     results.samples(
-        "answers", {"plan": asdict(plan), "entries": ENTRIES, "answers": [asdict(each) for each in answers]}
+        "answers", {"plan": plan.sizes(), "entries": ENTRIES, "answers": [asdict(each) for each in answers]}
     )
     for path in write_records(answers, results.folder / "acceptance"):
         results.say(f"recorded {path.name}")
@@ -160,7 +155,7 @@ def _paper(sampler: PaperSampler, position: Position) -> Judged:
 
 
 def both_races(own: NDArray[np.float64], mixture: NDArray[np.float64]) -> float:
-    """How probable it is that one token wins the races of both distributions [vocab] on the same noise.
+    """Probability that one token wins the races of both distributions [vocab] on the same noise.
 
     In the order of own / mixture, the first of the two ratios is the larger one for all j from x on, and the second one
     for all before: two cumulative sums.

@@ -7,7 +7,8 @@ rule out. Then the device looks its own values up, which costs nothing, and asks
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from statistics import fmean
 
 import numpy as np
@@ -17,6 +18,7 @@ from common.sampling.certificate import Certified, certify, lower_bound_winner
 from common.speculation.values import Undecided
 from scripts.bench.codecs import answers, share
 from scripts.bench.measuring import Table
+from scripts.bench.plan import Plan
 from scripts.bench.positions import DISAGREEMENT, Position, made_up, race_sampler
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
@@ -24,22 +26,27 @@ from scripts.bench.workload import Demonstration
 NEEDED = "K needed: 50 / 99 / 99.9 / 100 %"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured: the embedded model's answers, and `positions` of each made-up distribution."""
-
-    entries: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
-    temperatures: tuple[float, ...] = (0.0, 0.3, 0.7, 1.0)
-    questions: int = 30
-    tokens: int = 48
-    vocabulary: int = 151_936
-    entropies: tuple[float, ...] = (3.0, 5.0, 7.0)
-    disagreements: tuple[float, ...] = (DISAGREEMENT, 1.5)  # total variation 0.33 and 0.7
-    positions: int = 300
-    seed: int = 47
-
-
-SHORT = Plan((4, 64), (0.0, 1.0), questions=1, tokens=6, vocabulary=2000, entropies=(5.0,), positions=6)
+FULL = Plan(
+    entries=(4, 8, 16, 32, 64, 128),
+    temperatures=(0.0, 0.3, 0.7, 1.0),
+    questions=30,
+    tokens=48,
+    vocabularies=(151_936,),
+    entropies=(3.0, 5.0, 7.0),
+    disagreements=(DISAGREEMENT, 1.5),  # total variation 0.33 and 0.7
+    positions=300,
+    seed=47,
+)
+SHORT = replace(
+    FULL,
+    entries=(4, 64),
+    temperatures=(0.0, 1.0),
+    questions=1,
+    tokens=6,
+    vocabularies=(2000,),
+    entropies=(5.0,),
+    positions=6,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Measured:
 
 
 def run(results: Results, demonstration: Demonstration | None = None) -> None:
-    plan = SHORT if results.short else Plan()
+    plan = SHORT if results.short else FULL
     demonstration = demonstration or Demonstration(plan.questions)
     measured = []
     for name, positions in sources(plan, demonstration):
@@ -70,7 +77,7 @@ def run(results: Results, demonstration: Demonstration | None = None) -> None:
         measured.append(measure(name, positions, plan.entries))
     note = "Failed: both lists certify no token / the device has to ask the cloud / the lower-bound winner is wrong."
     results.table("Certificates by K", show(measured), note)
-    results.samples("certificates", {"plan": asdict(plan), "measured": [asdict(each) for each in measured]})
+    results.samples("certificates", {"plan": plan.sizes(), "measured": [asdict(each) for each in measured]})
     draw(measured, results)
 
 
@@ -78,10 +85,9 @@ def sources(plan: Plan, demonstration: Demonstration) -> Iterator[tuple[str, Ite
     for temperature in plan.temperatures:
         name = f"embedded model, T = {temperature:g}"
         yield name, answers(demonstration, temperature, plan.questions, plan.tokens, plan.seed)
-    for disagreement in plan.disagreements:
-        for entropy in plan.entropies:
-            name = f"made up, V = {plan.vocabulary}, {entropy:g} nats, disagreement {disagreement:g}"
-            yield name, made_up(plan.vocabulary, entropy, plan.positions, plan.seed, disagreement)
+    for vocabulary, disagreement, entropy in product(plan.vocabularies, plan.disagreements, plan.entropies):
+        name = f"made up, V = {vocabulary}, {entropy:g} nats, disagreement {disagreement:g}"
+        yield name, made_up(vocabulary, entropy, plan.positions, plan.seed, disagreement)
 
 
 def measure(source: str, positions: Iterator[Position], entries: Sequence[int]) -> Measured:
@@ -97,7 +103,7 @@ def measure(source: str, positions: Iterator[Position], entries: Sequence[int]) 
 
 
 def attempt(position: Position, entries: int, target: int) -> Tried:
-    """What becomes of a position when each side sends so many entries."""
+    """Try a position with so many entries of each side."""
     sampler = race_sampler(position, entries)
     device, cloud = (sampler.draft(position.index, probabilities) for probabilities in position.both)
     received = sampler.receive(position.index, cloud.entries)

@@ -11,7 +11,7 @@ noise. What a codec's receiver knows is raced the same way:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -25,6 +25,7 @@ from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import TopPEntries, encode_top_p
 from scripts.bench.engine.pair import SIDES, TYPICAL_STEP
 from scripts.bench.measuring import Table
+from scripts.bench.plan import Plan
 from scripts.bench.positions import Position, follow, made_up, nats, race_sampler, race_winner
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
@@ -33,21 +34,17 @@ TOP_P = 0.8  # the paper's
 DOCUMENTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured: the embedded model's answers, and `positions` of each made-up distribution."""
-
-    entries: tuple[int, ...] = (8, 16, 32, 64)
-    temperatures: tuple[float, ...] = (0.3, 1.0)
-    questions: int = 24
-    tokens: int = 48
-    vocabularies: tuple[int, ...] = (50_272, 151_936)
-    entropies: tuple[float, ...] = (3.0, 4.0, 5.0, 6.0, 7.0)
-    positions: int = 400
-    seed: int = 33
-
-
-SHORT = Plan(entries=(8, 64), temperatures=(1.0,), questions=1, tokens=6, vocabularies=(2000,), positions=6)
+FULL = Plan(
+    entries=(8, 16, 32, 64),
+    temperatures=(0.3, 1.0),
+    questions=24,
+    tokens=48,
+    vocabularies=(50_272, 151_936),
+    entropies=(3.0, 4.0, 5.0, 6.0, 7.0),
+    positions=400,
+    seed=33,
+)
+SHORT = replace(FULL, entries=(8, 64), temperatures=(1.0,), questions=1, tokens=6, vocabularies=(2000,), positions=6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the distributions of one row come from."""
+    """Origin of the distributions of one row."""
 
     name: str
     vocabulary: int
@@ -80,7 +77,7 @@ class Measured:
 
 
 def run(results: Results, demonstration: Demonstration | None = None) -> None:
-    plan = SHORT if results.short else Plan()
+    plan = SHORT if results.short else FULL
     demonstration = demonstration or Demonstration(plan.questions)
     measured = []
     for source, positions in sources(plan, demonstration):
@@ -88,7 +85,7 @@ def run(results: Results, demonstration: Demonstration | None = None) -> None:
         measured.append(measure(source, positions, plan.entries))
     note = "Changed: against the race on whole, unrounded mixtures and the same noise. Bytes: a whole Draft message."
     results.table("A draft by codec: bytes, and how often the token changes", show(measured), note)
-    results.samples("codecs", {"plan": asdict(plan), "top_p": TOP_P, "measured": [asdict(each) for each in measured]})
+    results.samples("codecs", {"plan": plan.sizes(), "top_p": TOP_P, "measured": [asdict(each) for each in measured]})
     draw(measured, results)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from common.model.decoder import DOCUMENT_CACHE_BYTES, Decoder
 from common.model.document_store import StoreOptions
 from common.model.store_folder import clear_store
 from scripts.bench.measuring import SPREADS, Spread, Table, load
+from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
@@ -35,40 +35,31 @@ MEANINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Sizes of a run; the defaults are OPT-125M's shape."""
-
-    document_tokens: tuple[int, ...] = (64, 256)
-    repeats: int = 9
-    layers: int = 12
-    hidden: int = 768
-    answers: int = 8
-
-
-SHORT = Plan(document_tokens=(24,), repeats=2, layers=2, hidden=64, answers=0)  # starting daemons takes half a minute
+# Documents of these lengths, `rounds` times over; `questions` of two daemons.
+FULL, SHAPE = Plan(lengths=((64,) * 4, (256,) * 4), rounds=9, questions=8), (12, 768)  # layers, width: OPT-125M's
+SHORT, SHORT_SHAPE = Plan(lengths=((24,) * 4,), rounds=2), (2, 64)  # starting daemons takes half a minute
 
 
 def run(results: Results) -> None:
     """Time to the first token of the engine, and of a whole answer of two daemons."""
-    plan = SHORT if results.short else Plan()
+    plan, shape = (SHORT, SHORT_SHAPE) if results.short else (FULL, SHAPE)
     samples: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        models = {"embedded": str(EMBEDDED_MODEL), "random": str(random_model(plan, folder / "model"))}
+        models = {"embedded": str(EMBEDDED_MODEL), "random": str(random_model(*shape, folder / "model"))}
         for name, model in models.items():
-            for tokens in plan.document_tokens:
+            for tokens, *_ in plan.lengths:
                 results.say(f"{name} model, documents of {tokens} tokens")
-                samples[f"{name}, {ROWS} x {tokens}"] = measure_open(model, tokens, plan.repeats, folder / "store")
+                samples[f"{name}, {ROWS} x {tokens}"] = measure_open(model, tokens, plan.rounds, folder / "store")
         answers = {}
-        if plan.answers:
+        if plan.questions:
             results.say("answers of two daemons")
-            answers["embedded, answer"] = measure_answers(plan.answers, folder)
+            answers["embedded, answer"] = measure_answers(plan.questions, folder)
     note = f"Milliseconds, {SPREADS}; load {load()}. {MEANINGS}"
     results.table("Time to the logits of the first token (`Decoder.open`), one thread", show(samples), note)
     if answers:
         results.table("Time to the first token of an answer, two daemons on loopback", show(answers), note)
-    results.samples("seconds", {"plan": asdict(plan), **samples, **answers})
+    results.samples("seconds", {"plan": plan.sizes(), **samples, **answers})
     draw(results, samples | answers)
 
 
@@ -155,16 +146,16 @@ def draw(results: Results, samples: dict[str, dict[str, list[float]]]) -> None:
         axes[0].set_ylabel("time to first token, ms")
 
 
-def random_model(plan: Plan, folder: Path) -> Path:
-    """OPT of the plan's shape with random weights and the embedded model's tokenizer."""
+def random_model(layers: int, hidden: int, folder: Path) -> Path:
+    """OPT of this shape with random weights and the embedded model's tokenizer."""
     tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(EMBEDDED_TOKENIZER)
     config = OPTConfig(
         vocab_size=len(tokenizer),
-        hidden_size=plan.hidden,
-        word_embed_proj_dim=plan.hidden,
-        ffn_dim=4 * plan.hidden,
-        num_hidden_layers=plan.layers,
-        num_attention_heads=plan.hidden // 64 or 1,
+        hidden_size=hidden,
+        word_embed_proj_dim=hidden,
+        ffn_dim=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64 or 1,
         max_position_embeddings=2048,
         bos_token_id=None,
         eos_token_id=1,

@@ -51,7 +51,7 @@ class Position:
         return 0.5 * float((self.device.to(torch.float64) - self.cloud.to(torch.float64)).abs().sum())
 
     def mixture(self) -> NDArray[np.float64]:
-        """What the target follows, [vocab]; Eq. 4."""
+        """Law of the target, [vocab]; Eq. 4."""
         share = self.eta_device / WHOLE
         both = share * self.device.to(torch.float64) + (1.0 - share) * self.cloud.to(torch.float64)
         exact: NDArray[np.float64] = both.numpy()
@@ -71,7 +71,7 @@ class Position:
 
 
 def race_winner(position: Position, device: NDArray[np.float64], cloud: NDArray[np.float64]) -> int:
-    """Who wins with these probabilities [vocab] on the position's noise; the lowest id of equals."""
+    """Winner with these probabilities [vocab] on the position's noise; the lowest id of equals."""
     ids = np.arange(len(device))
     noise = race_noise(position.seed, position.index, ids, position.temperature).astype(np.float64)
     eta = position.eta_device

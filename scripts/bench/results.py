@@ -1,17 +1,17 @@
-"""What a suite leaves behind: tables on the screen, raw samples in JSON, pictures beside it."""
+"""Results of a suite: tables on the screen, raw samples in JSON, pictures beside it."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scripts.bench.measuring import Table, load, machine
+from scripts.bench.measuring import Spread, Table, load, machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,3 +63,12 @@ class Results:
         path = self.folder / f"{self.suite}.json"
         path.write_text(json.dumps(self.record, indent=1) + "\n")
         return path
+
+
+def draw_spreads(
+    axes: Axes, places: Sequence[float], spreads: Sequence[Spread], style: str = "-", **options: Any
+) -> None:
+    """A line of medians over `places`, on a band of their 95 % intervals."""
+    (line,) = axes.plot(places, [spread.median for spread in spreads], style, **options)
+    least, most = zip(*(spread.interval for spread in spreads), strict=True)
+    axes.fill_between(places, least, most, color=line.get_color(), alpha=0.15, linewidth=0)

@@ -16,6 +16,7 @@ from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.messages import Placement
 from scripts.bench.measuring import Table
+from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 
 BASE_RTT = 0.002  # seconds; what §7.1 measured on its network
@@ -43,17 +44,10 @@ RECORDED = {  # what the suite `acceptance` wrote down
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Decode steps and latencies in milliseconds."""
-
-    pairs: tuple[tuple[int, int], ...] = ((150, 50), (50, 50), (20, 10), (50, 100))  # (device, cloud)
-    extra: tuple[int, ...] = (0, 100, 200, 300, 400, 500)
-    sequences: int = 50
-    tokens: int = 100
-
-
-SHORT = Plan(pairs=((50, 50), (20, 10)), extra=(0, 300), sequences=2, tokens=20)
+FULL = Plan(
+    steps=((150, 50), (50, 50), (20, 10), (50, 100)), rtts=(0, 100, 200, 300, 400, 500), questions=50, tokens=100
+)
+SHORT = Plan(steps=((50, 50), (20, 10)), rtts=(0, 300), questions=2, tokens=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +55,19 @@ class Setting:
     """One point of one curve."""
 
     regime: str
-    device: int
-    cloud: int
-    extra: int
+    device: float
+    cloud: float
+    extra: float
     strategy: str
 
 
 def run(results: Results) -> None:
     """Simulate every setting; tables, samples and one figure for each kind of acceptance."""
-    plan = SHORT if results.short else Plan()
+    plan = SHORT if results.short else FULL
     regimes = REGIMES | _recorded(results)
     settings = [
         Setting(regime, *pair, extra, strategy)
-        for regime, pair, extra, strategy in product(regimes, plan.pairs, plan.extra, STRATEGIES)
+        for regime, pair, extra, strategy in product(regimes, plan.steps, plan.rtts, STRATEGIES)
     ]
     models = [regimes[setting.regime] for setting in settings]
     seconds: dict[Setting, list[float]] = {}
@@ -119,11 +113,11 @@ def answer_times(setting: Setting, model: AcceptanceModel, plan: Plan) -> list[f
                 placement,
                 plan.tokens,
                 paper_rule=paper_rule,
-                earlier=model.draw(plan.tokens, plan.sequences + number),
+                earlier=model.draw(plan.tokens, plan.questions + number),
             ),
             number,
         ).seconds
-        for number in range(plan.sequences)
+        for number in range(plan.questions)
     ]
 
 
@@ -135,9 +129,9 @@ def excess(greedy: list[float], other: list[float]) -> tuple[float, float]:
 
 def _table(plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> Table:
     rows = []
-    for pair, extra in product(plan.pairs, plan.extra):
+    for pair, extra in product(plan.steps, plan.rtts):
         means = [fmean(seconds[Setting(regime, *pair, extra, name)]) for name in STRATEGIES]
-        rows.append([f"{pair[0]} / {pair[1]}", extra, *(f"{mean:.2f}" for mean in means)])
+        rows.append([f"{pair[0]:g} / {pair[1]:g}", f"{extra:g}", *(f"{mean:.2f}" for mean in means)])
     return Table(["decode ms, device / cloud", "extra ms", *STRATEGIES], rows)
 
 
@@ -146,7 +140,7 @@ def _verdict(plan: Plan, regimes: Iterable[str], seconds: dict[Setting, list[flo
     rows = []
     for name in OTHERS:
         lost, ratios = 0, []
-        for regime, pair, extra in product(regimes, plan.pairs, plan.extra):
+        for regime, pair, extra in product(regimes, plan.steps, plan.rtts):
             greedy, other = (seconds[Setting(regime, *pair, extra, which)] for which in ("greedy", name))
             mean, error = excess(greedy, other)
             ratios.append(fmean(greedy) / fmean(other))
@@ -158,19 +152,19 @@ def _verdict(plan: Plan, regimes: Iterable[str], seconds: dict[Setting, list[flo
 
 def _draw(results: Results, plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> None:
     name = regime.split(" (")[0].replace(",", "").replace(" ", "-").lower()
-    with results.figure(name, columns=len(plan.pairs)) as panels:
-        for axes, pair in zip(panels, plan.pairs, strict=True):
+    with results.figure(name, columns=len(plan.steps)) as panels:
+        for axes, pair in zip(panels, plan.steps, strict=True):
             for strategy in STRATEGIES:
-                means = [fmean(seconds[Setting(regime, *pair, extra, strategy)]) for extra in plan.extra]
-                axes.plot(plan.extra, means, marker="o", markersize=3, label=strategy)
-            axes.set_title(f"device {pair[0]} ms, cloud {pair[1]} ms", fontsize=9)
+                means = [fmean(seconds[Setting(regime, *pair, extra, strategy)]) for extra in plan.rtts]
+                axes.plot(plan.rtts, means, marker="o", markersize=3, label=strategy)
+            axes.set_title(f"device {pair[0]:g} ms, cloud {pair[1]:g} ms", fontsize=9)
             axes.set_xlabel("extra latency, ms")
             axes.set_ylim(bottom=0)
         panels[0].set_ylabel(f"seconds for {plan.tokens} tokens")
         panels[0].legend(fontsize=7)
 
 
-def _named(setting: Setting) -> dict[str, str | int]:
+def _named(setting: Setting) -> dict[str, str | float]:
     return {
         "acceptance": setting.regime,
         "device_ms": setting.device,

@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from common.tracing.trace import Trace, from_json
 from common.transport.faulty import FaultyProxy, Line
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table
+from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair, free_port
 
 PATIENCE = 30.0  # seconds for the first probe
-SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,9 @@ MODES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is asked, on which network and hardware."""
-
-    rtt: float  # seconds
-    device_step: float  # milliseconds that a decode step takes at least: slower hardware
-    cloud_step: float
-    questions: int
-    tokens: int
-    temperature: float = 1.0  # at 0 the demonstration's sides hardly ever disagree
-
-
-FULL = Plan(rtt=0.25, device_step=60.0, cloud_step=25.0, questions=6, tokens=48)
-SHORT = Plan(rtt=0.04, device_step=10.0, cloud_step=5.0, questions=1, tokens=8)
+# At temperature 0 the demonstration's sides hardly ever disagree.
+FULL = Plan(rtts=(250.0,), steps=((60.0, 25.0),), questions=6, tokens=48, temperatures=(1.0,), seed=11)
+SHORT = replace(FULL, rtts=(40.0,), steps=((10.0, 5.0),), questions=1, tokens=8)
 
 
 def run(results: Results) -> None:
@@ -72,12 +61,12 @@ def show(found: Mapping[str, Sequence[Trace]], plan: Plan, results: Results) -> 
         spent = milliseconds_per_token(walked)
         rows.append([name, f"{sum(spent.values()):.1f}", *(f"{spent[cause]:.1f}" for cause in CAUSES)])
         with results.figure(name, rows=ROWS) as axes:
-            draw_timeline(axes, longest, f"{name}, RTT {1000 * plan.rtt:.0f} ms")
+            draw_timeline(axes, longest, f"{name}, RTT {plan.rtts[0]:.0f} ms")
         path = results.folder / f"{results.suite}-{name}.perfetto.json"
         path.write_text(json.dumps(chrome_trace(longest)) + "\n")
     note = (
-        f"Milliseconds per token after the first, along the way that each token waited for. RTT {1000 * plan.rtt:.0f} "
-        f"ms; a decode step takes {plan.device_step:.0f} ms on the device and {plan.cloud_step:.0f} ms on the cloud."
+        f"Milliseconds per token after the first, along the way that each token waited for. RTT {plan.rtts[0]:.0f} "
+        f"ms; a decode step takes {plan.steps[0][0]:.0f} ms on the device and {plan.steps[0][1]:.0f} ms on the cloud."
     )
     results.table("What the time per token went into", Table(["mode", "total", *CAUSES], rows), note)
 
@@ -89,26 +78,26 @@ def measure(plan: Plan, results: Results) -> dict[str, list[Trace]]:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         texts.fill_libraries(data)
-        port, line = free_port(), Line(delay=plan.rtt / 2)
+        port, line = free_port(), Line(delay=plan.rtts[0] / 2e3)
         with FaultyProxy(port, up=line, down=line) as proxy, _pair(data, plan, proxy, port) as pair:
             _wait_for_a_probe(pair)
             for question in texts.questions:
                 for mode in MODES:
                     results.say(f"{mode.name}: {question}")
                     found[mode.name].append(_ask(pair, question, plan, mode))
-    results.samples("plan", {name: getattr(plan, name) for name in plan.__slots__} | {"seed": SEED, "sides": SIDES})
+    results.samples("plan", plan.sizes() | {"sides": SIDES})
     results.samples("steps", {name: [_sample(trace) for trace in traces] for name, traces in found.items()})
     return found
 
 
 def _pair(data: Path, plan: Plan, proxy: FaultyProxy, port: int) -> Pair:
-    device = {"privacy": "balanced", "patience": 60.0, "emulate_decode_ms": plan.device_step}
-    cloud = {"emulate_decode_ms": plan.cloud_step}
-    return Pair(data, device, cloud, between=int(proxy.address.rpartition(":")[2]), cloud_port=port)
+    device, cloud = ({"emulate_decode_ms": step} for step in plan.steps[0])
+    between = int(proxy.address.rpartition(":")[2])
+    return Pair(data, device | {"privacy": "balanced", "patience": 60.0}, cloud, between=between, cloud_port=port)
 
 
 def _ask(pair: Pair, question: str, plan: Plan, mode: Mode) -> Trace:
-    common = {"temperature": plan.temperature, "seed": SEED, "max_tokens": plan.tokens, "trace": True}
+    common = {"temperature": plan.temperatures[0], "seed": plan.seed, "max_tokens": plan.tokens, "trace": True}
     trace = from_json(pair.complete(question, **common, **mode.fields)["dragon"]["trace"])
     if not trace.cloud_known:
         raise RuntimeError(f"the cloud's half of a trace is missing: {trace.notes}")

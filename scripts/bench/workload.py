@@ -16,7 +16,7 @@ from common.model.prompt import PromptFormat
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES, Sources
-from scripts.daemons import dragon
+from scripts.daemons import fill_library
 from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import LibraryPlan, draw_questions, make_library
 
@@ -55,13 +55,7 @@ class Texts:
     def fill_libraries(self, data: Path) -> None:
         """One file per document, then `dragon library add` for both roles below `data`."""
         for side in SIDES:
-            folder = data / f"{side}-documents"
-            folder.mkdir()
-            for number, text in enumerate(self.documents[side]):
-                (folder / f"{number:03}.md").write_text(text + "\n")
-            done = dragon("library", "add", "--role", side, str(folder), data=data)
-            if done.returncode:
-                raise RuntimeError(f"the {side}'s library can't be filled: {done.stderr.strip()}")
+            fill_library(data, side, {f"{number:03}": f"{text}\n" for number, text in enumerate(self.documents[side])})
 
 
 class Reading:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from device.cli.render import attribution_parts, figures_line
-from scripts.daemons import ROOT, Pair, dragon
+from scripts.daemons import ROOT, Pair, add_documents, dragon
 
 QUESTIONS = ROOT / "scripts" / "demo" / "questions.json"
 SIDES: tuple[Literal["device", "cloud", "both"], ...] = ("device", "cloud", "both")
@@ -59,13 +59,14 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def fill_libraries(data: Path) -> None:
-    """What a user does with `dragon library add`."""
+    """Add both sample libraries, as a user does."""
     for role in ("device", "cloud"):
-        done = dragon("library", "add", "--role", role, str(ROOT / role / "sample_library"), data=data)
-        if done.returncode:
-            raise SystemExit(f"The {role}'s sample library can't be added: {done.stderr.strip()}")
+        try:
+            told = add_documents(data, role, ROOT / role / "sample_library")
+        except RuntimeError as error:
+            raise SystemExit(str(error)) from None
         kind = "private notes" if role == "device" else "public entries"
-        console.print(f"[{COLOURS[role]}]{role}[/] library ({kind}): {done.stderr.strip().splitlines()[-1]}")
+        console.print(f"[{COLOURS[role]}]{role}[/] library ({kind}): {told.splitlines()[-1]}")
 
 
 def ask(pair: Pair, number: int, question: Question) -> int:

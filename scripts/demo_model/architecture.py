@@ -15,7 +15,7 @@ PREVIOUS_TOKEN_HEADS = ((0, 0, 1), (0, 1, 1), (0, 2, 2), (0, 3, 3), (1, 0, 1), (
 found."""
 BIAS_AMPLITUDE = 6.0
 BIAS_PAIRS = 8
-"""How many of a head's fastest rotary pairs carry the bias."""
+"""So many of a head's fastest rotary pairs carry the bias."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 from scripts.demo_model.rows import Row, RowMaker
 
 POOL = 256
-"""How many rows are drawn and sorted by length at a time."""
+"""Rows that are drawn and sorted by length at a time."""
 
 
 @dataclass(frozen=True, slots=True)

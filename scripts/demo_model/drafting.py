@@ -1,4 +1,4 @@
-"""How often the draft model proposes what the target model would choose, document by document."""
+"""Agreement of the draft model with the target model, document by document."""
 
 from __future__ import annotations
 

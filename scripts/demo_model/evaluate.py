@@ -41,7 +41,7 @@ SETS = {
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """How many libraries per set and questions per library and type."""
+    """Number of libraries per set, and of questions per library and type."""
 
     libraries: int = 5
     questions: int = 20

@@ -32,7 +32,7 @@ class Case:
 
 @dataclass(slots=True)
 class Agreement:
-    """How often one side's own choice is the mixture's, over the positions of all answers."""
+    """Shares of positions where one side's own choice is the mixture's, over the positions of all answers."""
 
     positions: int = 0
     device: int = 0

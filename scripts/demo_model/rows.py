@@ -24,7 +24,7 @@ from scripts.demo_model.world.questions import (
 from scripts.demo_model.world.relations import CLOSED, DOMAINS, PREFIXES, SUFFIXES
 
 IGNORED, DOCUMENT, TEMPLATE, VALUE, RESTATED, RANDOM = range(6)
-"""What a token is to the loss. RANDOM: the second half of a repeated random sequence."""
+"""Kinds of tokens to the loss. RANDOM: the second half of a repeated random sequence."""
 ABSENT = 10
 """ABSENT + index of the value type: the first token of a value that the document does not hold."""
 VALUE_TYPES = ("name", *CLOSED)

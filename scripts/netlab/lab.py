@@ -67,12 +67,12 @@ class NetLab:
 
     @property
     def kind(self) -> Kind:
-        """What emulates the link; known once the lab is open."""
+        """The emulator of the link; known once the lab is open."""
         return self._kind
 
     @property
     def setting(self) -> LinkSetting:
-        """What was set last, by hand or by a trace."""
+        """The setting in force, set by hand or by a trace."""
         return self._setting
 
     def address(self, side: Side) -> str:

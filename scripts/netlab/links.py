@@ -32,7 +32,7 @@ LOWEST_LIMIT = 10  # packets
 
 
 class Link(Protocol):
-    """What joins the namespaces."""
+    """The joint of both namespaces."""
 
     def set(self, setting: LinkSetting) -> None:
         """It holds when this returns. Raises `LabFailed`."""

@@ -97,7 +97,7 @@ class Namespace:
 
 
 def become_root() -> None:
-    """Where this process may not make network namespaces, start it again in a user namespace in which it may.
+    """Start this process again in a user namespace if it may not make network namespaces here.
 
     Call it before anything has happened: the program then begins anew, cut off from every network. Raises
     `Unavailable`.

@@ -56,5 +56,5 @@ class LinkQueue:
 
     @property
     def next(self) -> float | None:
-        """When the next packet leaves; None while nothing waits."""
+        """Time at which the next packet leaves; None while nothing waits."""
         return self._waiting[0][0] if self._waiting else None

@@ -40,7 +40,7 @@ class Check:
         return ordered[round(share * (len(ordered) - 1))]
 
     def expected(self, share: float) -> float:
-        """What the setting says that `quantile` should be."""
+        """The value that `quantile` should have by the setting."""
         return self.setting.round_trip_quantile(share, PROBE_BYTES)
 
     @property

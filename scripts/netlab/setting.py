@@ -1,4 +1,4 @@
-"""What the emulated link does to packets."""
+"""Settings of the emulated link."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.daemons import dragon
+from scripts.daemons import fill_library
 
 NOTES = {
     "games": "Horror games are what I enjoy most.",
@@ -33,12 +33,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder whose two libraries are filled, as `dragon library add` leaves them."""
     data = tmp_path_factory.mktemp("libraries")
     for role, texts in (("device", NOTES), ("cloud", ENTRIES)):
-        source = data / f"{role}-documents"
-        source.mkdir()
-        for name, text in texts.items():
-            (source / f"{name}.md").write_text(text)
-        added = dragon("library", "add", "--role", role, str(source), data=data)
-        assert added.returncode == 0, added.stderr
+        fill_library(data, role, texts)
     return data
 
 

@@ -18,6 +18,6 @@ def test_short_suite(tmp_path: Path) -> None:
     seconds = record["samples"]["seconds"]
     plan = seconds.pop("plan")
     assert {state: len(values) for state, values in seconds[f"random, {ROWS} x 24"].items()} == dict.fromkeys(
-        STATES, plan["repeats"]
+        STATES, plan["rounds"]
     )
     assert (tmp_path / "document-store-ttft.png").stat().st_size > 1000

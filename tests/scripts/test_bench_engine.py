@@ -11,13 +11,13 @@ import pytest
 
 from scripts.bench.engine import loopback, wire
 from scripts.bench.engine import stages as stop_watch
-from scripts.bench.engine.decode_step import Plan as StepPlan
 from scripts.bench.engine.decode_step import measure as measure_steps
 from scripts.bench.engine.distributions import Even, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
 from scripts.bench.engine.stages import Stages
 from scripts.bench.engine.suite import run
 from scripts.bench.measuring import Spread, median_interval
+from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration, Texts
 from scripts.daemons import dragon
@@ -108,7 +108,7 @@ def demonstration() -> Demonstration:
 
 
 def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) -> None:
-    plan = wire.Plan((5000,), tokens=4, questions=1, answer_tokens=5)
+    plan = Plan(vocabularies=(5000,), positions=4, questions=1, tokens=5)
     found = wire.measure(plan, demonstration)
     assert {traffic.vocabulary for traffic in found} == {demonstration.decoder.vocabulary, 5000}
     raw = [traffic for traffic in found if traffic.mode.codec == "raw" and traffic.vocabulary == 5000]
@@ -143,7 +143,7 @@ def test_questions_come_of_all_types_and_documents_fill_libraries(tmp_path: Path
 
 def test_both_ways_to_step_compute_the_same() -> None:
     """Otherwise their times could not be compared."""
-    (steps,) = measure_steps(StepPlan(((30, 22, 25),), steps=4, rounds=1))
+    (steps,) = measure_steps(Plan(lengths=((30, 22, 25),), tokens=4))
     assert steps.difference < 1e-2
     assert len(steps.slab) == len(steps.plain) == 3
 

@@ -9,6 +9,7 @@ import pytest
 
 from common.simulation.acceptance import Position, save_record
 from scripts.bench import scheduling, theory
+from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 
 
@@ -41,7 +42,7 @@ def test_scheduling_short_with_one_of_the_records(tmp_path: Path, capsys: pytest
 
 
 def test_scheduling_settings_and_verdict() -> None:
-    plan = scheduling.Plan(pairs=((20, 10),), extra=(300,), sequences=2, tokens=12)
+    plan = Plan(steps=((20, 10),), rtts=(300,), questions=2, tokens=12)
     regime, model = next(iter(scheduling.REGIMES.items()))
     seconds = {
         setting: scheduling.answer_times(setting, model, plan)

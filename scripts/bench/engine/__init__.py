@@ -1,1 +1,1 @@
-"""What the engine costs per token beside the models: time, bytes, and latency on this machine."""
+"""Costs of the engine per token beside the models: time, bytes, and latency on this machine."""

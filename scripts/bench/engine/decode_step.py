@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -13,18 +13,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.decoder import Decoder
 from scripts.bench.measuring import Spread, Table
+from scripts.bench.plan import Plan
 
 AIM = 1.3
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`steps` one-token steps of rows this long, both ways in turn, `rounds` times over."""
-
-    lengths: tuple[tuple[int, ...], ...] = ((300, 300, 300, 300), (300, 280, 250, 220))  # tokens in each row
-    steps: int = 24
-    rounds: int = 4
-    seed: int = 3
+# One-token steps of rows this long, both ways in turn.
+FULL = Plan(lengths=((300, 300, 300, 300), (300, 280, 250, 220)), tokens=24, rounds=4, seed=3)
+SHORT = replace(FULL, lengths=((24, 20),), tokens=4, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +87,13 @@ def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[
     documents = [
         torch.randint(decoder.vocabulary, (length - len(query),), generator=generator).tolist() for length in lengths
     ]
-    fed = torch.randint(decoder.vocabulary, (plan.steps,), generator=generator).tolist()
+    fed = torch.randint(decoder.vocabulary, (plan.tokens,), generator=generator).tolist()
     slab: list[float] = []
     plain: list[float] = []
     difference = 0.0
     for _ in range(plan.rounds):
-        rows, _first = decoder.open(documents, query, plan.steps + 1)
-        other = Plain(model, [document + query for document in documents], plan.steps)
+        rows, _first = decoder.open(documents, query, plan.tokens + 1)
+        other = Plain(model, [document + query for document in documents], plan.tokens)
         for number, token in enumerate(fed):
             started = time.thread_time()
             ours = decoder.step(rows, [token])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +16,7 @@ from proto.messages import Placement
 from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Spread, Table, load
+from scripts.bench.plan import Plan
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 
@@ -23,24 +24,15 @@ AIM = 1.15
 SHORTEST = 4  # tokens; the mean over fewer gaps says little
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Every question in every mode in turn, `rounds` times over.
-
-    `emulate` is a step time in milliseconds that both daemons are made to keep, longer than the model takes: their
-    coordination then shows by itself, however busy the machine is.
-    """
-
-    questions: int = 24
-    rounds: int = 2
-    max_tokens: int = 32
-    seed: int = 9
-    emulate: float | None = None
+FULL = Plan(questions=24, rounds=2, tokens=32, seed=9)
+SHORT = replace(FULL, questions=2, rounds=1)
+# Steps longer than the model takes: the daemons' coordination then shows by itself, however busy the machine is.
+SLOWED = replace(FULL, questions=8, rounds=1, steps=((40.0, 40.0),))
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a question is asked."""
+    """A way to ask a question."""
 
     placement: Placement
     temperature: float
@@ -94,8 +86,8 @@ def measure(plan: Plan) -> list[Answered]:
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         data = Path(folder)
         texts.fill_libraries(data)
-        slowed: dict[str, object] = {} if plan.emulate is None else {"emulate_decode_ms": plan.emulate}
-        with BareSteps(plan.questions) as bare, Pair(data, {"privacy": "balanced"} | slowed, slowed) as pair:
+        device, cloud = [{"emulate_decode_ms": step} for step in plan.steps[0]] if plan.steps else [{}, {}]
+        with BareSteps(plan.questions) as bare, Pair(data, device | {"privacy": "balanced"}, cloud) as pair:
             for mode in MODES:  # what the first answer of a daemon waits for is not its latency
                 ask(pair, texts.questions[0], mode, plan)
             for round_ in range(plan.rounds):
@@ -114,7 +106,7 @@ def ask(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
         "placement": mode.placement,
         "temperature": mode.temperature,
         "seed": plan.seed,
-        "max_tokens": plan.max_tokens,
+        "max_tokens": plan.tokens,
     }
     if not mode.stream:
         whole: dict[str, Any] = pair.complete(question, **fields)
@@ -130,7 +122,7 @@ def ask(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
 
 
 def answered(mode: Mode, question: int, report: dict[str, Any], bare: tuple[float, float]) -> Answered:
-    """What a report says. `bare` is milliseconds per step of (device, cloud)."""
+    """The answer that a report tells of. `bare` is milliseconds per step of (device, cloud)."""
     device, cloud = (report[side] for side in SIDES)
     return Answered(
         mode,

@@ -37,7 +37,7 @@ STAGES = (SCORER, MIXTURE, DRAFT, READ, AGGREGATE, SESSION, WIRE, ANSWER, TEXT)
 
 
 class Source(Protocol):
-    """Where a side's logits come from."""
+    """Origin of a side's logits."""
 
     def logits(self, path: Sequence[int]) -> torch.Tensor:
         """`[docs, >= vocab]` after `path`."""
@@ -193,7 +193,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What one side decodes from."""
+    """Logits and document weights of one side."""
 
     logits: Source
     scoring: ScoringRun

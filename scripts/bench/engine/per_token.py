@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from proto.messages import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
 from scripts.bench.measuring import SPREADS, Spread, Table
+from scripts.bench.plan import Plan
 
 DOCUMENTS = 4
 DOCUMENT_TOKENS = 120
@@ -22,15 +23,8 @@ PLACEMENTS: tuple[Placement, ...] = ("device", "mirrored")
 AIMS = {4096: 1000.0, 151_936: 4000.0}  # microseconds per token on one side, by vocabulary
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured; `rounds` times over, everything in turn, so that a disturbance hits all alike."""
-
-    vocabularies: tuple[int, ...] = (4096, 151_936)
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    tokens: int = 40
-    rounds: int = 3
-    seed: int = 11
+FULL = Plan(vocabularies=(4096, 151_936), temperatures=(0.0, 1.0), tokens=40, rounds=3, seed=11)
+SHORT = replace(FULL, vocabularies=(512,), tokens=8, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from proto.messages import Codec, Sampler, Side
 from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
 from scripts.bench.measuring import Table
+from scripts.bench.plan import Plan
 from scripts.bench.workload import Demonstration
 
 DOCUMENTS = 4
@@ -18,15 +19,9 @@ TARGET_AIM = 24.0  # bytes per token, device to cloud
 SHAPES: tuple[Shape, ...] = ("peaked", "flat")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured. Made-up distributions of `vocabularies`, and the embedded model on `questions` of its own."""
-
-    vocabularies: tuple[int, ...] = (50_257, 151_936)
-    tokens: int = 24
-    questions: int = 20
-    answer_tokens: int = 32
-    seed: int = 5
+# Made-up distributions of `positions` each, and the embedded model on `questions` of its own.
+FULL = Plan(vocabularies=(50_257, 151_936), positions=24, questions=20, tokens=32, seed=5)
+SHORT = replace(FULL, vocabularies=(300, 5000), positions=4, questions=2, tokens=6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +65,17 @@ def _made_up(plan: Plan, mode: Mode, vocabulary: int, shape: Shape) -> Traffic:
     sources = {
         side: Sources(Logits.draw(side, vocabulary, DOCUMENTS, shape, plan.seed), Even(DOCUMENTS)) for side in SIDES
     }
-    pair = Pair(_request(mode, plan.seed, plan.tokens), vocabulary, sources)
-    tokens = len(pair.run(plan.tokens))
+    pair = Pair(_request(mode, plan.seed, plan.positions), vocabulary, sources)
+    tokens = len(pair.run(plan.positions))
     return _traffic(vocabulary, shape, mode, tokens, [pair])
 
 
 def _embedded(plan: Plan, mode: Mode, demonstration: Demonstration) -> Traffic:
     pairs, tokens, vocabulary = [], 0, demonstration.decoder.vocabulary
     for number, question in enumerate(demonstration.questions[: plan.questions]):
-        request = _request(mode, plan.seed + number, plan.answer_tokens)
-        pair = Pair(request, vocabulary, demonstration.sources(question, plan.answer_tokens), demonstration.decoder.eos)
-        tokens += len(pair.run(plan.answer_tokens))
+        request = _request(mode, plan.seed + number, plan.tokens)
+        pair = Pair(request, vocabulary, demonstration.sources(question, plan.tokens), demonstration.decoder.eos)
+        tokens += len(pair.run(plan.tokens))
         pairs.append(pair)
     return _traffic(vocabulary, "embedded model", mode, tokens, pairs)
 

@@ -1,1 +1,1 @@
-"""What grows with the work: documents, context, answer length, library, vocabulary."""
+"""Costs that grow with the work: documents, context, answer length, library, vocabulary."""

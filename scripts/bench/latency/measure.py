@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.latency.plan import Floors, Leg, Mode, Plan
+from scripts.bench.made_up_model import make_model
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 from scripts.netlab.lab import NetLab
@@ -20,6 +21,7 @@ LONGEST_LEG = 7200.0  # seconds
 SETTLED = 0.1  # share of the round trip that the daemons' estimate may be off before anything is timed
 SETTLING = 30.0  # seconds
 POLL = 0.2
+WARM_UP = 16  # tokens of the first answers, which do not count
 OWN = 0.003  # seconds of round trip that loopback and daemons have without any link
 
 
@@ -44,6 +46,7 @@ class Answered:
     acceptance: tuple[float | None, float | None]
     accepted: tuple[tuple[bool | None, bool | None], ...]  # [tokens][device, cloud]
     expected: tuple[tuple[float, float] | None, ...]  # [tokens], Eq. 5 of (device, cloud)
+    switches: int  # of the aggregator
     drafted: tuple[int, int]
     sent: int  # bytes
     received: int
@@ -58,10 +61,13 @@ def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answ
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder, NetLab(LinkSetting()) as lab:
         data = Path(folder)
         texts.fill_libraries(data)
-        device = {"privacy": "balanced", "emulate_decode_ms": floors.device, "patience": 60.0}
-        with Pair(data, device, {"emulate_decode_ms": floors.cloud}, lab=lab) as pair:
+        model = {} if plan.entropy is None else make_model(data / "model", plan.entropy)
+        device = model | {"privacy": "balanced", "emulate_decode_ms": floors.device, "patience": 60.0}
+        with Pair(data, device, model | {"emulate_decode_ms": floors.cloud}, lab=lab) as pair:
             for mode in plan.modes:  # what the first answer of a daemon waits for is not its latency
-                pair.complete(texts.questions[0], **_fields(mode, 0.0, plan))
+                pair.complete(
+                    texts.questions[0], **_fields(mode, 0.0, plan, 0) | {"max_tokens": min(WARM_UP, plan.max_tokens)}
+                )
             for leg in plan.legs:
                 lab.replay(sinusoid(LinkSetting(rtt=leg.rtt / 1e3), LONGEST_LEG, plan.jitter))
                 settle(pair, lab)
@@ -89,18 +95,19 @@ def _leg(pair: Pair, texts: Texts, floors: Floors, leg: Leg, plan: Plan) -> Iter
     for number, question in enumerate(texts.questions[: leg.questions]):
         for temperature in leg.temperatures:
             for mode in plan.modes[number % len(plan.modes) :] + plan.modes[: number % len(plan.modes)]:
-                report = pair.complete(question, **_fields(mode, temperature, plan))["dragon"]
+                report = pair.complete(question, **_fields(mode, temperature, plan, number))["dragon"]
                 yield answered(floors, leg.rtt, temperature, number, mode, report)
 
 
-def _fields(mode: Mode, temperature: float, plan: Plan) -> dict[str, Any]:
-    return {"temperature": temperature, "seed": plan.seed, "max_tokens": plan.max_tokens} | dict(mode.fields)
+def _fields(mode: Mode, temperature: float, plan: Plan, question: int) -> dict[str, Any]:
+    law = {"temperature": temperature, "seed": plan.seed_of(question), "max_tokens": plan.max_tokens}
+    return law | dict(mode.fields)
 
 
 def answered(
     floors: Floors, rtt: float, temperature: float, question: int, mode: Mode, report: dict[str, Any]
 ) -> Answered:
-    """What a report says."""
+    """The answer that a report tells of."""
     device, cloud = report["device"], report["cloud"]
     return Answered(
         floors.name,
@@ -116,6 +123,7 @@ def answered(
         (device["acceptance"], cloud["acceptance"]),
         tuple((ours, theirs) for ours, theirs in report["accepted"]),
         tuple(None if pair is None else (pair[0], pair[1]) for pair in report["expected"]),
+        report["switches"],
         (device["drafted"], cloud["drafted"]),
         report["sent_bytes"],
         report["received_bytes"],

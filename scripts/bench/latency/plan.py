@@ -1,9 +1,9 @@
-"""What is asked of whom: methods, decode-time floors and added latencies."""
+"""Settings of the latency suites: methods, decode-time floors and added latencies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +12,7 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a question is asked. `exact`: the tokens are the race's, whatever the network does, and this is checked."""
+    """A way to ask a question. `exact`: the tokens are the race's, whatever the network does, and this is checked."""
 
     name: str
     fields: Fields
@@ -89,10 +89,15 @@ class Plan:
     jitter: float = 0.2
     max_tokens: int = 48
     seed: int = 9
+    entropy: float | None = None  # nats of a synthetic model whose answers never end; None: the embedded model
 
     @property
     def questions(self) -> int:
         return max(leg.questions for leg in self.legs)
+
+    def seed_of(self, question: int) -> int:
+        """A question's own where the model draws its answers from nothing else."""
+        return self.seed if self.entropy is None else self.seed + question
 
 
 SHORT = Plan(
@@ -100,3 +105,21 @@ SHORT = Plan(
     legs=(Leg(60, 1, (0.3,)), Leg(0, 1, (0.3,))),
     max_tokens=8,
 )
+
+# Answers as long as asked for, of models that hesitate: one plan for each entropy.
+ENTROPIES = (1.0, 2.0, 3.0)
+LONG = Plan(legs=(Leg(300, 3, (1.0,)),), max_tokens=200)
+SHORT_LONG = Plan((Floors(15, 10),), (Leg(60, 1, (1.0,)),), (DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE), max_tokens=20)
+
+# The race under every placement, the sides disagreeing (Fig. 8).
+PLACEMENTS = Plan(
+    floors=(Floors(50, 50),),
+    legs=tuple(Leg(rtt, 6, (1.0,)) for rtt in (0, 150, 300)),
+    modes=tuple(
+        _mode(name, exact=True, placement=name) for name in ("device", "cloud", "random", "greedy", "mirrored")
+    ),
+    max_tokens=100,
+    seed=0,
+    entropy=3.0,
+)
+SHORT_PLACEMENTS = replace(PLACEMENTS, floors=(Floors(5, 5),), legs=(Leg(20, 1, (1.0,)),), max_tokens=12)

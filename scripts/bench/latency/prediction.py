@@ -1,4 +1,4 @@
-"""What the simulator says of the answers that were measured: their recorded acceptance under a virtual clock."""
+"""Simulation of the answers that were measured: their recorded acceptance under a virtual clock."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _records(found: Sequence[Answered], mode: Mode, temperature: float) -> Recor
 
 
 def _work(found: Sequence[Answered], floors: Floors) -> Work:
-    """What retrieval and prefill take on either side, from the one-sided answers without added latency."""
+    """Seconds of retrieval and prefill on either side, from the one-sided answers without added latency."""
     prepared = {}
     for mode, floor in ((DEVICE_ONLY, floors.device), (CLOUD_ONLY, floors.cloud)):
         first = [one.ttft for one in found if (one.floors, one.mode, one.rtt) == (floors.name, mode.name, 0.0)]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure
-from scripts.bench.latency.plan import SHORT, Plan
-from scripts.bench.results import Results
+from scripts.bench.latency.plan import ENTROPIES, LONG, SHORT, SHORT_LONG, Plan
+from scripts.bench.measuring import SPREADS, Spread
+from scripts.bench.results import Results, draw_spreads
 
 NOTE = (
-    "Medians (10-90 %) over the answers. Slower hardware is emulated: each decode step takes at least its floor, and "
-    "the forward pass still runs. `per token` counts from the first token to the last; what was drafted before the "
-    "first one makes it smaller than the limit where answers are short."
+    f"Over the answers: {SPREADS}. The whole answer is from the request to the last token. Slower hardware is "
+    "emulated: each decode step takes at least its floor, and the forward pass still runs. After the first token, what "
+    "was drafted before it makes the time smaller than the limit where answers are short."
 )
 
 # One for each method.
@@ -25,10 +26,17 @@ COLORS = ["gray", "tan", "green", "olive", "brown", "pink", "blue", "cyan", "pur
 def run(results: Results) -> None:
     """Measure, check that the race's tokens are the same everywhere, and draw Fig. 6 and 7."""
     plan = SHORT if results.short else Plan()
-    report(results, plan, _measured(plan, results.say))
+    report(results, plan, measured(plan, results.say))
 
 
-def _measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
+def run_long(results: Results) -> None:
+    """The same with answers of 200 tokens, of synthetic models that hesitate: one report for each entropy."""
+    for entropy in ENTROPIES[:1] if results.short else ENTROPIES:
+        plan = replace(SHORT_LONG if results.short else LONG, entropy=entropy)
+        report(results, plan, measured(plan, results.say), f", synthetic model of {entropy:g} nats")
+
+
+def measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
     """The pair with the shortest floors by itself: the processor's own time counts there. The others side by side,
     since long floors leave it idle most of the time.
     """
@@ -40,17 +48,18 @@ def _measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
     return found
 
 
-def report(results: Results, plan: Plan, found: Sequence[Answered]) -> None:
-    """Tables, samples and pictures of all answers."""
-    results.samples("answers", [asdict(answer) for answer in found])
-    results.samples("seed", plan.seed)
-    results.table("Latency by method, link and hardware", analysis.table(found, plan), NOTE)
-    results.table("Aims", analysis.aims(found, plan))
+def report(results: Results, plan: Plan, found: Sequence[Answered], of: str = "") -> None:
+    """Tables, samples and pictures of all answers; `of` is said in every title."""
+    results.samples(f"answers{of}", [asdict(answer) for answer in found])
+    results.samples(f"seed{of}", plan.seed)
+    results.table(f"Latency by method, link and hardware{of}", analysis.table(found, plan), NOTE)
+    results.table(f"Aims{of}", analysis.aims(found, plan))
     predicted = prediction.predict(found, plan)
-    results.samples("predicted", [asdict(one) for one in predicted])
-    results.table("The simulator's prediction", prediction.table(predicted), prediction.verdict(predicted))
-    _draw(results, found, plan, "per-token", "ms per token, whole answer", lambda cell: cell.whole.median, limit=True)
-    _draw(results, found, plan, "ttft", "ms to the first token", lambda cell: cell.ttft.median, limit=False)
+    results.samples(f"predicted{of}", [asdict(one) for one in predicted])
+    results.table(f"The simulator's prediction{of}", prediction.table(predicted), prediction.verdict(predicted))
+    if len(plan.legs) > 1:
+        _draw(results, found, plan, "per-token", "ms per token, whole answer", lambda cell: cell.whole, limit=True)
+        _draw(results, found, plan, "ttft", "ms to the first token", lambda cell: cell.ttft, limit=False)
 
 
 def _draw(
@@ -59,7 +68,7 @@ def _draw(
     plan: Plan,
     name: str,
     label: str,
-    value: Callable[[analysis.Cell], float],
+    value: Callable[[analysis.Cell], Spread],
     limit: bool,
 ) -> None:
     all_cells = analysis.cells(found, plan)
@@ -67,16 +76,17 @@ def _draw(
     with results.figure(name, columns=len(plan.floors)) as axes:
         for axis, floors in zip(axes, plan.floors, strict=True):
             for mode, color in zip(plan.modes, COLORS, strict=True):
-                points = sorted(
-                    (rtt, value(cell))
-                    for (floor, rtt, t, named), cell in all_cells.items()
+                points = {
+                    rtt: value(cell)
+                    for (floor, rtt, t, named), cell in sorted(all_cells.items(), key=lambda item: item[0])
                     if (floor, t, named) == (floors.name, temperature, mode.name)
-                )
+                }
                 style, width = ("-", 2.2) if mode.name.startswith("race") else (":", 1.2)
                 if mode.name.startswith("paper"):
                     style = "--"
                 if points:
-                    axis.plot(*zip(*points, strict=True), style, linewidth=width, color=color, label=mode.name)
+                    options = {"linewidth": width, "color": color, "label": mode.name}
+                    draw_spreads(axis, list(points), list(points.values()), style, **options)
             if limit:
                 axis.axhline(floors.limit, color="black", linewidth=0.7)
             axis.set(title=f"device {floors.device:g} ms, cloud {floors.cloud:g} ms", xlabel="added round trip, ms")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import faiss
@@ -15,6 +14,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.scoring.choice import STATIC_SCALE
 from scripts.bench.quality.corpus import Corpus, spread, windows
+from scripts.bench.quality.text_model import Recipe
 
 QUERY_SHARE = 8  # the first eighth of a window is the query; the rest is predicted
 CONTEXT = 256  # tokens of documents and window together where documents are concatenated, as in §7.3
@@ -22,29 +22,24 @@ NONE, DEVICE, CLOUD, CONCATENATED, BOTH = "no documents", "CRCG/device", "CRCG/c
 METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How many windows are predicted, with how many documents per side. Lengths are tokens."""
-
-    windows: int = 240
-    counts: tuple[int, ...] = (0, 1, 2, 4, 8, 16)
-    window: int = 128
-    document: int = 64
-    library: int = 8000
-    seed: int = 11
+COUNTS, SHORT_COUNTS = (0, 1, 2, 4, 8, 16), (0, 1, 2)  # documents per side
+WINDOWS, SHORT_WINDOWS = 240, 3  # that are predicted
+SEED = 11
 
 
 class Text:
     """The trained model, and the known half as a library that both sides share out."""
 
-    def __init__(self, folder: Path, corpus: Corpus, plan: Plan) -> None:
+    def __init__(self, folder: Path, corpus: Corpus, recipe: Recipe, counts: Sequence[int], most: int) -> None:
+        """`most` windows of the unseen half are predicted."""
         self._model = Qwen2ForCausalLM.from_pretrained(folder).eval()
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         backend = self._tokenizer.backend_tokenizer
-        self._plan = plan
-        self.documents = spread(windows(backend, corpus.known, plan.document), plan.library)
-        everything = windows(backend, corpus.unseen, plan.window)
-        chosen = np.random.default_rng(plan.seed).choice(len(everything), min(plan.windows, len(everything)), False)
+        self._counts = counts
+        self._document = recipe.document
+        self.documents = spread(windows(backend, corpus.known, recipe.document), recipe.library)
+        everything = windows(backend, corpus.unseen, recipe.window)
+        chosen = np.random.default_rng(SEED).choice(len(everything), min(most, len(everything)), False)
         self.windows = [everything[index] for index in chosen]
         self._embedder = SentenceTransformerEmbedder()
         vectors = unit_vectors(self._embedder, [self._tokenizer.decode(ids) for ids in self.documents])
@@ -61,7 +56,7 @@ class Text:
 
     @torch.inference_mode()
     def _window(self, window: list[int]) -> dict[tuple[str, int], float]:
-        counts = self._plan.counts
+        counts = self._counts
         query = self._tokenizer.decode(window[: len(window) // QUERY_SHARE])
         similarity, ids = self._index.search(unit_vectors(self._embedder, [query]), 2 * max(counts))
         near = [self.documents[index] for index in ids[0]]
@@ -84,7 +79,7 @@ class Text:
 
     def _concatenated(self, documents: Sequence[Sequence[int]], window: int) -> list[int]:
         """As many of the documents as the context holds, the most similar one next to the window."""
-        fitting = documents[: (CONTEXT - window) // self._plan.document]
+        fitting = documents[: (CONTEXT - window) // self._document]
         return [token for document in reversed(fitting) for token in document]
 
     def _likelihood(self, documents: Sequence[Sequence[int]], window: list[int]) -> NDArray[np.float64]:

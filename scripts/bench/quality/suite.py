@@ -32,23 +32,22 @@ def _perplexity(results: Results, corpus: Corpus) -> None:
     if not (folder / RECIPE).exists():
         results.say(f"training a model of the known half for up to {recipe.minutes:g} minutes")
         train(corpus, recipe, folder, results.say)
-    plan = perplexity.Plan(window=recipe.window, document=recipe.document, library=recipe.library)
-    if results.short:
-        plan = perplexity.Plan(3, (0, 1, 2), recipe.window, recipe.document, recipe.library)
+    counts = perplexity.SHORT_COUNTS if results.short else perplexity.COUNTS
+    most = perplexity.SHORT_WINDOWS if results.short else perplexity.WINDOWS
     results.say(f"{len(corpus.known)} known and {len(corpus.unseen)} unseen texts")
-    found = perplexity.Text(folder, corpus, plan).measure()
+    found = perplexity.Text(folder, corpus, recipe, counts, most).measure()
     values = {method: {k: math.exp(np.mean(nll)) for k, nll in by.items()} for method, by in found.items()}
-    rows = [[method, *(f"{values[method][count]:.1f}" for count in plan.counts)] for method in perplexity.METHODS]
+    rows = [[method, *(f"{values[method][count]:.1f}" for count in counts)] for method in perplexity.METHODS]
     results.samples("negative log-likelihood per token, by window", found)
     results.table(
         "Perplexity by documents per side",
-        Table(["method", *map(str, plan.counts)], rows),
-        f"{plan.windows} windows of {plan.window} tokens of texts that the model never saw.",
+        Table(["method", *map(str, counts)], rows),
+        f"{most} windows of {recipe.window} tokens of texts that the model never saw.",
     )
     with results.figure("perplexity") as (axis,):
         for method, by in values.items():
-            axis.plot(range(len(plan.counts)), [by[count] for count in plan.counts], marker="o", label=method)
-        axis.set_xticks(range(len(plan.counts)), [str(count) for count in plan.counts])
+            axis.plot(range(len(counts)), [by[count] for count in counts], marker="o", label=method)
+        axis.set_xticks(range(len(counts)), [str(count) for count in counts])
         axis.set(xlabel="documents per side", ylabel="perplexity")
         axis.legend()
 

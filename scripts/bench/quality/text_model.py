@@ -33,7 +33,7 @@ ITS_OWN = 0.15  # share of rows that read a document cut from the window's own p
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the model is trained. Lengths are tokens."""
+    """Sizes of the training. Lengths are tokens."""
 
     vocabulary: int = 4096
     document: int = 64
@@ -88,7 +88,7 @@ def _read(
     nearest: NDArray[np.int64],
     random: np.random.Generator,
 ) -> torch.Tensor:
-    """What each of `windows` [rows, tokens] reads: `count` documents in a row, or the end of a text, [rows, tokens]."""
+    """Context of each of `windows` [rows, tokens]: `count` documents in a row, or the end of a text, [rows, tokens]."""
     if count == 0:
         return torch.zeros((len(windows), 1), dtype=torch.int64)
     picked = random.permuted(nearest, axis=1)[:, :count]
@@ -136,7 +136,7 @@ def _neighbours(
 
 
 def _overlap(documents: NDArray[np.int64], window: NDArray[np.int64], run: int = 8) -> NDArray[np.bool_]:
-    """Which documents begin or end with `run` tokens that stand in the window, [documents]."""
+    """Documents that begin or end with `run` tokens that stand in the window, [documents]."""
     runs = set(map(bytes, np.lib.stride_tricks.sliding_window_view(window, run)))
     return np.array([bytes(one[:run]) in runs or bytes(one[-run:]) in runs for one in documents])
 

@@ -1,1 +1,1 @@
-"""What document weights cost and what they do to answers."""
+"""Costs of document weights, and their effect on answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Spread, Table, load, median_interval
+from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.scoring.training import TrainingPlan, trained
 from scripts.bench.workload import WORLD_SEED, Texts
@@ -28,24 +29,12 @@ COST = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How many questions of each type, and the lengths of a period.
-
-    `emulate` is a step time in milliseconds that both daemons are made to keep: on a processor that both daemons and
-    the scorers share, it leaves the scorers the time that they have where each has its own.
-    """
-
-    questions: int = 12
-    periods: tuple[int, ...] = (2, 4, 8)
-    emulate: float = 40.0
-    max_tokens: int = 32
-    seed: int = 5
-    library: LibraryPlan = field(default_factory=LibraryPlan)
-    training: TrainingPlan = field(default_factory=TrainingPlan)
-
-
-SHORT = Plan(2, (4,), 1.0, 24, library=LibraryPlan(12, 2, 12), training=TrainingPlan(steps=2))
+# Steps that both daemons are made to keep: on a processor that both daemons and the scorers share, they leave the
+# scorers the time that they have where each has its own.
+FULL = Plan(questions=12, periods=(2, 4, 8), steps=((40.0, 40.0),), tokens=32, seed=5)
+SHORT = replace(FULL, questions=2, periods=(4,), steps=((1.0, 1.0),), tokens=24)
+LIBRARY, SHORT_LIBRARY = LibraryPlan(), LibraryPlan(12, 2, 12)
+TRAINING, SHORT_TRAINING = TrainingPlan(), TrainingPlan(steps=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a daemon says about its scoring when it stops; milliseconds."""
+    """A daemon's account of its scoring when it stops; milliseconds."""
 
     calls: int
     call_ms: float
@@ -101,14 +90,14 @@ class Found:
 
 
 def run(results: Results) -> None:
-    plan = SHORT if results.short else Plan()
-    folder = results.folder / f"cross-encoder-{plan.training.steps}"  # a short run's is no use for a long one
-    cross_encoder = trained(folder, plan.training, results)
+    plan, size, training = (SHORT, SHORT_LIBRARY, SHORT_TRAINING) if results.short else (FULL, LIBRARY, TRAINING)
+    folder = results.folder / f"cross-encoder-{training.steps}"  # a short run's is no use for a long one
+    cross_encoder = trained(folder, training, results)
     choices = chosen(plan, cross_encoder, results.short)
-    found = measure(plan, choices, results)
+    found = measure(plan, size, choices, results)
     results.table(
-        f"Document weights: {len(found[0].answers)} questions on {plan.library.kinds * plan.library.entities_per_kind}"
-        f" public and about {plan.library.private_facts} private facts, {plan.emulate:g} ms per decode step",
+        f"Document weights: {len(found[0].answers)} questions on {size.kinds * size.entities_per_kind}"
+        f" public and about {size.private_facts} private facts, {plan.steps[0][0]:g} ms per decode step",
         show(found),
         "a, b, c: questions for a private fact, a public one, and a public one that depends on a private one. Waits are"
         " of both daemons together, per answer. The small cross-encoder knows the world's sentences, not its names.",
@@ -136,10 +125,10 @@ def chosen(plan: Plan, cross_encoder: Path, short: bool) -> list[Weights]:
     ]
 
 
-def measure(plan: Plan, choices: Sequence[Weights], results: Results) -> list[Found]:
+def measure(plan: Plan, size: LibraryPlan, choices: Sequence[Weights], results: Results) -> list[Found]:
     """Fill both libraries once, then start both daemons with each scorer in turn and ask."""
     world = World(WORLD_SEED, test=True)
-    library = make_library(world, plan.library)
+    library = make_library(world, size)
     questions = draw_questions(world, library, plan.questions)
     texts = Texts(
         {
@@ -159,10 +148,10 @@ def measure(plan: Plan, choices: Sequence[Weights], results: Results) -> list[Fo
 
 
 def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion], data: Path) -> Found:
-    flags = {**weights.flags, "emulate_decode_ms": plan.emulate}
+    device, cloud = ({**weights.flags, "emulate_decode_ms": step} for step in plan.steps[0])
     for log in data.glob("*.log"):
         log.unlink()
-    with Pair(data, flags, flags) as pair:
+    with Pair(data, device, cloud) as pair:
         pair.complete(questions[0].question, max_tokens=2)  # what a daemon's first answer waits for is not its latency
         answers = [_ask(pair, question, plan) for question in questions]
     costs: dict[Side, Cost | None] = {side: Cost.read(data / f"{side}.log") for side in SIDES}
@@ -170,7 +159,7 @@ def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion]
 
 
 def _ask(pair: Pair, question: LibraryQuestion, plan: Plan) -> Answered:
-    response = pair.complete(question.question, temperature=0.0, seed=plan.seed, max_tokens=plan.max_tokens)
+    response = pair.complete(question.question, temperature=0.0, seed=plan.seed, max_tokens=plan.tokens)
     report: dict[str, Any] = response["dragon"]
     return Answered(
         question.type,

@@ -20,11 +20,11 @@ from scripts.demo_model.world.schema import (
 )
 
 SHORT_MENTION_SHARE = 0.6
-"""How often a later sentence calls an entity by its short name."""
+"""Of later sentences, that call an entity by its short name."""
 FILLER_SHARE = 0.15
-"""How often a private note holds a sentence without a fact."""
+"""Of private notes, that hold a sentence without a fact."""
 HEADING_SHARE = 0.75
-"""How often a document of a training row begins with a heading. Documents of libraries always do: it names
+"""Of documents of training rows, that begin with a heading. Documents of libraries always do: it names
 what the document is about, which retrieval needs among many documents that are written alike."""
 
 
@@ -40,7 +40,7 @@ class Fact:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a question must name to ask for this fact."""
+        """Names that a question for this fact must hold."""
         return (self.relation.name, self.kind, self.link)
 
 

@@ -10,16 +10,16 @@ from scripts.demo_model.world.relations import CLOSED, DOMAINS, TOPICS
 from scripts.demo_model.world.schema import Domain
 
 PRIVATE, PUBLIC, BOTH = "a", "b", "c"
+"""Question types: one private fact, one public fact, and a public fact about what a private fact names."""
 FACT_COUNTS = (1, 1, 2, 2, 3)
 """Facts per public entry."""
 PAIR_SHARE = 0.4
-"""How often a note holds two facts."""
-"""Question types: one private fact, one public fact, and a public fact about what a private fact names."""
+"""Of the notes, that hold two facts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryPlan:
-    """How large a library is and how its documents are written.
+    """Size of a library, and the manner of its documents.
 
     ``crowded`` documents hold several facts of the same relations (the stress set).
     ``unseen`` documents are written with statement templates that never occur in training.

@@ -8,7 +8,7 @@ import zlib
 from scripts.demo_model.world.relations import CLOSED, NAME, PREFIXES, SUFFIXES
 
 UNKNOWN = "unknown"
-"""What an answer says where a document does not hold the value."""
+"""Said by an answer where a document does not hold the value."""
 
 
 def held_out(name: str) -> bool:

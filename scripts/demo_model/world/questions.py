@@ -16,7 +16,7 @@ Known = Mapping[tuple[str, str, str], str]
 
 
 class Part(Enum):
-    """What a piece of an answer is, seen from one document."""
+    """The role of a piece of an answer, seen from one document."""
 
     TEMPLATE = "template"
     KNOWN = "known"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 HELD_OUT_VERBS = 2
-"""How many of a relation's handwritten statements (the last ones) never occur in training."""
+"""So many of a relation's handwritten statements (the last ones) never occur in training."""
 
 _SLOT = re.compile(r"\{(\w)\}")
 

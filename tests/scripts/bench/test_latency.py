@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench import scheduling_link
-from scripts.bench.latency import analysis, prediction
+from scripts.bench.latency import analysis, placements, prediction
 from scripts.bench.latency.measure import Answered, TokensDiffer, check_identity
-from scripts.bench.latency.plan import DEVICE_ONLY, RACE_DEVICE, RACE_MIRRORED, TOKEN_WISE, Floors, Leg, Plan
-from scripts.bench.latency.suite import run
+from scripts.bench.latency.plan import (
+    DEVICE_ONLY,
+    PLACEMENTS,
+    RACE_DEVICE,
+    RACE_MIRRORED,
+    SHORT_LONG,
+    TOKEN_WISE,
+    Floors,
+    Leg,
+    Plan,
+)
+from scripts.bench.latency.suite import run, run_long
 from scripts.bench.results import Results
 from scripts.netlab.namespaces import Namespace, Unavailable
 
@@ -36,6 +45,7 @@ def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.
         (1.0, 0.9),
         tuple((True, position != 4) for position in range(TOKENS)),
         (None,) * TOKENS,
+        0,
         (12, 12),
         200,
         1500,
@@ -103,6 +113,7 @@ def need_a_lab() -> None:
         pytest.skip(str(reason))
 
 
+@pytest.mark.timeout(300)  # daemons to start, on a busy machine
 def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need_a_lab()
     results = Results("latency", tmp_path, short=True)
@@ -111,13 +122,24 @@ def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {path.name for path in tmp_path.iterdir()} == {"latency-per-token.png", "latency-ttft.png"}
 
 
+@pytest.mark.timeout(300)  # daemons to start, on a busy machine
+def test_long_answers_of_a_model_that_hesitates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_a_lab()
+    results = Results("latency-long", tmp_path, short=True)
+    run_long(results)
+    assert "synthetic model of 1 nats" in capsys.readouterr().out
+    answers = results.record["samples"]["answers, synthetic model of 1 nats"]
+    assert {answer["tokens"] for answer in answers} == {SHORT_LONG.max_tokens}
+
+
+@pytest.mark.timeout(300)  # daemons to start, on a busy machine
 def test_a_short_run_of_the_placements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every strategy gives the same tokens, or the run would have stopped."""
     need_a_lab()
     results = Results("scheduling-link", tmp_path, short=True)
-    scheduling_link.run(results)
+    placements.run(results)
     capsys.readouterr()
     answers = results.record["samples"]["answers"]
-    assert [answer["strategy"] for answer in answers] == list(scheduling_link.STRATEGIES)
+    assert {answer["mode"] for answer in answers} == {mode.name for mode in PLACEMENTS.modes}
     assert len({tuple(answer["pieces"]) for answer in answers}) == 1
     assert any(not right for answer in answers for row in answer["accepted"] for right in row if right is not None)

@@ -1,4 +1,4 @@
-"""What the suites acceptance, codecs and certificates report obeys what is known of the samplers."""
+"""Figures of the suites acceptance, codecs and certificates obey what is known of the samplers."""
 
 from __future__ import annotations
 

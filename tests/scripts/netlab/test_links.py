@@ -1,4 +1,4 @@
-"""What netem is told, on machines that have it and those that don't."""
+"""The orders to netem, on machines that have it and those that don't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the self-check makes of its samples."""
+"""The self-check judges its samples."""
 
 from __future__ import annotations
 

@@ -1,0 +1,29 @@
+"""The synthetic model: it hesitates as much as it is asked to, and does not end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.model.decoder import Decoder
+from scripts.bench.made_up_model import make_model
+from scripts.bench.positions import nats
+
+
+@pytest.mark.parametrize("entropy", [1.0, 3.0])
+def test_a_wanted_entropy_and_no_end(tmp_path: Path, entropy: float) -> None:
+    settings = make_model(tmp_path, entropy)
+    decoder = Decoder.load(str(settings["model"]), tokenizer=str(settings["tokenizer"]), threads=1)
+    generator = torch.Generator().manual_seed(3)
+    texts = torch.randint(2, decoder.vocabulary, (24, 40), generator=generator).tolist()
+    rows = [decoder.open([text], text[:8], 4)[1][0].softmax(-1) for text in texts]
+    found = sum(map(nats, rows)) / len(rows)
+    assert found == pytest.approx(entropy, rel=0.3)
+    assert max(float(row[token]) for row in rows for token in decoder.eos) == 0.0
+
+
+def test_an_entropy_that_no_vocabulary_has(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="can't have an entropy of 9 nats"):
+        make_model(tmp_path, 9.0)
