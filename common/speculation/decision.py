@@ -50,10 +50,11 @@ class Decider:
             return Decided(theirs.view.token, share), False
         if mine is None:
             return None, False
-        device, cloud = (mine, theirs) if self._role == "device" else (theirs, mine)
-        evidence = (device.evidence, cloud.evidence)
+        views, evidence = (mine.known, theirs.view), (mine.evidence, theirs.evidence)
+        if self._role == "cloud":
+            views, evidence = views[::-1], evidence[::-1]
         position = self._progress.position
-        outcome = self._aggregation.aggregate(self._role, position, device.view, cloud.view, evidence)
+        outcome = self._aggregation.aggregate(self._role, position, *views, evidence)
         if isinstance(outcome, Undecided | Lacking) and away:
             return alone, True
         return outcome, False

@@ -59,7 +59,7 @@ class Questions:
         self._own = None
         draft = self._progress.local.find(position, digest)
         if draft is not None:
-            view = self._aggregation.complete(draft.view, position, depth, payload)
+            view = self._aggregation.complete(draft.known, position, depth, payload)
             self._progress.local.complete(position, digest, view)
         return []
 

@@ -55,7 +55,7 @@ class LocalDrafts:
         """The outstanding draft made at `position` after `digest` is known better now."""
         for index, draft in enumerate(self._drafts):
             if (draft.position, draft.digest) == (position, digest):
-                self._drafts[index] = replace(draft, view=view)
+                self._drafts[index] = replace(draft, looked_up=view)
 
     def find(self, position: int, digest: int) -> LocalDraft | None:
         """The draft made at `position` after `digest`, outstanding or lately decided."""

@@ -123,6 +123,12 @@ class LocalDraft:
     view: View
     evidence: float
     decode_time: int  # microseconds
+    looked_up: View | None = None  # `view` and what was looked up since; what is sent stays `view`
+
+    @property
+    def known(self) -> View:
+        """All that this side knows of it by now."""
+        return self.looked_up or self.view
 
 
 @dataclass(frozen=True, slots=True)

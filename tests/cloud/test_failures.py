@@ -58,6 +58,9 @@ class BrokenScorer:
     def close(self) -> None:
         pass
 
+    def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
+        return True
+
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
         if len(answer) >= self.after:
             raise ScoringError(UNSCORED)
@@ -70,7 +73,7 @@ def break_search(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
 
 
 def break_prefill(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(side.decoder, "open", broken)
+    patch.setattr(side.decoder, "take_rows", broken)
     return "The model failed while decoding; the daemon's log says why."
 
 

@@ -127,7 +127,7 @@ class TestDevice:
 
     def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         """The device waits no longer: the cloud must not go on."""
-        monkeypatch.setattr("device.engine.PREFILL_PATIENCE", 0.05)
+        monkeypatch.setattr("device.engine.PREFILL_PATIENCE", 0.01)
         with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
             device.ask(QUESTION, sources="cloud")
         town.check_that_all_is_free()
