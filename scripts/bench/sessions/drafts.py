@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -32,21 +32,21 @@ class WholeShare:
 class ScriptedDrafts:
     """A side's mixtures as a function of (position, prefix), so that an answer is the same whenever it is asked for."""
 
-    def __init__(self, request: Open, drafter: Drafter, vocabulary: int, evidence: Sequence[float]) -> None:
-        """`evidence` is log h by position. The list of every race is complete: `request.entries` must be more than it
-        has tokens.
+    def __init__(self, request: Open, drafter: Drafter, vocabulary: int, weight: float) -> None:
+        """`weight` is that of the device's documents beside the cloud's, at every position. The list of every race is
+        complete: `request.entries` must be more than it has tokens.
         """
         if request.entries <= len(PEAKED):
             raise ValueError(f"a complete list needs more than {len(PEAKED)} entries, not {request.entries}")
         self._request = request
         self._drafter = drafter
         self._vocabulary = vocabulary
-        self._evidence = evidence
+        self._advantage = math.log(weight / (1.0 - weight))
         self.made = 0
         self.seconds = 0.0  # of processor time that all of them took
 
-    def draft(self, work: Work) -> LocalDraft:
-        """The draft that `work` asks for."""
+    def draft(self, work: Work, other: float) -> LocalDraft:
+        """The draft that `work` asks for, where the cloud's log h is `other`."""
         started, worked = time.perf_counter(), time.thread_time()
         first = ((work.digest + work.position) * _FACTOR >> 17) % self._vocabulary
         ids = np.asarray([(first + rank * _APART) % self._vocabulary for rank in range(len(PEAKED))], dtype=np.int64)
@@ -59,9 +59,4 @@ class ScriptedDrafts:
         self.made += 1
         self.seconds += time.thread_time() - worked
         microseconds = int(1e6 * (time.perf_counter() - started))
-        return LocalDraft(work.position, work.digest, view, self._evidence[work.position], microseconds)
-
-
-def evidence_for(share: float, others: Sequence[float]) -> list[float]:
-    """The log h, by position, that has the weight `share` beside the other side's."""
-    return [other + math.log(share / (1.0 - share)) for other in others]
+        return LocalDraft(work.position, work.digest, view, other + self._advantage, microseconds)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
 from common.runtime.request import Request
 from scripts.bench.sessions.bare import WARM, BareBatch
-from scripts.bench.sessions.drafts import evidence_for
 from scripts.bench.sessions.player import Play, Played
 from scripts.bench.sessions.town import Meter, Town, Usage
 
@@ -37,32 +38,33 @@ class Plan:
     def most(self) -> int:
         return max(self.sessions)
 
+    @property
+    def settling(self) -> int:
+        """Tokens after which what was drafted while sessions waited is used up."""
+        return self.tokens // 8
+
 
 SHORT = Plan(sessions=(1, 3), tokens=16, repeats=2, passes=4)
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Latencies of all sessions of a run, in seconds: (p50, p95)."""
-
-    ttft: tuple[float, float]
-    gap: tuple[float, float]  # between tokens of a session
-    steady_gap: tuple[float, float] | None  # of those while every session was decoding
-
-
-@dataclass(frozen=True, slots=True)
 class Ran:
-    """One run: `sessions` devices of a kind, which asked together."""
+    """One run: `sessions` devices of a kind.
+
+    Not `steady`: they asked at the same moment, and everything counts. Steady: each waited for the others' first
+    token, and what counts is while all of them were decoding; but for `usage`, the counts are of whole answers.
+    """
 
     kind: Kind
     sessions: int
     repeat: int
-    tokens: int  # of all answers
-    rate: float  # tokens per second of all sessions, from the first question to the last token
-    steady: float | None  # while every session was decoding; None where there was no such time
-    times: Times
+    steady: bool
+    rate: float  # tokens per second of all sessions
+    ttft: tuple[float, float] | None  # p50 and p95, seconds
+    gap: tuple[float, float]  # between tokens of a session
     usage: Usage
     differing: int  # sessions whose tokens are not those of the same question alone
+    tokens: int
     device_weight: float | None
     drafted: int  # by the cloud
     accepted: int
@@ -86,20 +88,19 @@ class Found:
     idle: int  # bytes of the cloud's memory when every question had been answered alone
     prompt: int  # tokens of a row before the answer, mean
 
-    def of(self, kind: Kind, sessions: int) -> list[Ran]:
-        return [run for run in self.runs if (run.kind, run.sessions) == (kind, sessions)]
+    def of(self, kind: Kind, sessions: int, steady: bool) -> list[Ran]:
+        return [run for run in self.runs if (run.kind, run.sessions, run.steady) == (kind, sessions, steady)]
 
     def ratios(self, kind: Kind, sessions: int) -> list[float]:
         """Steady rate over the bare model's of the same repeat."""
-        bare = self.bare[sessions]
-        return [run.steady / bare[run.repeat] for run in self.of(kind, sessions) if run.steady is not None]
+        return [run.rate / self.bare[sessions][run.repeat] for run in self.of(kind, sessions, steady=True)]
 
     def memory(self, sessions: int) -> float | None:
         """Bytes per session beyond the idle daemon's, which keeps the place of one; None for a single session.
 
         Of the first repeat: what one run took stays with the process for the next.
         """
-        first = [run.usage.resident for kind in KINDS for run in self.of(kind, sessions) if run.repeat == 0]
+        first = [run.usage.resident for run in self.runs if (run.sessions, run.repeat) == (sessions, 0)]
         return None if sessions < 2 else (max(first) - self.idle) / (sessions - 1)
 
 
@@ -111,39 +112,61 @@ class Asking:
         self._town = town
         self._plan = plan
         self._questions = questions
-        self._evidence: list[list[float]] = []  # of the drafting devices, by session and position
-        self._alone: dict[Kind, list[tuple[int, ...]]] = {"listening": [], "drafting": []}
-        prompts = []
-        for session in range(plan.most):
-            played = self._begin(session, "listening").result()
-            self._evidence.append(evidence_for(plan.weight, played.evidence))
-            self._alone["listening"].append(played.tokens)
-            self._alone["drafting"].append(self._begin(session, "drafting").result().tokens)
-            prompts.append(played.prompt_tokens / DOCUMENTS)
-        self.prompt = round(float(np.mean(prompts)))
+        alone = {kind: [self._begin(one, kind).result() for one in range(plan.most)] for kind in KINDS}
+        self._alone = {kind: [played.tokens for played in found] for kind, found in alone.items()}
+        self.prompt = round(fmean(played.prompt_tokens for played in alone[KINDS[0]]) / DOCUMENTS)
 
-    def run(self, kind: Kind, sessions: int, repeat: int) -> Ran:
-        """That many sessions at once."""
+    def together(self, kind: Kind, sessions: int, repeat: int) -> Ran:
+        """That many sessions, asked for at the same moment."""
         with Meter(self._town.process) as meter:
             plays = [self._begin(session, kind) for session in range(sessions)]
             found = [play.result() for play in plays]
-        alone = self._alone[kind][:sessions]
+        tokens = sum(len(played.tokens) for played in found)
+        seconds = max(played.times[-1] for played in found) - min(played.asked for played in found)
+        gaps = [gap for played in found for gap in gaps_within(played, (0.0, math.inf))]
+        ttft = usual([played.ttft for played in found])
+        return self._ran(kind, repeat, found, meter.usage, rate=tokens / seconds, ttft=ttft, gap=usual(gaps))
+
+    def steady(self, kind: Kind, sessions: int, repeat: int) -> Ran:
+        """That many sessions, which wait for each other's first token."""
+        plays = [self._begin(session, kind, held=True) for session in range(sessions)]
+        for play in plays:
+            play.wait_for_draft()
+        with Meter(self._town.process) as meter:
+            for play in plays:
+                play.release()
+            found = [play.result() for play in plays]
+        steady = steady_time(found, self._plan.settling)
+        rate = sum(within(played, steady) for played in found) / (steady[1] - steady[0])
+        gaps = [gap for played in found for gap in gaps_within(played, steady)]
+        return self._ran(kind, repeat, found, meter.usage, rate=rate, ttft=None, gap=usual(gaps))
+
+    def _ran(
+        self,
+        kind: Kind,
+        repeat: int,
+        found: Sequence[Played],
+        usage: Usage,
+        *,
+        rate: float,
+        ttft: tuple[float, float] | None,
+        gap: tuple[float, float],
+    ) -> Ran:
         made = sum(played.drafts for played in found)
         weights = [played.device_weight for played in found if played.device_weight is not None]
-        start, end = min(played.asked for played in found), max(played.times[-1] for played in found)
-        steady = steady_time(found)
-        tokens = sum(len(played.tokens) for played in found)
+        alone = self._alone[kind][: len(found)]
         return Ran(
             kind,
-            sessions,
+            len(found),
             repeat,
-            tokens,
-            tokens / (end - start),
-            None if steady is None else sum(within(played, steady) for played in found) / (steady[1] - steady[0]),
-            _times(found, steady),
-            meter.usage,
+            ttft is None,
+            rate,
+            ttft,
+            gap,
+            usage,
             sum(played.tokens != expected for played, expected in zip(found, alone, strict=True)),
-            float(np.mean(weights)) if weights else None,
+            sum(len(played.tokens) for played in found),
+            fmean(weights) if weights else None,
             sum(played.closed.drafted for played in found),
             sum(played.closed.accepted for played in found),
             sum(played.closed.rollbacks for played in found),
@@ -152,7 +175,7 @@ class Asking:
             sum(played.draft_seconds for played in found) / made if made else 0.0,
         )
 
-    def _begin(self, session: int, kind: Kind) -> Play:
+    def _begin(self, session: int, kind: Kind, held: bool = False) -> Play:
         question = self._questions[session]
         request = Request(
             question,
@@ -162,7 +185,8 @@ class Asking:
             seed=self._plan.seed + session,
             documents=DOCUMENTS,
         )
-        return self._town.players[session].begin(request, self._evidence[session] if kind == "drafting" else None)
+        weight = self._plan.weight if kind == "drafting" else 0.0
+        return self._town.players[session].begin(request, weight, held)
 
 
 def measure(town: Town, plan: Plan, questions: Sequence[str], say: Callable[[str], None]) -> Found:
@@ -177,16 +201,24 @@ def measure(town: Town, plan: Plan, questions: Sequence[str], say: Callable[[str
     for repeat in range(plan.repeats):
         for count in plan.sessions:
             say(f"repeat {repeat + 1} of {plan.repeats}, {count} sessions")
-            bare[count].append(count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM)))
             for kind in KINDS:
-                runs.append(asking.run(kind, count, repeat))
+                runs.append(asking.together(kind, count, repeat))
+            # Next to each other, as one is the other's measure.
+            runs.append(asking.steady("listening", count, repeat))
+            bare[count].append(count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM)))
+            runs.append(asking.steady("drafting", count, repeat))
     return Found(tuple(runs), bare, idle, asking.prompt)
 
 
-def steady_time(found: Sequence[Played]) -> tuple[float, float] | None:
-    """From every session's first token to the first session's last one; None where that is no time at all."""
-    start, end = max(played.times[0] for played in found), min(played.times[-1] for played in found)
-    return (start, end) if start < end else None
+def steady_time(found: Sequence[Played], settling: int) -> tuple[float, float]:
+    """From every session's token number `settling` to the first session's last one.
+
+    Raises `RuntimeError` where that is no time at all.
+    """
+    start, end = max(played.times[settling] for played in found), min(played.times[-1] for played in found)
+    if start >= end:
+        raise RuntimeError("a session ended before all others were decoding: nothing was steady")
+    return start, end
 
 
 def within(played: Played, time: tuple[float, float]) -> int:
@@ -194,16 +226,12 @@ def within(played: Played, time: tuple[float, float]) -> int:
     return sum(time[0] < moment <= time[1] for moment in played.times)
 
 
-def _times(found: Sequence[Played], steady: tuple[float, float] | None) -> Times:
-    pairs = [pair for played in found for pair in pairwise(played.times)]
-    inside = [] if steady is None else [pair for pair in pairs if steady[0] <= pair[0] and pair[1] <= steady[1]]
-    return Times(
-        _usual([played.ttft for played in found]),
-        _usual([later - earlier for earlier, later in pairs]),
-        _usual([later - earlier for earlier, later in inside]) if inside else None,
-    )
+def gaps_within(played: Played, time: tuple[float, float]) -> list[float]:
+    """Seconds between tokens of an answer in a stretch of time."""
+    return [later - earlier for earlier, later in pairwise(played.times) if time[0] <= earlier and later <= time[1]]
 
 
-def _usual(seconds: Sequence[float]) -> tuple[float, float]:
+def usual(seconds: Sequence[float]) -> tuple[float, float]:
+    """The 50th and the 95th percentile."""
     middle, high = np.percentile(np.asarray(seconds), (50, 95))
     return float(middle), float(high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -13,7 +13,7 @@ from common.runtime.answer import Answer
 from common.runtime.opening import open_session
 from common.runtime.request import Request
 from common.runtime.side import SideRuntime
-from common.speculation.values import Commit
+from common.speculation.values import Commit, LocalDraft
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from device.opening import make_opening
@@ -52,7 +52,6 @@ class Played:
     times: tuple[float, ...]  # when each token was final
     tokens: tuple[int, ...]
     prompt_tokens: int  # of all rows of the cloud
-    evidence: tuple[float, ...]  # of the cloud's drafts, as they came
     device_weight: float | None  # mean share of the device in the tokens' probability; None where it has no documents
     questions: int  # that the device's certificates asked
     drafts: int  # of the device
@@ -68,14 +67,17 @@ class Played:
 class Play:
     """One answer under way: observer of its `Answer`, and the engine that makes its drafts.
 
-    Everything but the beginning happens on the link's thread.
+    One that is `held` hears nothing of the cloud's drafts until it is released, so that several can go on at the same
+    moment. Messages come on the link's thread.
     """
 
     send: Callable[[Message], int]
+    held: bool = False
     asked: float = 0.0
+    drafted: threading.Event = field(default_factory=threading.Event)  # the cloud has
     times: list[float] = field(default_factory=list)
     cloud_shares: list[float] = field(default_factory=list)
-    evidence: list[float] = field(default_factory=list)
+    evidence: dict[tuple[int, int], float] = field(default_factory=dict)  # of the cloud, by position and prefix
     prompt_tokens: int = 0
     questions: int = 0
     closed: Closed | None = None
@@ -84,6 +86,8 @@ class Play:
     answer: Answer = field(init=False)
     drafts: ScriptedDrafts | None = None
     _tasks: deque[Callable[[], None]] = field(default_factory=deque)
+    _waiting: list[Message] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hear(self, message: Message) -> None:
         """Take in a message of this answer and do what it makes possible."""
@@ -96,27 +100,45 @@ class Play:
             case Busy():
                 self.fail("the cloud has no place")
             case Draft() | Target() | Resolve() | Resolved() | Sync() | Ready():
-                self._note(message)
-                self.answer.receive(message)
-                self._work()
+                with self._lock:
+                    if self.held:
+                        self._waiting.append(message)
+                    else:
+                        self._take(message)
+                if isinstance(message, Draft):
+                    self.drafted.set()
+
+    def release(self) -> None:
+        """Hear what was held back, and everything from now on."""
+        with self._lock:
+            self.held = False
+            for message in self._waiting:
+                self._take(message)
 
     def fail(self, reason: str) -> None:
         """Give up; the first reason counts."""
         self.failure = self.failure or reason
+        self.drafted.set()
         self.done.set()
 
-    def _note(self, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         if isinstance(message, Draft):
-            self.evidence.append(message.evidence)
+            self.evidence[message.position, message.digest] = message.evidence
         elif isinstance(message, Ready):
             self.prompt_tokens = message.prompt_tokens
-
-    def _work(self) -> None:
+        self.answer.receive(message)
         while self._tasks:
             self._tasks.popleft()()
-        while self.drafts is not None and (found := self.answer.work()) is not None:
-            draft = self.drafts.draft(found[0])
+        while (draft := self._next_draft()) is not None:
             self.answer.drafted(draft, WholeShare(), draft.decode_time / 1e6)
+
+    def _next_draft(self) -> LocalDraft | None:
+        """The next draft, once the cloud's for the same position is here: its evidence says what weighs how much."""
+        found = None if self.drafts is None else self.answer.work()
+        if self.drafts is None or found is None:
+            return None
+        other = self.evidence.get((found[0].position, found[0].digest))
+        return None if other is None else self.drafts.draft(found[0], other)
 
     # --- the answer's engine, under its lock
 
@@ -150,6 +172,13 @@ class Play:
         else:
             self.send(Close(self.answer.session.config.session, len(self.times)))
 
+    def wait_for_draft(self) -> None:
+        """Until the cloud has read the prompt. Raises `PlayFailed`."""
+        if not self.drafted.wait(PATIENCE):
+            self.fail(f"the cloud drafted nothing for {PATIENCE:g} s")
+        if self.failure:
+            raise PlayFailed(f"{self.failure}.")
+
     def result(self) -> Played:
         """Wait for the end. Raises `PlayFailed`."""
         if not self.done.wait(PATIENCE):
@@ -161,7 +190,6 @@ class Play:
             tuple(self.times),
             self.answer.session.committed,
             self.prompt_tokens,
-            tuple(self.evidence),
             None if self.drafts is None else 1.0 - fmean(self.cloud_shares),
             self.questions,
             0 if self.drafts is None else self.drafts.made,
@@ -189,20 +217,20 @@ class Player:
         if not self._welcome.wait(CONNECTING) or self._refusal:
             raise PlayFailed(f"A device was not welcome: {self._refusal or 'nothing was heard of the cloud.'}")
 
-    def begin(self, request: Request, evidence: Sequence[float] | None) -> Play:
-        """Ask. With `evidence`, its log h by position, the device has documents and drafts of its own."""
+    def begin(self, request: Request, weight: float, held: bool = False) -> Play:
+        """Ask. A device whose documents have a `weight` above 0 makes drafts of its own."""
         estimates = self._side.profiler.nobody.estimates
         # No end-of-sequence ids: every answer is as long as it may be.
         opening = make_opening(request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
         opened = open_session("device", opening, self._side.decoder, lambda: estimates, both)
         opened.session.run_ahead = 1  # its drafts take no time: none is needed before the one before it is decided
-        play = Play(self._link.send)
+        play = Play(self._link.send, held)
         play.answer = Answer(opened.session, play.post, play, lambda commit: None, play)
-        if evidence is None:
-            play.answer.without_documents()
+        if weight:
+            play.drafts = ScriptedDrafts(opening, opened.drafting, self._side.decoder.vocabulary, weight)
         else:
-            play.drafts = ScriptedDrafts(opening, opened.drafting, self._side.decoder.vocabulary, evidence)
+            play.answer.without_documents()
         self._play = play
         play.asked = time.perf_counter()
         play.post(opening)

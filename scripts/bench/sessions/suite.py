@@ -39,7 +39,7 @@ def run(results: Results) -> None:
     note = (
         f"{SPREADS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
         f"that had been read before, rows of {found.prompt} tokens before the answer. `listening`: devices without "
-        f"documents. `drafting`: devices with drafts of their own of about {plan.weight:.0%} weight."
+        f"documents. `drafting`: devices with drafts of their own, of {plan.weight:.0%} weight."
     )
     results.table("Tokens per second of all sessions", rates(found, plan), note)
     results.table("Latency of each session, ms: p50 / p95", latencies(found, plan))
@@ -54,10 +54,9 @@ def rates(found: Found, plan: Plan) -> Table:
     for count in plan.sessions:
         row = [str(count), Spread.of(found.bare[count]).text()]
         for kind in KINDS:
-            runs = found.of(kind, count)
-            row.append(_spread([run.rate for run in runs]))
-            row.append(_spread([run.steady for run in runs if run.steady is not None]))
-            row.append(_spread(found.ratios(kind, count), 2))
+            for steady in (False, True):
+                row.append(Spread.of([run.rate for run in found.of(kind, count, steady)]).text())
+            row.append(Spread.of(found.ratios(kind, count)).text(2))
         rows.append(row)
     heads = ["sessions", "bare model"]
     for kind in KINDS:
@@ -70,20 +69,21 @@ def latencies(found: Found, plan: Plan) -> Table:
     rows = []
     for count in plan.sessions:
         for kind in KINDS:
-            times = [run.times for run in found.of(kind, count)]
-            steady = [one.steady_gap for one in times if one.steady_gap is not None]
-            cells = [_pair([one.ttft for one in times]), _pair([one.gap for one in times]), _pair(steady)]
-            rows.append([str(count), kind, *cells])
+            together, steady = found.of(kind, count, False), found.of(kind, count, True)
+            first = [run.ttft for run in together if run.ttft is not None]
+            gaps = [_pair([run.gap for run in runs]) for runs in (together, steady)]
+            rows.append([str(count), kind, _pair(first), *gaps])
     return Table(["sessions", "devices", "to the first token", "between tokens", "between tokens, steady"], rows)
 
 
 def costs(found: Found, plan: Plan) -> Table:
-    """Medians over the repeats, of whole runs; memory of the first one."""
+    """Medians over the repeats of the steady runs; memory of the first repeat; differences of all."""
     rows = []
     for count in plan.sessions:
+        memory = found.memory(count)
         for kind in KINDS:
-            runs = found.of(kind, count)
-            memory = found.memory(count)
+            runs = found.of(kind, count, steady=True)
+            every = runs + found.of(kind, count, steady=False)
             rows.append(
                 [
                     str(count),
@@ -95,7 +95,7 @@ def costs(found: Found, plan: Plan) -> Table:
                     f"{_median(runs, lambda run: 100 * run.rollbacks / run.tokens):.1f}",
                     f"{_median(runs, lambda run: 100 * run.preempted / run.tokens):.1f}",
                     f"{_median(runs, lambda run: 100 * run.questions / run.tokens):.1f}",
-                    str(sum(run.differing for run in runs)),
+                    str(sum(run.differing for run in every)),
                 ]
             )
     heads = [
@@ -128,7 +128,8 @@ def aims(found: Found, plan: Plan) -> Table:
     """The ratio at `AT` sessions, or at the most there are, and equal tokens."""
     at = AT if AT in plan.sessions else plan.most
     rows = [
-        [f"steady / bare at {at} sessions, {kind}", f">= {AIM:g}", _spread(found.ratios(kind, at), 2)] for kind in KINDS
+        [f"steady / bare at {at} sessions, {kind}", f">= {AIM:g}", Spread.of(found.ratios(kind, at)).text(2)]
+        for kind in KINDS
     ]
     rows.append(
         ["sessions with other tokens than alone", "0", f"{_differing(found.runs)} of {_answers(found.runs)} answers"]
@@ -140,12 +141,10 @@ def draw(results: Results, found: Found, plan: Plan) -> None:
     """Steady tokens per second against sessions, medians with the 10th to 90th percentile."""
     curves = {"bare": {count: found.bare[count] for count in plan.sessions}}
     for kind in KINDS:
-        curves[kind] = {
-            count: [run.steady for run in found.of(kind, count) if run.steady is not None] for count in plan.sessions
-        }
+        curves[kind] = {count: [run.rate for run in found.of(kind, count, steady=True)] for count in plan.sessions}
     with results.figure("throughput") as (axis,):
         for name, curve in curves.items():
-            spreads = {count: Spread.of(rates) for count, rates in curve.items() if rates}
+            spreads = {count: Spread.of(rates) for count, rates in curve.items()}
             medians = [spread.median for spread in spreads.values()]
             below = [spread.median - spread.low for spread in spreads.values()]
             above = [spread.high - spread.median for spread in spreads.values()]
@@ -160,14 +159,8 @@ def draw(results: Results, found: Found, plan: Plan) -> None:
         axis.legend()
 
 
-def _spread(samples: Sequence[float], digits: int = 0) -> str:
-    return Spread.of(samples).text(digits) if samples else "-"
-
-
 def _pair(pairs: Sequence[tuple[float, float]]) -> str:
     """Medians of seconds, shown as milliseconds."""
-    if not pairs:
-        return "-"
     return " / ".join(f"{1e3 * Spread.of(column).median:.1f}" for column in zip(*pairs, strict=True))
 
 

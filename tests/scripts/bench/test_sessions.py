@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from proto.messages import Closed
 from scripts.bench.results import Results
 from scripts.bench.sessions.bare import BareBatch
-from scripts.bench.sessions.measure import SHORT, steady_time, within
+from scripts.bench.sessions.measure import KINDS, SHORT, gaps_within, steady_time, within
 from scripts.bench.sessions.player import Played
 from scripts.bench.sessions.suite import run
 
@@ -18,18 +19,20 @@ CLOSED = Closed(1, 0, 0, 0, 0, 0, 0)
 
 
 def played(*times: float) -> Played:
-    return Played(0.0, times, tuple(range(len(times))), 40, (), None, 0, 0, 0.0, CLOSED)
+    return Played(0.0, times, tuple(range(len(times))), 40, None, 0, 0, 0.0, CLOSED)
 
 
 class TestSteadyTime:
     def test_is_while_every_session_decodes(self) -> None:
-        found = [played(1.0, 2.0, 3.0, 4.0), played(2.5, 3.5, 4.5)]
-        steady = steady_time(found)
+        found = [played(1.0, 2.0, 3.0, 4.0), played(1.5, 2.5, 3.5, 4.5)]
+        steady = steady_time(found, settling=1)
         assert steady == (2.5, 4.0)
         assert [within(one, steady) for one in found] == [2, 1]
+        assert [gaps_within(one, steady) for one in found] == [[1.0], [1.0]]
 
     def test_is_nothing_where_one_begins_after_another_has_ended(self) -> None:
-        assert steady_time([played(1.0, 2.0), played(2.0, 3.0)]) is None
+        with pytest.raises(RuntimeError, match="steady"):
+            steady_time([played(1.0, 2.0), played(2.0, 3.0)], settling=0)
 
 
 def test_the_bare_model_starts_anew_when_its_cache_is_full() -> None:
@@ -43,11 +46,11 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """Every answer is complete, and is what the cloud says alone."""
     results = Results("sessions", tmp_path, short=True)
     run(results)
-    assert "0 of 16 answers" in capsys.readouterr().out
+    assert "0 of 32 answers" in capsys.readouterr().out
     found = json.loads(results.write().read_text())["samples"]["runs"]
-    assert [(ran["kind"], ran["sessions"]) for ran in found["runs"]] == SHORT.repeats * [
-        (kind, count) for count in SHORT.sessions for kind in ("listening", "drafting")
-    ]
+    assert Counter((ran["kind"], ran["sessions"], ran["steady"]) for ran in found["runs"]) == {
+        (kind, count, steady): SHORT.repeats for kind in KINDS for count in SHORT.sessions for steady in (False, True)
+    }
     for ran in found["runs"]:
         tokens = ran["tokens"]
         assert tokens == ran["sessions"] * SHORT.tokens
@@ -56,7 +59,7 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             assert (ran["accepted"], ran["rollbacks"], ran["device_weight"]) == (tokens, 0, None)
     drafting = [ran for ran in found["runs"] if ran["kind"] == "drafting"]
     assert sum(ran["rollbacks"] for ran in drafting) > 0
-    assert all(0 < ran["device_weight"] < 0.5 for ran in drafting)
+    assert all(ran["device_weight"] == pytest.approx(SHORT.weight, abs=0.1) for ran in drafting)
     assert {count: len(rates) for count, rates in found["bare"].items()} == {
         str(count): SHORT.repeats for count in SHORT.sessions
     }
