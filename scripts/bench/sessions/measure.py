@@ -1,0 +1,237 @@
+"""Runs of the suite: so many devices ask at the same moment, and the bare model steps as many rows beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from common.runtime.request import Request
+from scripts.bench.sessions.bare import WARM, BareBatch
+from scripts.bench.sessions.player import Play, Played
+from scripts.bench.sessions.town import Meter, Town, Usage
+
+Kind = Literal["listening", "drafting"]  # a device without documents; one with drafts of its own
+KINDS: tuple[Kind, ...] = ("listening", "drafting")
+
+DOCUMENTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Numbers of sessions in turn, all of that `repeats` times over."""
+
+    sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    tokens: int = 100
+    repeats: int = 5
+    temperature: float = 1.0
+    seed: int = 700  # of the first session; the others count up
+    weight: float = 0.1  # of a drafting device
+    passes: int = 23  # of the bare model in every repeat
+
+    @property
+    def most(self) -> int:
+        return max(self.sessions)
+
+    @property
+    def settling(self) -> int:
+        """Tokens after which what was drafted while sessions waited is used up."""
+        return self.tokens // 8
+
+
+SHORT = Plan(sessions=(1, 3), tokens=16, repeats=2, passes=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run: `sessions` devices of a kind.
+
+    Not `steady`: they asked at the same moment, and everything counts. Steady: each waited for the others' first
+    token, and what counts is while all of them were decoding; but for `usage`, the counts are of whole answers.
+    """
+
+    kind: Kind
+    sessions: int
+    repeat: int
+    steady: bool
+    rate: float  # tokens per second of all sessions
+    ttft: tuple[float, float] | None  # p50 and p95, seconds
+    gap: tuple[float, float]  # between tokens of a session
+    usage: Usage
+    differing: int  # sessions whose tokens are not those of the same question alone
+    tokens: int
+    device_weight: float | None
+    drafted: int  # by the cloud
+    accepted: int
+    rollbacks: int
+    preempted: int
+    questions: int  # of the devices' certificates
+    draft_seconds: float  # of processor time, mean of a device's draft
+
+    @property
+    def load(self) -> tuple[float, float]:
+        """Share of a core that the cloud and the players took."""
+        return self.usage.cloud / self.usage.seconds, self.usage.players / self.usage.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that was measured."""
+
+    runs: tuple[Ran, ...]
+    bare: dict[int, list[float]]  # tokens per second by number of sessions, one per repeat
+    idle: int  # bytes of the cloud's memory when every question had been answered alone
+    prompt: int  # tokens of a row before the answer, mean
+
+    def of(self, kind: Kind, sessions: int, steady: bool) -> list[Ran]:
+        return [run for run in self.runs if (run.kind, run.sessions, run.steady) == (kind, sessions, steady)]
+
+    def ratios(self, kind: Kind, sessions: int) -> list[float]:
+        """Steady rate over the bare model's of the same repeat."""
+        return [run.rate / self.bare[sessions][run.repeat] for run in self.of(kind, sessions, steady=True)]
+
+    def memory(self, sessions: int) -> float | None:
+        """Bytes per session beyond the idle daemon's, which keeps the place of one; None for a single session.
+
+        Of the first repeat: what one run took stays with the process for the next.
+        """
+        first = [run.usage.resident for run in self.runs if (run.sessions, run.repeat) == (sessions, 0)]
+        return None if sessions < 2 else (max(first) - self.idle) / (sessions - 1)
+
+
+class Asking:
+    """The plan's questions, and what each is answered alone on the idle daemon."""
+
+    def __init__(self, town: Town, plan: Plan, questions: Sequence[str]) -> None:
+        """One session per question; answers all of them, one after the other, with and without drafts."""
+        self._town = town
+        self._plan = plan
+        self._questions = questions
+        alone = {kind: [self._begin(one, kind).result() for one in range(plan.most)] for kind in KINDS}
+        self._alone = {kind: [played.tokens for played in found] for kind, found in alone.items()}
+        self.prompt = round(fmean(played.prompt_tokens for played in alone[KINDS[0]]) / DOCUMENTS)
+
+    def together(self, kind: Kind, sessions: int, repeat: int) -> Ran:
+        """That many sessions, asked for at the same moment."""
+        with Meter(self._town.process) as meter:
+            plays = [self._begin(session, kind) for session in range(sessions)]
+            found = [play.result() for play in plays]
+        tokens = sum(len(played.tokens) for played in found)
+        seconds = max(played.times[-1] for played in found) - min(played.asked for played in found)
+        gaps = [gap for played in found for gap in gaps_within(played, (0.0, math.inf))]
+        ttft = usual([played.ttft for played in found])
+        return self._ran(kind, repeat, found, meter.usage, rate=tokens / seconds, ttft=ttft, gap=usual(gaps))
+
+    def steady(self, kind: Kind, sessions: int, repeat: int) -> Ran:
+        """That many sessions, which wait for each other's first token."""
+        plays = [self._begin(session, kind, held=True) for session in range(sessions)]
+        for play in plays:
+            play.wait_for_draft()
+        with Meter(self._town.process) as meter:
+            for play in plays:
+                play.release()
+            found = [play.result() for play in plays]
+        steady = steady_time(found, self._plan.settling)
+        rate = sum(within(played, steady) for played in found) / (steady[1] - steady[0])
+        gaps = [gap for played in found for gap in gaps_within(played, steady)]
+        return self._ran(kind, repeat, found, meter.usage, rate=rate, ttft=None, gap=usual(gaps))
+
+    def _ran(
+        self,
+        kind: Kind,
+        repeat: int,
+        found: Sequence[Played],
+        usage: Usage,
+        *,
+        rate: float,
+        ttft: tuple[float, float] | None,
+        gap: tuple[float, float],
+    ) -> Ran:
+        made = sum(played.drafts for played in found)
+        weights = [played.device_weight for played in found if played.device_weight is not None]
+        alone = self._alone[kind][: len(found)]
+        return Ran(
+            kind,
+            len(found),
+            repeat,
+            ttft is None,
+            rate,
+            ttft,
+            gap,
+            usage,
+            sum(played.tokens != expected for played, expected in zip(found, alone, strict=True)),
+            sum(len(played.tokens) for played in found),
+            fmean(weights) if weights else None,
+            sum(played.closed.drafted for played in found),
+            sum(played.closed.accepted for played in found),
+            sum(played.closed.rollbacks for played in found),
+            sum(played.closed.preempted for played in found),
+            sum(played.questions for played in found),
+            sum(played.draft_seconds for played in found) / made if made else 0.0,
+        )
+
+    def _begin(self, session: int, kind: Kind, held: bool = False) -> Play:
+        question = self._questions[session]
+        request = Request(
+            question,
+            f"\nQuestion: {question}\nAnswer:",
+            max_tokens=self._plan.tokens,
+            temperature=self._plan.temperature,
+            seed=self._plan.seed + session,
+            documents=DOCUMENTS,
+        )
+        weight = self._plan.weight if kind == "drafting" else 0.0
+        return self._town.players[session].begin(request, weight, held)
+
+
+def measure(town: Town, plan: Plan, questions: Sequence[str], say: Callable[[str], None]) -> Found:
+    """All runs of `plan`, the bare model's beside each; `say` is told how far it is."""
+    say("every question alone")
+    asking = Asking(town, plan, questions)
+    idle = town.resident
+    # As many columns as the rows have in the middle of the answer.
+    batches = {count: BareBatch(count * DOCUMENTS, asking.prompt, plan.tokens // 2) for count in plan.sessions}
+    bare: dict[int, list[float]] = {count: [] for count in plan.sessions}
+    runs = []
+    for repeat in range(plan.repeats):
+        for count in plan.sessions:
+            say(f"repeat {repeat + 1} of {plan.repeats}, {count} sessions")
+            for kind in KINDS:
+                runs.append(asking.together(kind, count, repeat))
+            # Next to each other, as one is the other's measure.
+            runs.append(asking.steady("listening", count, repeat))
+            bare[count].append(count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM)))
+            runs.append(asking.steady("drafting", count, repeat))
+    return Found(tuple(runs), bare, idle, asking.prompt)
+
+
+def steady_time(found: Sequence[Played], settling: int) -> tuple[float, float]:
+    """From every session's token number `settling` to the first session's last one.
+
+    Raises `RuntimeError` where that is no time at all.
+    """
+    start, end = max(played.times[settling] for played in found), min(played.times[-1] for played in found)
+    if start >= end:
+        raise RuntimeError("a session ended before all others were decoding: nothing was steady")
+    return start, end
+
+
+def within(played: Played, time: tuple[float, float]) -> int:
+    """Tokens of an answer in a stretch of time, those at its very beginning left out."""
+    return sum(time[0] < moment <= time[1] for moment in played.times)
+
+
+def gaps_within(played: Played, time: tuple[float, float]) -> list[float]:
+    """Seconds between tokens of an answer in a stretch of time."""
+    return [later - earlier for earlier, later in pairwise(played.times) if time[0] <= earlier and later <= time[1]]
+
+
+def usual(seconds: Sequence[float]) -> tuple[float, float]:
+    """The 50th and the 95th percentile."""
+    middle, high = np.percentile(np.asarray(seconds), (50, 95))
+    return float(middle), float(high)

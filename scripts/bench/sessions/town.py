@@ -1,0 +1,131 @@
+"""The cloud daemon of the suite in a process of its own, with a library, and its devices in this one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from cloud.settings import CloudSettings
+from common.retrieval.commands import DONE, add
+from common.runtime.side import SideRuntime
+from device.settings import DeviceSettings
+from scripts.bench.sessions.player import Player
+from scripts.daemons import Daemon, free_port
+
+LOOK = 0.02  # seconds between two looks at the cloud's memory
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What both processes took while something was measured."""
+
+    seconds: float
+    cloud: float  # processor time of the cloud, seconds
+    players: float  # of this process
+    resident: int  # bytes of the cloud's memory, the most that was seen
+
+
+class Town:
+    """A context manager: inside, the cloud is ready and `players` are connected to it, at most as many as wanted."""
+
+    def __init__(self, data: Path, players: int, documents: Sequence[str]) -> None:
+        """`documents` fill the cloud's library below `data`."""
+        self.players: list[Player] = []
+        self._count = players
+        self._closing = ExitStack()
+        fill(data, documents)
+        # Nothing is kept on disk: what is measured is memory and processor.
+        address = f"tcp://127.0.0.1:{free_port()}"
+        shared: dict[str, Any] = {"curve": "off", "threads": 1, "dtype": "float32", "document_store_bytes": 0}
+        self._cloud = Daemon("cloud", data, shared | {"bind": address}, data / "cloud.log")
+        self._settings = DeviceSettings(data=data / "device", cloud=address, **shared)
+        self._address = address
+
+    def __enter__(self) -> Town:
+        with self._closing:
+            self._closing.callback(self._cloud.stop)
+            self._cloud.start()
+            side = SideRuntime("device", self._settings)
+            self._closing.callback(side.close)
+            self._cloud.wait_for("cloud ready")
+            for _ in range(self._count):
+                player = Player(self._address, side)
+                self._closing.callback(player.close)
+                self.players.append(player)
+            for player in self.players:
+                player.wait()
+            self._closing = self._closing.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.close()
+
+    @property
+    def process(self) -> psutil.Process:
+        """The cloud's."""
+        if self._cloud.process is None:
+            raise RuntimeError("the cloud was not started")
+        return psutil.Process(self._cloud.process.pid)
+
+    @property
+    def resident(self) -> int:
+        """Bytes of the cloud's memory now."""
+        resident: int = self.process.memory_info().rss
+        return resident
+
+
+class Meter:
+    """A context manager; `usage` is known at its end."""
+
+    def __init__(self, cloud: psutil.Process) -> None:
+        self.usage = Usage(0.0, 0.0, 0.0, 0)
+        self._processes = cloud, psutil.Process()
+        self._most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="meter", daemon=True)
+
+    def __enter__(self) -> Meter:
+        self._began = time.perf_counter()
+        self._before = [_processor_seconds(process) for process in self._processes]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.perf_counter() - self._began
+        cloud, players = (
+            _processor_seconds(process) - before for process, before in zip(self._processes, self._before, strict=True)
+        )
+        self._over.set()
+        self._thread.join()
+        self.usage = Usage(seconds, cloud, players, self._most)
+
+    def _look(self) -> None:
+        looking = True
+        while looking:
+            looking = not self._over.wait(LOOK)
+            self._most = max(self._most, self._processes[0].memory_info().rss)
+
+
+def fill(data: Path, documents: Sequence[str]) -> None:
+    """A library for the cloud below `data`."""
+    folder = data / "documents"
+    folder.mkdir()
+    for number, text in enumerate(documents):
+        (folder / f"{number:03}.md").write_text(text + "\n")
+    if add(CloudSettings(data=data / "cloud"), [folder]) != DONE:
+        raise RuntimeError("the cloud's library can't be filled")
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
