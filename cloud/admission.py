@@ -1,10 +1,13 @@
-"""Whether there is a place for another session on this cloud, and when there will be one."""
+"""Admission of sessions to this cloud: whether a request is within its limits, and when there is a place for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+
+from cloud.settings import CloudSettings
+from proto.messages import Fetch, Open
 
 SHORTEST_WAIT = 0.05  # seconds
 LONGEST_WAIT = 30.0
@@ -14,7 +17,7 @@ OVERDUE = 0.1  # of what sessions last: how soon one that has lasted longer than
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """How many sessions this cloud serves at a time."""
+    """Sessions that this cloud serves at a time."""
 
     sessions: int
     per_key: int  # of one device: of its key, or of its connection where links have none
@@ -38,3 +41,19 @@ def _wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
     typical = median(lasted) if lasted else UNKNOWN
     first = min(max(typical - age, OVERDUE * typical) for age in ages)
     return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
+
+
+def refusal(request: Open | Fetch, settings: CloudSettings) -> str | None:
+    """Why this cloud does not serve `request`, in a sentence; None when it does."""
+    if not request.question.strip():
+        return "The question is empty."
+    query = request.prompt if isinstance(request, Open) else request.question
+    if len(query.encode()) > settings.max_query_bytes:
+        return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."
+    limits = [("documents", request.documents, settings.max_documents)]
+    if isinstance(request, Open):
+        limits.append(("max_tokens", request.max_tokens, settings.max_tokens))
+    for name, value, limit in limits:
+        if not 1 <= value <= limit:
+            return f"{name} is {value}; this cloud allows 1 to {limit}."
+    return None

@@ -9,11 +9,11 @@ from collections import deque
 from functools import partial
 from typing import Protocol
 
-from cloud.admission import Places, admit
-from cloud.document_sender import DocumentSender
-from cloud.refusals import failure_message, refusal, unknown_session
-from cloud.session import CloudSession
+from cloud.admission import Places, admit, refusal
 from cloud.settings import CloudSettings
+from common.methods.catalog import opened_by
+from common.methods.failures import failure_message, unknown_session
+from common.methods.interface import CloudContext, CloudHalf
 from common.runtime import handshake
 from common.runtime.failures import as_failure
 from common.runtime.peer_estimates import PeerEstimates
@@ -24,17 +24,13 @@ from proto.messages import (
     Busy,
     Cancel,
     Close,
-    Draft,
     Error,
     Fetch,
     Hello,
     Message,
     Open,
     ProbeReply,
-    Resolve,
-    Resolved,
     Sync,
-    Target,
     Welcome,
 )
 
@@ -61,7 +57,7 @@ class Sessions:
         self._settings = settings
         self._side = side
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
-        self._sessions: dict[Key, CloudSession | DocumentSender] = {}
+        self._sessions: dict[Key, CloudHalf] = {}
         self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took their place
         self._complained: set[Peer] = set()  # the link thread's own
         self._lock = threading.Lock()  # of the two tables; an answer's lock may be held around it, never within it
@@ -95,8 +91,6 @@ class Sessions:
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
-            case Draft() | Target() | Resolve() | Resolved() | Sync():
-                self._deliver(peer, message)
             case ProbeReply():
                 self._estimates(peer).meter.replied(message)
             case Hello():
@@ -108,7 +102,7 @@ class Sessions:
             case Cancel() | Error():
                 self._free((peer, message.session))
             case _:
-                log.info("ignored a %s: a device does not send it", type(message).__name__)
+                self._deliver(peer, message)
 
     # --- from time to time
 
@@ -164,7 +158,7 @@ class Sessions:
 
     def _start(self, key: Key, request: Open | Fetch) -> None:
         try:
-            session = self._make(key, request)
+            session = opened_by(request).cloud(request, self._context(key))
         except ValueError as error:
             self._send(key[0], Error(request.session, "unservable", str(error)))
             return
@@ -172,28 +166,24 @@ class Sessions:
             self._sessions[key] = session
         session.begin()
 
-    def _make(self, key: Key, request: Open | Fetch) -> CloudSession | DocumentSender:
+    def _context(self, key: Key) -> CloudContext:
         peer = key[0]
-        send, over = partial(self._send, peer), partial(self._ended, key)
-        if isinstance(request, Open):
-            return CloudSession(request, self._side, self._estimates(peer), send, over)
-        return DocumentSender(request, self._side, send, partial(self._queued, peer), over)
+        send, queued, over = partial(self._send, peer), partial(self._queued, peer), partial(self._ended, key)
+        return CloudContext(self._side, self._estimates(peer), send, queued, over)
 
     # --- messages of an open session
 
-    def _deliver(self, peer: Peer, message: Draft | Target | Resolve | Resolved | Sync) -> None:
-        key = (peer, message.session)
+    def _deliver(self, peer: Peer, message: Message) -> None:
+        key = (peer, getattr(message, "session", 0))
         session = self._find(key)
         if session is None:
             if isinstance(message, Sync):
                 self._send(peer, unknown_session(message.session))
             return
-        if isinstance(message, Draft):
-            self._estimates(peer).remote_decoded(message.decode_time / 1e6)
         try:
             session.receive(message)
         except ProtocolError as error:
-            self._give_up(key, Error(message.session, error.code, str(error)))
+            self._give_up(key, Error(key[1], error.code, str(error)))
         except Exception as error:
             self._fail(key, error)
 
@@ -214,10 +204,9 @@ class Sessions:
         with self._lock:
             return self._peers.get(peer, self._side.profiler.nobody)
 
-    def _find(self, key: Key) -> CloudSession | None:
+    def _find(self, key: Key) -> CloudHalf | None:
         with self._lock:
-            session = self._sessions.get(key)
-        return session if isinstance(session, CloudSession) else None
+            return self._sessions.get(key)
 
     # --- the end of a session
 
@@ -238,13 +227,13 @@ class Sessions:
         self._free(key)
         self._send(key[0], reason)
 
-    def _ended(self, key: Key, session: CloudSession | DocumentSender) -> None:
+    def _ended(self, key: Key, session: CloudHalf) -> None:
         """It ended by itself: its place is free, unless another one has it already."""
         with self._lock:
             if self._sessions.get(key) is session:
                 self._remove(key, session)
 
-    def _remove(self, key: Key, session: CloudSession | DocumentSender) -> None:
+    def _remove(self, key: Key, session: CloudHalf) -> None:
         """Under the lock."""
         del self._sessions[key]
         self._lasted.append(time.monotonic() - session.began)

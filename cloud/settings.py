@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from common.configuration import Address, Folder, Settings, default_data, is_loopback
+from proto.limits import MOST_DOCUMENTS
 
 
 class CloudSettings(Settings):
@@ -24,7 +25,7 @@ class CloudSettings(Settings):
     max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)  # of one device among them
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)  # silence after which one is dropped
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)  # of UTF-8
-    max_documents: int = Field(default=64, ge=1, le=255)  # that one answer may retrieve here
+    max_documents: int = Field(default=MOST_DOCUMENTS, ge=1, le=MOST_DOCUMENTS)  # that one answer may retrieve here
 
     def refusal(self) -> str | None:
         """Why these settings don't go together, in one sentence."""

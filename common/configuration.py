@@ -25,6 +25,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
+
 CONFIG_VARIABLE = "DRAGON_CONFIG"
 EMBEDDED_MODEL = Path(__file__).resolve().parent / "demo_model" / "target"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
@@ -92,13 +94,13 @@ class Settings(BaseSettings):
     scorer_model: str | None = Field(default=None, min_length=1)  # folder or Hub id; none: the embedder
     scorer_period: int = Field(default=8, ge=1, le=1024)  # answer tokens between two readings of the documents
     chunk_tokens: int = Field(default=128, ge=16, le=4096)
-    documents: int = Field(default=4, ge=1, le=64)  # retrieved per side
+    documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS)  # retrieved per side
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)  # of torch; none: torch decides
     document_store_bytes: int = Field(default=2 * 2**30, ge=0)  # of documents' keys and values on disk; 0: none
     kv_bytes: int | None = Field(default=None, ge=2**20)  # of running answers' keys and values; none: a quarter of RAM
-    max_tokens: int = Field(default=512, ge=1, le=8192)  # longest answer that may be asked for; a Sync message holds it
+    max_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)  # longest answer that may be asked for
     run_ahead: int = Field(default=64, ge=1, le=128)  # drafts beyond the committed prefix, at most
     emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # a step takes at least so long,
     emulate_context_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # and so much longer per token of context

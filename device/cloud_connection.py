@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from common.methods.request import Privacy
 from common.runtime.handshake import refusal
 from common.runtime.peer_estimates import PeerEstimates
-from common.runtime.request import CloudStatus, Privacy
 from common.runtime.side import SideRuntime
 from common.transport.interface import LinkStatus, Peer
+from device.interface import CloudStatus
 from proto.errors import ProtocolError
 from proto.messages import Error, Hello, Message, ProbeReply, Welcome
 

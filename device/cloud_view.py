@@ -17,7 +17,7 @@ PREFILL_PATIENCE = 15.0  # seconds for the cloud to retrieve and read its docume
 
 
 class CloudView:
-    """Asked from any thread. `connection` is None for a device without a cloud."""
+    """Implements `Cloud` of the methods. `connection` is None for a device without a cloud."""
 
     def __init__(self, settings: DeviceSettings, side: SideRuntime, connection: CloudConnection | None) -> None:
         self.connection = connection
@@ -37,20 +37,15 @@ class CloudView:
 
     @property
     def hello(self) -> Hello | None:
-        """What it says of itself, while the handshake stands."""
+        """The cloud's own description, while the handshake stands."""
         welcome = None if self.connection is None else self.connection.welcome
         return None if welcome is None else welcome.hello
-
-    @property
-    def model(self) -> str | None:
-        """Identity of its model, while the handshake stands."""
-        return None if self.hello is None else self.hello.model
 
     def send(self, message: Message) -> int:
         """The bytes on the wire. Nothing of an answer goes to a cloud before the handshake, or after a failed one."""
         return self.connection.send(message) if self.connection is not None and self.connected else 0
 
-    # --- what is known of it
+    # --- estimates
 
     @property
     def peer(self) -> PeerEstimates:
@@ -67,7 +62,7 @@ class CloudView:
         """This side made a decode step for an answer with the cloud."""
         self._side.profiler.decoded(self.peer, context, seconds)
 
-    # --- patience, seconds
+    # --- patience
 
     def limits(self, heard: bool) -> Limits:
         """When an answer is stalled, and when it goes on without the cloud; `heard`: the cloud has read its prompt."""
@@ -77,7 +72,7 @@ class CloudView:
         return limits if heard else replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
 
     def silence(self, tokens: int = 0) -> float:
-        """After which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""
+        """Seconds after which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""
         if not self.connected:
             return self._settings.patience
         return self._reading + 4 * tokens * self.estimates().cloud_decode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from common.methods.request import Request
 from common.runtime.daemon import device_keys, one_line_errors, start_logging, stay_local, until_told_to_stop
-from common.runtime.request import Request
 from common.runtime.side import SideRuntime
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink

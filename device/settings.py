@@ -8,7 +8,8 @@ from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from common.configuration import Address, Folder, Settings, default_data, is_loopback
-from common.runtime.request import Privacy
+from common.methods.request import Privacy
+from proto.limits import MOST_ENTRIES
 from proto.messages import Placement, Sampler
 
 
@@ -28,7 +29,7 @@ class DeviceSettings(Settings):
     privacy: Privacy = "strict"
     sampler: Sampler = "race"
     placement: Placement = "device"
-    entries: int = Field(default=32, ge=1, le=4096)  # K of the race
+    entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)  # seconds before carrying on without the cloud
 
     def refusal(self) -> str | None:

@@ -15,10 +15,15 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A finite number in [low, high]."""
+    """A finite number in [low, high], or 0 where `or_zero`."""
 
     low: float
     high: float
+    or_zero: bool = False
+
+    def allows(self, value: float) -> bool:
+        """NaN fails every comparison."""
+        return self.low <= value <= self.high or (self.or_zero and value == 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from proto import limits
 from proto.bounds import Bytes, Count, Real, Text
 
 Side = Literal["device", "cloud"]
@@ -16,7 +17,6 @@ Sampler = Literal["race", "paper"]
 Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
 Aggregation = Literal["output", "context"]
-Delivery = Literal["tokens", "sequence"]
 Form = Literal["text", "kv"]
 
 WHOLE_SHARE = 255  # in `Contributions`
@@ -27,6 +27,8 @@ Position = Annotated[int, Count(2**20)]
 Token = Annotated[int, Count(2**24)]
 Digest = Annotated[int, Count(2**61)]
 Name = Annotated[str, Text(256)]
+Question = Annotated[str, Text(limits.LONGEST_QUESTION)]  # what is looked up in the library
+Wanted = Annotated[int, Count(limits.MOST_DOCUMENTS + 1)]  # documents to retrieve
 EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing
 
 
@@ -62,22 +64,22 @@ class Open:
     """Start one answer. Everything that fixes the answer's law is in here."""
 
     session: SessionId
-    question: Annotated[str, Text(2**14)]  # what is looked up in the library
-    prompt: Annotated[str, Text(2**15)]  # the query part of every row
-    documents: Annotated[int, Count(256)]  # how many of its own documents the cloud retrieves
-    seed: Annotated[int, Count(2**64)]
-    temperature: Annotated[float, Real(0.0, 100.0)]
+    method: Name  # of common/methods
+    question: Question
+    prompt: Annotated[str, Text(limits.LONGEST_PROMPT)]  # the query part of every row
+    documents: Wanted  # of the cloud's own
+    seed: Annotated[int, Count(limits.SEEDS)]
+    temperature: Annotated[float, Real(limits.LEAST_TEMPERATURE, limits.MOST_TEMPERATURE, or_zero=True)]
     sampler: Sampler
     codec: Codec
-    entries: Annotated[int, Count(4097)]  # K of the race
+    entries: Annotated[int, Count(limits.MOST_ENTRIES + 1, least=1)]  # K of the race
     exact: bool
     top_p: Annotated[float, Real(0.0, 1.0)]
     placement: Placement
     sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
     run_ahead: Annotated[int, Count(4097, least=1)]  # drafts a side may hold beyond the commits; 1 is synchronous
-    max_tokens: Position
+    max_tokens: Annotated[int, Count(limits.MOST_TOKENS + 1, least=1)]
     aggregation: Aggregation = "output"  # "context": all of the cloud's documents in one row; with sources "cloud" only
-    delivery: Delivery = "tokens"  # "sequence": nothing is told before the whole answer, with sources "cloud" only
     trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
     first: Side = "device"  # who aggregates the first position under placement `greedy`
     eos: EosIds = ()  # the device's: what ends the answer on both sides
@@ -243,8 +245,8 @@ class Fetch:
     """Retrieve documents and hand them over: the device reads them itself. No answer is opened."""
 
     session: SessionId
-    question: Annotated[str, Text(2**14)]  # what is looked up in the library
-    documents: Annotated[int, Count(256)]
+    question: Question
+    documents: Wanted
     form: Form
 
 
@@ -264,7 +266,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The cloud's whole answer of a session whose delivery is "sequence"."""
+    """The cloud's whole answer, of method "sequence-wise"."""
 
     session: SessionId
     evidence: Annotated[float, Real(-2e30, 2e30)]  # log h of the cloud's documents before the first token

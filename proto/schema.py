@@ -130,19 +130,18 @@ def _integer(path: str, bound: Count) -> Convert:
 
 
 def _real(path: str, bound: Real) -> Converters:
-    low, high = bound.low, bound.high
-
     def refused() -> Exception:
-        return malformed(f"{path} must be a finite number from {low:g} to {high:g}")
+        zero = "0 or " if bound.or_zero else ""
+        return malformed(f"{path} must be {zero}a finite number from {bound.low:g} to {bound.high:g}")
 
     def to_wire(value: Any) -> float:
-        # an int stands for a float in Python; NaN fails the comparison
-        if not isinstance(value, float | int) or isinstance(value, bool) or not low <= value <= high:
+        # an int stands for a float in Python
+        if not isinstance(value, float | int) or isinstance(value, bool) or not bound.allows(value):
             raise refused()
         return float(value)
 
     def from_wire(value: Any) -> Any:
-        if type(value) is not float or not low <= value <= high:
+        if type(value) is not float or not bound.allows(value):
             raise refused()
         return value
 

@@ -22,8 +22,8 @@ import typer
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data, default_local_keys
+from common.methods.report import Report, SideReport
 from common.runtime.daemon import BAD_INPUT as NOT_STARTED
-from common.runtime.request import Report, SideReport
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler

@@ -1,11 +1,11 @@
-"""What is told of an exception: to the user a sentence, to the log where it happened, to nobody what it says."""
+"""Failures of an answer: the user gets a sentence, the log where it happened, nobody the text of an exception."""
 
 from __future__ import annotations
 
 import logging
 import traceback
 
-from common.runtime.request import AnswerFailed, RequestError
+from common.runtime.errors import AnswerFailed, RequestError
 from common.scoring.worker import ScoringError
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,10 @@
-"""What is noted down about an answer while it runs: attribution, shares and times."""
+"""Attribution, shares and times of an answer, noted down while it runs."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from statistics import median
 
 from common.engine.sampling import Mixing
 from common.speculation.values import Commit
@@ -19,19 +21,28 @@ class Outcome:
         self.cloud_shares: list[float | None] = []
         self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
         self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
-        self.local_times: list[float] = []  # seconds per decode step
-        self.remote_times: list[float] = []
+        self._local_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
+        self._remote_times: deque[float] = deque(maxlen=RECENT)
         self._mixtures: dict[int, Mixing] = {}
 
     def drafted(self, position: int, mixture: Mixing, seconds: float) -> None:
         """A draft was made at `position`. The mixture is kept until the position is decided."""
         self._mixtures[position] = mixture
-        self.local_times.append(seconds)
-        del self.local_times[:-RECENT]
+        self._local_times.append(1e3 * seconds)
 
     def remote_decode(self, microseconds: int) -> None:
-        self.remote_times.append(microseconds / 1e6)
-        del self.remote_times[:-RECENT]
+        """The other side says how long a step of its took."""
+        self._remote_times.append(microseconds / 1e3)
+
+    @property
+    def local_decode_ms(self) -> float:
+        """Median of the latest decode steps on this side, 0 before the first."""
+        return median(self._local_times) if self._local_times else 0.0
+
+    @property
+    def remote_decode_ms(self) -> float:
+        """As `local_decode_ms`, of the other side."""
+        return median(self._remote_times) if self._remote_times else 0.0
 
     def forget(self, position: int) -> None:
         """The draft at `position` came too late to count."""

@@ -19,11 +19,11 @@ from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Hit, Library
 from common.runtime.answer import Answer
+from common.runtime.errors import AnswerFailed, RequestError
 from common.runtime.failures import as_failure
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
-from common.runtime.request import AnswerFailed, RequestError
 from common.runtime.tasks import Failed, TaskThread
 from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from common.runtime.errors import AnswerFailed
 from common.runtime.failures import as_failure
-from common.runtime.request import AnswerFailed
 
 STOPPING = "The daemon is stopping."
 

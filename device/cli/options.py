@@ -6,13 +6,14 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from common.runtime.request import Method, Privacy, Sources
+from common.methods.catalog import METHODS
 from device.cli.failures import bad_input
-from proto.messages import Aggregation, Placement, Sampler
+
+METHOD_NAMES = Literal[*METHODS]  # type: ignore[valid-type]
 
 Url = Annotated[
     str | None,
@@ -41,7 +42,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     the others.
     """
     own = inspect.signature(command, eval_str=True).parameters
-    shared = inspect.signature(_request, eval_str=True).parameters
+    shared = {parameter.name: parameter for parameter in _request_options()}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -55,19 +56,18 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _request(
-    sources: Annotated[Sources | None, typer.Option(help="Whose documents to use")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes the answer reproducible")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 takes the likeliest token")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer")] = None,
-    sampler: Annotated[Sampler | None, typer.Option(help="How tokens are drawn and checked")] = None,
-    placement: Annotated[Placement | None, typer.Option(help="Which side aggregates")] = None,
-    privacy: Annotated[Privacy | None, typer.Option(help="What may leave this device")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text (up to 4)")] = None,
-    documents: Annotated[int | None, typer.Option(help="Documents retrieved on each side")] = None,
-    method: Annotated[Method | None, typer.Option(help="How the two sides come to one answer")] = None,
-    aggregation: Annotated[
-        Aggregation | None, typer.Option(help="A row per document, or one row with all of them")
-    ] = None,
-) -> None:
-    """The options of a request, each named as its field in the body."""
+def _request_options() -> list[inspect.Parameter]:
+    """The options of all methods, each named as its field in the body."""
+    fields = {name: field for method in METHODS.values() for name, field in method.request.model_fields.items()}
+    return [
+        _option(name, METHOD_NAMES if name == "method" else field.annotation, field.description)
+        for name, field in fields.items()
+        if field.description is not None
+    ]
+
+
+def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
+    listed = get_origin(kind) is tuple
+    taken: Any = list[get_args(kind)[0]] if listed else kind  # type: ignore[misc]
+    annotation: Any = Annotated[taken | None, typer.Option(help=explanation)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

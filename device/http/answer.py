@@ -9,8 +9,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-from common.runtime.request import AnswerFailed, Engine, Finished, Generation, Request, RequestError, TokenEvent
+from common.methods.request import Request
+from common.runtime.errors import AnswerFailed, RequestError
 from device.http.errors import ApiError, answer_failed, engine_failed, reader_too_slow, stopping
+from device.interface import Engine, Finished, Generation, TokenEvent
 
 logger = logging.getLogger(__name__)
 

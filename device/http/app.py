@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from common.runtime.request import Engine, Request
+from common.methods.request import Request
 from device.http.answer import Answer
 from device.http.errors import ApiError, busy, server_failed, stopping
 from device.http.gate import Gate
@@ -23,6 +23,7 @@ from device.http.payloads import Envelope, model_json, status_json
 from device.http.prompts import chat_request, completion_request
 from device.http.reply import StreamedReply, WholeReply
 from device.http.schema import GenerationBody, parse_chat, parse_completion
+from device.interface import Engine
 
 MODEL_ALIAS = "dragon"  # whatever model the daemon runs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from common.configuration import is_loopback
-from common.runtime.request import Request
+from common.methods.request import Request
 
 QUERY_FORMAT = "\nQuestion: {question}\nAnswer:"
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from common.runtime.request import EngineStatus, Finished, Report, SideReport
+from common.methods.report import Report, SideReport
 from device.http.version import VERSION
+from device.interface import EngineStatus, Finished
 
 SHARE_DIGITS = 4  # of an attribution share
 CHAT_CHUNK = "chat.completion.chunk"

@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
-
-from common.runtime.request import Request
+from common.methods.request import Request
 from device.http.errors import ApiError
-from device.http.schema import ChatBody, ChatMessage, CompletionBody, GenerationBody
-
-# Fields of a body that are fields of the engine's request under the same name.
-SHARED_FIELDS = (
-    "max_tokens",
-    "temperature",
-    "seed",
-    "privacy",
-    "sampler",
-    "placement",
-    "codec",
-    "entries",
-    "exact",
-    "documents",
-    "sources",
-    "method",
-    "aggregation",
-    "trace",
-)
+from device.http.schema import ChatBody, ChatMessage, CompletionBody, make_request
 
 
 def completion_request(body: CompletionBody, defaults: Request) -> Request:
     """The prompt goes to the model as it is, and is also what the libraries are searched for."""
     if not body.prompt.strip():
         raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
-    return _with_fields(body, defaults, body.prompt.strip(), body.prompt)
+    return _request(body, defaults, body.prompt.strip(), body.prompt)
 
 
 def chat_request(body: ChatBody, defaults: Request, query_format: str) -> Request:
     """The last user message is the question; everything before it is history in the prompt."""
     question, prompt = render_conversation(body.messages, query_format)
-    request = _with_fields(body, defaults, question, prompt)
-    if body.max_completion_tokens is not None:
-        return replace(request, max_tokens=body.max_completion_tokens)
-    return request
+    return _request(body, defaults, question, prompt)
 
 
 def render_conversation(messages: Sequence[ChatMessage], query_format: str) -> tuple[str, str]:
@@ -77,23 +53,16 @@ def _query(texts: Sequence[str], query_format: str) -> str:
     return query_format.replace("{question}", "\n".join(text for text in texts if text))
 
 
-def _with_fields(body: GenerationBody, defaults: Request, question: str, prompt: str) -> Request:
-    given: dict[str, Any] = {name: value for name in SHARED_FIELDS if (value := getattr(body, name)) is not None}
-    if body.stop is not None:
-        given["stop"] = tuple(body.stop)
-    if body.top_p is not None:
-        given |= _truncation(body.top_p, body.sampler or defaults.sampler)
-    return replace(defaults, question=question, prompt=prompt, **given)
-
-
-def _truncation(top_p: float, sampler: str) -> dict[str, float]:
-    if sampler == "paper":
-        return {"top_p": top_p}
-    if top_p == 1.0:  # what clients send by default, and what the race does
-        return {}
-    raise ApiError(
-        400,
-        '\'top_p\' truncates only with "sampler": "paper"; the race samples the whole distribution.',
-        param="top_p",
-        code="unsupported_value",
-    )
+def _request(body: CompletionBody | ChatBody, defaults: Request, question: str, prompt: str) -> Request:
+    """The race has no `top_p`; 1, which clients send by default, asks for what it does."""
+    request = make_request(body.options, defaults, question, prompt)
+    if "top_p" not in body.options or request.sampler == "paper":
+        return request
+    if request.top_p != 1.0:
+        raise ApiError(
+            400,
+            '\'top_p\' truncates only with "sampler": "paper"; the race samples the whole distribution.',
+            param="top_p",
+            code="unsupported_value",
+        )
+    return request.model_copy(update={"top_p": defaults.top_p})

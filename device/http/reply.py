@@ -9,10 +9,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from common.runtime.request import Finished
 from device.http.answer import Answer
 from device.http.errors import ApiError, reader_too_slow
 from device.http.payloads import Envelope
+from device.interface import Finished
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"

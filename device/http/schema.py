@@ -7,9 +7,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
-from common.runtime.request import Method, Privacy, Sources
+from common.methods.catalog import METHODS
+from common.methods.request import Request
 from device.http.errors import ApiError
-from proto.messages import Aggregation, Codec, Placement, Sampler
+from proto.limits import MOST_TOKENS
 
 # Fields of OpenAI's API that are not implemented, with the values that ask for nothing (null always does).
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
@@ -53,41 +54,19 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """What both generation endpoints take. None means the daemon's default."""
+    """A body of either generation endpoint: OpenAI's own fields, and the others, which are options of the method."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     model: str = Field(max_length=1024)
-    max_tokens: int | None = Field(None, ge=1, lt=2**20)
-    temperature: float | None = Field(None, ge=0.0, le=2.0)
-    top_p: float | None = Field(None, gt=0.0, le=1.0)
-    seed: int | None = Field(None, ge=0, lt=2**64)
-    stop: list[str] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None  # ignored: there is one user
 
-    privacy: Privacy | None = None
-    sampler: Sampler | None = None
-    placement: Placement | None = None
-    codec: Codec | None = None
-    entries: int | None = Field(None, ge=1, le=4096)
-    exact: bool | None = None
-    documents: int | None = Field(None, ge=0, le=255)
-    sources: Sources | None = None
-    method: Method | None = None
-    aggregation: Aggregation | None = None
-    trace: bool | None = None
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _stop_strings(cls, value: object) -> object:
-        texts = [value] if isinstance(value, str) else value
-        if not isinstance(texts, list) or len(texts) > 4 or not all(isinstance(text, str) for text in texts):
-            raise ValueError("expected a string or an array of up to 4 strings")
-        if not all(0 < len(text) <= 1024 for text in texts):
-            raise ValueError("a stop string has 1 to 1024 characters")
-        return texts
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the method that are given."""
+        return dict(self.model_extra or {})
 
     @model_validator(mode="after")
     def _stream_options_need_stream(self) -> GenerationBody:
@@ -148,14 +127,19 @@ class ChatBody(GenerationBody):
     """`POST /v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1024)
-    max_completion_tokens: int | None = Field(None, ge=1, lt=2**20)
+    max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
 
     @model_validator(mode="after")
     def _one_token_limit(self) -> ChatBody:
-        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        limits = {super().options.get("max_tokens"), self.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise ValueError("'max_tokens' and 'max_completion_tokens' differ")
         return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        limit = self.max_completion_tokens
+        return super().options | ({} if limit is None else {"max_tokens": limit})
 
 
 def parse_completion(body: bytes) -> CompletionBody:
@@ -166,6 +150,22 @@ def parse_completion(body: bytes) -> CompletionBody:
 def parse_chat(body: bytes) -> ChatBody:
     """Validate a chat request. Raises `ApiError` (400) naming the field."""
     return _validate(ChatBody, _json_object(body))
+
+
+def make_request(options: dict[str, Any], defaults: Request, question: str, prompt: str) -> Request:
+    """A request of the method that `options` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
+    name = options.get("method", defaults.method)
+    method = METHODS.get(name) if isinstance(name, str) else None
+    if method is None:
+        known = ", ".join(f"'{each}'" for each in METHODS)
+        raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
+    for reserved in ("question", "prompt"):
+        if reserved in options:
+            raise _unknown(reserved)
+    try:
+        return method.request.model_validate(defaults.model_dump() | options | {"question": question, "prompt": prompt})
+    except ValidationError as error:
+        raise _refusal(error) from None
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
@@ -202,15 +202,17 @@ def _refusal(error: ValidationError) -> ApiError:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     param = _path(first["loc"])
     if first["type"] == "extra_forbidden":
-        return ApiError(
-            400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter"
-        )
+        return _unknown(param)
     if first["type"] == "missing":
         return ApiError(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
     reason = first["msg"].removeprefix("Value error, ").rstrip(".")
     if not param:
         return ApiError(400, f"{reason}.", code="invalid_value")
     return ApiError(400, f"Invalid value for '{param}': {reason}.", param=param, code="invalid_value")
+
+
+def _unknown(param: str) -> ApiError:
+    return ApiError(400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter")
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 
 import uvicorn
 
-from common.runtime.request import Engine
 from common.vital import Died, vital_thread
 from device.http.app import Api
 from device.http.connections import Connection
 from device.http.options import HttpOptions
+from device.interface import Engine
 
 BACKLOG = 128
 GRACE = 3  # seconds for connections to finish after their answers were cancelled

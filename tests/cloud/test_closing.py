@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloud.session import CloudSession, fitting
+from common.methods.cloud_answer import CloudAnswer, fitting
+from common.methods.contributions import ContributionRows
 from common.runtime.side import LONGEST_TITLE
-from device.contributions import ContributionRows
 from proto.framing import decode, encode
 from proto.messages import Close, Closed, Contributions, Open, Ready
 from tests.cloud.town import AT_ONCE, Stranger, Town
@@ -33,21 +33,23 @@ def stranger(town: Town) -> Stranger:
 
 def opening(session: int = SESSION) -> Open:
     prompt = f"\nQuestion: {QUESTION}\nAnswer:"
-    return Open(session, QUESTION, prompt, 4, 1, 0.0, "race", "race", 32, True, 0.8, "cloud", "cloud", 1, 40)
+    return Open(
+        session, "speculative", QUESTION, prompt, 4, 1, 0.0, "race", "race", 32, True, 0.8, "cloud", "cloud", 1, 40
+    )
 
 
-def opened(town: Town, stranger: Stranger) -> CloudSession:
+def opened(town: Town, stranger: Stranger) -> CloudAnswer:
     stranger.send(opening())
     wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
     (session,) = town.sessions._sessions.values()
-    assert isinstance(session, CloudSession)
+    assert isinstance(session, CloudAnswer)
     return session
 
 
 def test_a_long_answer_from_many_documents(town: Town, stranger: Stranger) -> None:
     session = opened(town, stranger)
     session._titles = tuple(f"document {number}" for number in range(DOCUMENTS))
-    outcome = session._answer.outcome
+    outcome = session.answer.outcome
     outcome.shares = [(0.5, 0.25, 0.25)] * TOKENS
     outcome.cloud_shares = [None] * TOKENS
     stranger.send(Close(SESSION, TOKENS))
@@ -65,7 +67,7 @@ def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypat
     def broken(*arguments: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("cloud.session.Closed", broken)
+    monkeypatch.setattr("common.methods.cloud_answer.Closed", broken)
     stranger.send(Close(SESSION, TOKENS))
     assert stranger.code() == "failed"
     town.check_that_all_is_free()

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloud.contributions import contribution_messages
-from device.contributions import ContributionRows
+from common.methods.contributions import ContributionRows, contribution_messages
 from proto.framing import PAYLOAD_LIMIT, decode, encode
 from proto.messages import WHOLE_SHARE, Contributions
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.runtime.handshake import refusal
-from common.runtime.request import Finished
+from device.interface import Finished
 from proto.messages import Open
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import Resident, Town

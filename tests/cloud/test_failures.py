@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from common.model.decoder import Decoder
 from common.runtime.answer import Answer
-from common.runtime.request import AnswerFailed
+from common.runtime.errors import AnswerFailed
 from common.runtime.side import SideRuntime
 from common.scoring.worker import ScoringError
 from proto.messages import Message

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.aggregation.race import RaceAggregation
-from common.runtime.request import AnswerFailed
+from common.methods.aggregate.device_half import AggregateDevice
+from common.runtime.errors import AnswerFailed
 from proto.errors import malformed
 from proto.messages import Draft, Error, Fetch, Message, Open, Ready, Sync
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
@@ -22,6 +23,7 @@ STEP_MS = 20.0  # so that there is time in the middle of an answer
 LATER = 1000.0  # seconds, longer than a session may be silent
 OPEN = Open(
     SESSION,
+    "speculative",
     QUESTION,
     f"\nQuestion: {QUESTION}\nAnswer:",
     4,
@@ -111,12 +113,14 @@ class TestDevice:
         generation = device.begin(QUESTION, method="token-wise")
         next(iter(generation))
         (active,) = device.engine._active.values()
+        assert isinstance(active.half, AggregateDevice)
+        going_on = active.half.answer.session
         monkeypatch.setattr(device.link, "send", send)
         session = active.opening.session
         device.engine._on_message(Error(session, "failed", "It failed."), 0)
-        position = active.answer.session.position
-        digest = active.answer.session._progress.prefix.digest(position)
-        device.engine._on_message(Sync(session, 0, active.answer.session.committed, "device", True), 0)
+        position = going_on.position
+        digest = going_on._progress.prefix.digest(position)
+        device.engine._on_message(Sync(session, 0, going_on.committed, "device", True), 0)
         device.engine._on_message(Draft(session, 0, position, digest, 0.0, 0, b"\xff"), 0)
         device.engine._on_message(Error(session, "unknown-session", "Open it again."), 0)
         report = finished(generation).report
@@ -127,7 +131,7 @@ class TestDevice:
 
     def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         """The device waits no longer: the cloud must not go on."""
-        monkeypatch.setattr("device.engine.PREFILL_PATIENCE", 0.01)
+        monkeypatch.setattr("common.methods.aggregate.device_half.CLOUD_PATIENCE", 0.01)
         with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
             device.ask(QUESTION, sources="cloud")
         town.check_that_all_is_free()

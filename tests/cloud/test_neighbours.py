@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from common.runtime.request import AnswerFailed, Finished, TokenEvent
+from common.runtime.errors import AnswerFailed
 from common.transport.faulty import FaultyProxy, Line
+from device.interface import Finished, TokenEvent
 from proto.messages import Cancel, Draft, Error, Open, Ready, Resolve
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
@@ -165,7 +166,7 @@ def vanishing(town: Town) -> Callable[[], None]:
 
 def unservable(town: Town) -> Callable[[], None]:
     stranger = town.stranger()
-    request: Open = replace(OPEN, documents=255)
+    request: Open = replace(OPEN, documents=0)
     stranger.send(request)
 
     def check() -> None:

@@ -12,13 +12,14 @@ from typing import Any, cast
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.runtime.request import Finished, Generation, Request
+from common.methods.request import Request
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from common.transport.link import CloudLink
 from device.engine import DeviceEngine
+from device.interface import Finished, Generation
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import Error, Message, Welcome
@@ -112,7 +113,7 @@ class Resident:
 
     def begin(self, question: str, **fields: Any) -> Generation:
         chosen: dict[str, Any] = {"privacy": "balanced", "seed": 20} | fields
-        return self.engine.generate(Request(question, f"\nQuestion: {question}\nAnswer:", **chosen))
+        return self.engine.generate(Request(question=question, prompt=f"\nQuestion: {question}\nAnswer:", **chosen))
 
     def ask(self, question: str, **fields: Any) -> Finished:
         return finished(self.begin(question, **fields))

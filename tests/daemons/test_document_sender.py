@@ -12,6 +12,7 @@ import pytest
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import load_settings
+from common.methods.fetch.cloud_half import FetchCloud
 from common.model.document_states import unpack_states
 from common.runtime.side import SideRuntime
 from common.transport.interface import Peer
@@ -101,7 +102,8 @@ def test_a_slow_reader_waits_and_is_forgotten_in_the_end(sessions: Sessions, wir
     wire.waiting = 2**30
     sessions.on_message(PEER, fetch(5), 0)
     (sender,) = sessions._sessions.values()
-    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")  # type: ignore[union-attr]
+    assert isinstance(sender, FetchCloud)
+    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")
     now = time.monotonic()
     sessions.tick(now)
     assert wire.of(Fetched) == []
@@ -114,7 +116,8 @@ def test_what_the_link_drops_is_sent_again(sessions: Sessions, wire: Wire) -> No
     wire.full = True
     sessions.on_message(PEER, fetch(5), 0)
     (sender,) = sessions._sessions.values()
-    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")  # type: ignore[union-attr]
+    assert isinstance(sender, FetchCloud)
+    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")
     wire.full = False
 
     def pumped() -> bool:

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cloud.session import CloudSession
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import load_settings
-from common.runtime.request import AnswerFailed, Finished, Request
+from common.methods.cloud_answer import CloudAnswer
+from common.methods.request import Request
+from common.runtime.errors import AnswerFailed
 from common.runtime.side import SideRuntime
 from common.transport.interface import Peer
 from device.engine import DeviceEngine
+from device.interface import Finished
 from device.settings import DeviceSettings
 from proto.messages import Draft, Error, Message, Open, Sync, Target
 from tests.daemons.streaming import wait_until
@@ -82,6 +84,7 @@ def sessions(side: SideRuntime, wire: Wire) -> Iterator[Sessions]:
 def opening() -> Open:
     return Open(
         session=1,
+        method="speculative",
         question="What is the best-selling horror game?",
         prompt="\nQuestion: What is the best-selling horror game?\nAnswer:",
         documents=2,
@@ -120,13 +123,13 @@ def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_cloud(
     sessions: Sessions, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, sound = sessions._sessions[HOSTILE, 1], sessions._sessions[HONEST, 1]
-    assert isinstance(sound, CloudSession)
-    monkeypatch.setattr(broken._answer, "poll", stumble)  # type: ignore[union-attr]
-    sound._answer.session.run_ahead = 1
+    assert isinstance(broken, CloudAnswer) and isinstance(sound, CloudAnswer)
+    monkeypatch.setattr(broken.answer, "poll", stumble)
+    sound.answer.session.run_ahead = 1
     sessions.tick(time.monotonic())
-    assert sound._answer.session.run_ahead == RUN_AHEAD
+    assert sound.answer.session.run_ahead == RUN_AHEAD
     assert list(sessions._sessions) == [(HONEST, 1)]
-    assert broken._answer.over  # type: ignore[union-attr]
+    assert broken.answer.over
     assert (wire.errors(HOSTILE), wire.errors(HONEST)) == (["failed"], [])
 
 
@@ -144,7 +147,9 @@ def engine(side: SideRuntime) -> Iterator[DeviceEngine]:
 def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_device(
     engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = Request("What is the best-selling horror game?", "\nAnswer:", max_tokens=8, sources="device")
+    question = Request(
+        question="What is the best-selling horror game?", prompt="\nAnswer:", max_tokens=8, sources="device"
+    )
     broken, sound = engine.generate(question), engine.generate(question)
     looked_at: list[object] = []
     monkeypatch.setattr(broken, "tick", stumble)

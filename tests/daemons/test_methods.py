@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from common.aggregation.race import RaceAggregation
-from common.aggregation.sequences import Candidate, choose
-from common.runtime.recording import RecordingDrafting, candidate
+from common.methods.sequence_wise.candidate import RecordingDrafting, candidate
+from common.methods.sequence_wise.choice import Candidate, choose
 from common.runtime.side import SideRuntime
 from common.sampling.race import RaceSampler
 from common.transport.faulty import FaultyProxy
@@ -145,7 +145,24 @@ def process(fresh_data: Callable[[], Path]) -> Iterator[OneProcess]:
 def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidate:
     """What a side generates by itself."""
     prompt = f"\nQuestion: {question}\nAnswer:"
-    request = Open(1, question, prompt, 4, 20, temperature, "race", "race", 32, True, 0.8, "cloud", "cloud", 1, LENGTH)
+    request = Open(
+        1,
+        "sequence-wise",
+        question,
+        prompt,
+        4,
+        20,
+        temperature,
+        "race",
+        "race",
+        32,
+        True,
+        0.8,
+        "cloud",
+        "cloud",
+        1,
+        LENGTH,
+    )
     vocabulary = side.decoder.vocabulary
     recording = RecordingDrafting(RaceAggregation(RaceSampler(20, temperature, 32, vocabulary), vocabulary, exact=True))
     found = side.retrieve(request)

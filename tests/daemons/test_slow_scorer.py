@@ -12,8 +12,9 @@ import pytest
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
+from common.methods.request import Request
 from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.runtime.request import AnswerFailed, Finished, Request
+from common.runtime.errors import AnswerFailed
 from common.runtime.scheduler import Scheduler
 from common.scoring.choice import load_scorer
 from common.scoring.lagged import LaggedScorer
@@ -21,6 +22,7 @@ from common.transport.device_link import DeviceLink
 from common.transport.faulty import FaultyProxy, Line
 from common.transport.link import CloudLink
 from device.engine import DeviceEngine
+from device.interface import Finished
 from device.settings import DeviceSettings
 from scripts.daemons import free_port
 from tests.common.scoring.tiny_encoders import make_cross_encoder
@@ -45,7 +47,7 @@ class Town:
     def ask(self, question: str, **changes: object) -> Finished:
         prompt = f"\nQuestion: {question}\nAnswer:"
         fields = {"max_tokens": LENGTH, "temperature": TEMPERATURE, "seed": SEED, "privacy": "balanced"} | changes
-        *_, last = self.engine.generate(Request(question, prompt, **fields))  # type: ignore[arg-type]
+        *_, last = self.engine.generate(Request(question=question, prompt=prompt, **fields))  # type: ignore[arg-type]
         return cast(Finished, last)
 
     def rescored(self, **changes: object) -> None:

@@ -67,7 +67,22 @@ class OneProcess:
     def answer(self, question: str, temperature: float) -> str:
         prompt = f"\nQuestion: {question}\nAnswer:"
         request = Open(
-            1, question, prompt, 4, SEED, temperature, "race", "race", 32, True, 0.8, "device", "both", 1, LENGTH
+            1,
+            "speculative",
+            question,
+            prompt,
+            4,
+            SEED,
+            temperature,
+            "race",
+            "race",
+            32,
+            True,
+            0.8,
+            "device",
+            "both",
+            1,
+            LENGTH,
         )
         decodings = []
         for side in self.sides:

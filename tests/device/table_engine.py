@@ -7,18 +7,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from common.runtime.request import (
-    CloudStatus,
-    EngineStatus,
-    Finished,
-    FinishReason,
-    Report,
-    Request,
-    RequestError,
-    SideReport,
-    Source,
-    TokenEvent,
-)
+from common.methods.report import Report, SideReport, Source
+from common.methods.request import Request
+from common.runtime.errors import RequestError
+from device.interface import CloudStatus, EngineStatus, Finished, FinishReason, TokenEvent
 
 MODEL = "table-1"
 WAIT = 10.0  # seconds until a test that waits for the engine has failed

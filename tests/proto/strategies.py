@@ -38,8 +38,8 @@ def value(annotation: Any) -> st.SearchStrategy[Any]:
         case Count(limit, least):
             longest = min(limit - 1, LONGEST_DRAWN)
             return st.lists(value(get_args(base)[0]), min_size=least, max_size=longest).map(tuple)
-        case Real(low, high):
-            return st.floats(low, high)
+        case Real(low, high, or_zero):
+            return st.one_of(st.floats(low, high), *([st.just(0.0)] if or_zero else []))
         case Text(limit):
             return st.text(max_size=min(limit // 4, LONGEST_DRAWN))
         case Bytes():

@@ -87,8 +87,8 @@ def wire_type(annotation: Any) -> str:
         case Count(limit, least):
             item = get_args(base)[0]
             return f"array of {wire_type(item)}; {within(limit, least)} items"
-        case Real(low, high):
-            return f"float {low:g} to {high:g}"
+        case Real(low, high, or_zero):
+            return f"float {low:g} to {high:g}" + (", or 0" if or_zero else "")
         case Text(limit):
             return f"text ≤ {limit} B"
         case Bytes(limit):

@@ -190,7 +190,9 @@ def test_type_without_a_bound_is_an_error_of_its_author() -> None:
 def test_an_answer_without_room_for_a_draft_is_refused() -> None:
     """A cloud that served one would ask how many drafts at most 0 drafts are, every time it looks at the clock."""
     names = [field.name for field in fields(Open)]
-    opening = Open(1, "q", "q", 1, 0, 0.0, "race", "race", 8, True, 1.0, "device", "both", run_ahead=1, max_tokens=1)
+    opening = Open(
+        1, "speculative", "q", "q", 1, 0, 0.0, "race", "race", 8, True, 1.0, "device", "both", run_ahead=1, max_tokens=1
+    )
     values = pack(opening)
     assert unpack(Open, values) == opening
     values[names.index("run_ahead")] = 0

@@ -241,6 +241,7 @@ def make_request(**changes: Any) -> Open:
     """An `Open` with the defaults of the product, K = 32."""
     request = Open(
         session=random.Random(1).getrandbits(32),
+        method="speculative",
         question="",
         prompt="",
         documents=4,

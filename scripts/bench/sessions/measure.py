@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from common.runtime.request import Request
+from common.methods.request import Request
 from scripts.bench.sessions.bare import WARM, BareBatch
 from scripts.bench.sessions.player import Play, Played
 from scripts.bench.sessions.town import Meter, Town, Usage
@@ -178,8 +178,8 @@ class Asking:
     def _begin(self, session: int, kind: Kind, held: bool = False) -> Play:
         question = self._questions[session]
         request = Request(
-            question,
-            f"\nQuestion: {question}\nAnswer:",
+            question=question,
+            prompt=f"\nQuestion: {question}\nAnswer:",
             max_tokens=self._plan.tokens,
             temperature=self._plan.temperature,
             seed=self._plan.seed + session,

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from common.methods.catalog import METHODS
+from common.methods.open_message import open_message
+from common.methods.request import Request
+from common.methods.session_setup import open_session
 from common.runtime.answer import Answer
-from common.runtime.opening import open_session
-from common.runtime.request import Request
 from common.runtime.side import SideRuntime
 from common.speculation.values import Commit, LocalDraft
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
-from device.opening import make_opening
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -221,7 +222,7 @@ class Player:
         """Ask. A device whose documents have a `weight` above 0 makes drafts of its own."""
         estimates = self._side.profiler.nobody.estimates
         # No end-of-sequence ids: every answer is as long as it may be.
-        opening = make_opening(request, self._side.settings.run_ahead, estimates, eos=())
+        opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
         opened = open_session("device", opening, self._side.decoder, lambda: estimates, both)
         opened.session.run_ahead = 1  # its drafts take no time: none is needed before the one before it is decided

@@ -46,9 +46,9 @@ class TestAsk:
         assert (request.method, request.aggregation) == ("token-wise", "context")
 
     def test_options_left_out_are_not_sent(self, dragon: Dragon, serve: Serve, engine: TableEngine) -> None:
-        from common.runtime.request import Request
+        from common.methods.request import Request
 
-        defaults = Request("", "", temperature=0.25, method="fetch-kv", documents=9)
+        defaults = Request(question="", prompt="", temperature=0.25, method="fetch-kv", documents=9)
         assert dragon("ask", "q", "--url", serve(defaults=defaults).url).returncode == 0
         request = engine.generation().request
         assert (request.temperature, request.method, request.documents) == (0.25, "fetch-kv", 9)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.runtime.request import Request
+from common.methods.request import Request
 from device.cli.answers import to_stderr
 from device.cli.main import _failed
 from device.cli.render import (
@@ -28,7 +28,7 @@ PIECES = ["The", " cat", "", " sat"]
 
 def example(**changes: Any) -> dict[str, Any]:
     """The JSON report of a four-token answer."""
-    return report_json(report(Request("q", "a b c"), len(PIECES)), PIECES) | changes
+    return report_json(report(Request(question="q", prompt="a b c"), len(PIECES)), PIECES) | changes
 
 
 def sources(*titles: str) -> list[dict[str, str]]:
@@ -101,7 +101,7 @@ class TestFullReport:
         )
 
     def test_one_token_without_network(self) -> None:
-        one = report_json(report(Request("q", "a"), 1), ["Yes"])
+        one = report_json(report(Request(question="q", prompt="a"), 1), ["Yes"])
         idle = one["cloud"] | {"acceptance": None, "accepted": 0, "rollbacks": 0, "drafted": 0}
         text = full_report(one | {"rtt_ms": None, "cloud": idle, "switches": 1})
         assert "time        0.50 s, first token after 0.20 s\n" in text

@@ -165,9 +165,9 @@ class TestExtras:
         assert (request.max_tokens, request.stop) == (3, ("!",))
 
     def test_what_is_left_out_is_the_daemons_default(self, serve: Serve, engine: TableEngine) -> None:
-        from common.runtime.request import Request
+        from common.methods.request import Request
 
-        defaults = Request("", "", max_tokens=2, privacy="balanced", documents=9, temperature=0.25)
+        defaults = Request(question="", prompt="", max_tokens=2, privacy="balanced", documents=9, temperature=0.25)
         with openai_client(serve(defaults=defaults)) as client:
             client.completions.create(model="dragon", prompt="a b c", temperature=None, seed=None)
         request = engine.generation().request

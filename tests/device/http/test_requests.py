@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.runtime.request import Request
+from common.methods.request import Request
 from device.http.errors import ApiError
 from device.http.options import QUERY_FORMAT, HttpOptions
 from device.http.prompts import chat_request, completion_request, render_conversation
@@ -134,7 +134,7 @@ class TestFields:
         assert completion(top_p=1.0) == completion()
         assert completion(top_p=0.3, sampler="paper").top_p == 0.3
         assert refusal(top_p=0.3).param == "top_p"
-        paper = Request("", "", sampler="paper")
+        paper = Request(question="", prompt="", sampler="paper")
         assert completion_request(parse_completion(encode({"prompt": "x", "top_p": 0.3})), paper).top_p == 0.3
 
     def test_two_token_limits_must_agree(self) -> None:

@@ -1,39 +1,34 @@
-"""Two whole answers, one of which is shown (the paper's DRDG/SW): the device's own and the cloud's."""
+"""Sequence-wise aggregation, on the device: its own answer and the cloud's, of which one is shown."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
-from common.aggregation.sequences import Candidate, Chosen, choose
+from common.methods.attribution import of_both_sides
+from common.methods.device_answer import DeviceAnswer
+from common.methods.interface import DeviceContext
+from common.methods.report import MethodReport
+from common.methods.sequence_wise.candidate import RecordingDrafting, candidate, question_evidence, received_candidate
+from common.methods.sequence_wise.choice import Candidate, Chosen, choose
 from common.runtime.reading import Retrieved
-from common.runtime.recording import RecordingDrafting, candidate, question_evidence, received_candidate
-from common.runtime.side import SideRuntime
 from common.speculation.values import Commit
-from device.active_request import ActiveRequest
-from device.cloud_view import CloudView
-from proto.errors import ProtocolError
-from proto.messages import Cancel, Fetched, Generated
-
-log = logging.getLogger(__name__)
+from proto.messages import Cancel, Closed, Generated, Message
 
 LATE = "The cloud did not take part: its answer did not come in time."
-MALFORMED = "The cloud did not take part: the answer that it sent can't be used."
 
 
-class SequenceWise:
-    """The observer of the device's own answer, and the exchange with the cloud.
+class SequenceWiseDevice:
+    """Implements `DeviceHalf`, and is the observer of the device's own answer.
 
     Nothing is shown before both answers are known, or the cloud's is given up.
     """
 
-    def __init__(self, active: ActiveRequest, side: SideRuntime, cloud: CloudView) -> None:
-        active.answer.show_to(self)
-        self._active = active
-        self._side = side
-        self._view = cloud
-        self._recording = RecordingDrafting(active.drafting)
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
+        self._device = DeviceAnswer(context, frozenset({"device"}), self)
+        self._answer = self._device.answer
+        self._recording = RecordingDrafting(self._device.drafting)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []
         self._own: Candidate | None = None
@@ -53,37 +48,42 @@ class SequenceWise:
         raise RuntimeError("nobody takes a token of the device's own answer back")
 
     def ended(self, failure: Exception | None) -> None:
-        if failure is not None or self._active.answer.session.finished is None:
+        if failure is not None or self._answer.session.finished is None:
             with self._lock:
                 self._awaited, self._chosen = False, True
-            self._active.ended(failure)
+            self._context.ended(failure)
             return
         self._own = candidate(self._tokens, self._recording.log_probabilities, self._evidence)
         self._try()
 
-    # --- Exchange
+    # --- DeviceHalf
+
+    @property
+    def over(self) -> bool:
+        return self._chosen
+
+    @property
+    def away(self) -> bool:
+        return self._device.away
+
+    @property
+    def waiting(self) -> bool:
+        return self._awaited
 
     def start(self, absence: str | None) -> None:
-        active = self._active
-        self._side.begin(active.answer, active.opening, self._recording, self._retrieved, self._view.decoded)
+        context = self._context
+        context.side.begin(self._answer, context.opening, self._recording, self._retrieved, context.cloud.decoded)
         if absence is None:
             self._ask()
         else:
             self.without_cloud(absence)
 
-    def receive(self, message: Fetched | Generated, size: int) -> None:
+    def receive(self, message: Message) -> None:
         if not isinstance(message, Generated):
             return
-        self._active.record.received_bytes += size
-        opening = self._active.opening
-        try:
-            cloud = received_candidate(
-                message, self._side.decoder.vocabulary, opening.max_tokens, frozenset(opening.eos)
-            )
-        except ProtocolError as error:
-            log.warning("the cloud sent a malformed answer: %s", error)
-            self._give_up(MALFORMED)
-            return
+        opening = self._context.opening
+        vocabulary = self._context.side.decoder.vocabulary
+        cloud = received_candidate(message, vocabulary, opening.max_tokens, frozenset(opening.eos))
         with self._lock:
             if not self._awaited:
                 return
@@ -95,9 +95,9 @@ class SequenceWise:
             if not self._awaited:
                 return
             self._awaited = False
-        self._active.note(sentence)
-        self._active.record.alone = True
-        self._active.with_cloud = False
+        self._context.note(sentence)
+        self._context.record.alone = True
+        self._context.with_cloud = False
         self._try()
 
     def reconnected(self) -> None:
@@ -106,38 +106,34 @@ class SequenceWise:
 
     def tick(self, now: float) -> None:
         """Only the device's own answer, once complete, waits for the cloud's."""
-        if (
-            self._own is not None
-            and self._awaited
-            and now - self._heard > self._view.silence(self._active.request.max_tokens)
-        ):
-            self._give_up(LATE)
+        late = now - self._heard > self._context.cloud.silence(self._context.request.max_tokens)
+        if self._own is not None and self._awaited and late:
+            self._context.send(Cancel(self._context.opening.session))
+            self.without_cloud(LATE)
 
     def end(self, failure: Exception | None) -> None:
-        if not self._active.answer.over:
-            self._active.answer.end(failure)
+        if not self._answer.over:
+            self._answer.end(failure)
             return
         with self._lock:
             if self._chosen:
                 return
             self._awaited, self._chosen = False, True
-        self._active.ended(failure)
+        self._context.ended(failure)
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        return self._device.figures(closed, of_both_sides(self._context.record, self._answer, closed))
 
     # --- both answers
 
     def _ask(self) -> None:
         self._heard = time.monotonic()
-        self._active.ready = False
-        self._active.send(self._active.opening)
-
-    def _give_up(self, sentence: str) -> None:
-        self._active.send(Cancel(self._active.opening.session))
-        self.without_cloud(sentence)
+        self._context.ready = False
+        self._context.send(self._context.opening)
 
     def _retrieved(self, retrieved: Retrieved) -> None:
-        self._active.record.device_titles = retrieved.titles
-        self._active.record.prompt_tokens += retrieved.tokens
-        self._evidence = question_evidence(self._side.scorer, retrieved.prompt)
+        self._device.retrieved(retrieved)
+        self._evidence = question_evidence(self._context.side.scorer, retrieved.prompt)
 
     def _try(self) -> None:
         """Choose and show, once everything that will come is here."""
@@ -147,15 +143,15 @@ class SequenceWise:
             self._chosen = True
         chosen = Chosen(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
         self._attribute(chosen, of_own=chosen.tokens == self._own.tokens)
-        degraded = self._active.record.alone
+        degraded = self._context.record.alone
         for position, token in enumerate(chosen.tokens):
-            if not self._active.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
+            if not self._context.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
                 break
-        self._active.ended(None)
+        self._context.ended(None)
 
     def _attribute(self, chosen: Chosen, of_own: bool) -> None:
         """The answer's tokens are the chosen side's, each with the shares that it had there."""
-        outcome = self._active.answer.outcome
+        outcome = self._answer.outcome
         if not of_own:
             outcome.shares = [()] * len(chosen.tokens)
         outcome.cloud_shares = [chosen.cloud_share] * len(chosen.tokens)

@@ -1,4 +1,4 @@
-"""The cloud's documents on the device, which answers by itself (the paper's DRCG): as text, or with keys and values."""
+"""The cloud's documents on the device, which answers by itself."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 
-from common.aggregation.joint import Joint
+from common.aggregation.joint import make_joint
+from common.methods.attribution import of_one_process
+from common.methods.device_answer import DeviceAnswer
+from common.methods.fetch.receiver import LARGEST_TEXT, Body, DocumentReceiver
+from common.methods.interface import DeviceContext
+from common.methods.report import MethodReport
 from common.model.document_states import largest_states, unpack_states
+from common.runtime.errors import RequestError
 from common.runtime.reading import Document, cut
-from common.runtime.request import RequestError
-from common.runtime.side import LONGEST_TITLE, SideRuntime
-from device.active_request import ActiveRequest
-from device.cloud_view import CloudView
-from device.document_receiver import LARGEST_TEXT, Body, DocumentReceiver
+from common.runtime.side import LONGEST_TITLE
 from proto.errors import ProtocolError, malformed
-from proto.messages import Cancel, Fetch, Fetched, Form, Generated
+from proto.messages import Cancel, Closed, Fetch, Fetched, Form, Message
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +26,17 @@ LATE = "The cloud did not take part: it did not hand over its documents in time.
 MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
 
 
-class Fetching:
-    """Asks for the cloud's documents, retrieves the device's meanwhile, and answers from both."""
+class FetchDevice:
+    """Implements `DeviceHalf`: asks for the cloud's documents, retrieves its own meanwhile, answers from both."""
 
-    def __init__(self, active: ActiveRequest, side: SideRuntime, joint: Joint, cloud: CloudView) -> None:
-        self._active = active
-        self._answer = active.answer
-        self._side = side
-        self._joint = joint
-        self._cloud = cloud
-        self._form: Form = "kv" if active.request.method == "fetch-kv" else "text"
+    def __init__(self, context: DeviceContext, form: Form) -> None:
+        decoder = context.side.decoder
+        self._context = context
+        self._device = DeviceAnswer(context, frozenset({"device"}))
+        self._answer = self._device.answer
+        self._side = context.side
+        self._joint = make_joint(context.opening, decoder.vocabulary, str(decoder.torch_device))
+        self._form: Form = form
         self._receiver = self._empty()
         self._waiting = True  # for the cloud's documents
         self._heard = time.monotonic()
@@ -42,7 +45,19 @@ class Fetching:
         self._begun = False  # the retrieval thread's own
         self._lock = threading.Lock()  # of `_waiting` and `_receiver`
 
-    # --- Exchange
+    # --- DeviceHalf
+
+    @property
+    def over(self) -> bool:
+        return self._answer.over
+
+    @property
+    def away(self) -> bool:
+        return self._device.away
+
+    @property
+    def waiting(self) -> bool:
+        return self._waiting
 
     def start(self, absence: str | None) -> None:
         self._later(self._find)
@@ -51,25 +66,19 @@ class Fetching:
         else:
             self.without_cloud(absence)
 
-    def receive(self, message: Fetched | Generated, size: int) -> None:
+    def receive(self, message: Message) -> None:
         if not isinstance(message, Fetched):
             return
-        self._active.record.fetched_bytes += size
-        try:
-            with self._lock:
-                if not self._waiting:
-                    return
-                self._active.ready = True
-                self._heard = time.monotonic()
-                self._receiver.add(message)
-                if not self._receiver.complete:
-                    return
-                self._waiting = False
-        except ProtocolError as error:
-            log.warning("the cloud sent a malformed document: %s", error)
-            self._give_up(MALFORMED)
-            return
-        self._active.with_cloud = False  # its part is done, and it has forgotten the session
+        with self._lock:
+            if not self._waiting:
+                return
+            self._context.ready = True
+            self._heard = time.monotonic()
+            self._receiver.add(message)
+            if not self._receiver.complete:
+                return
+            self._waiting = False
+        self._context.with_cloud = False  # its part is done, and it has forgotten the session
         self._later(self._read)
 
     def without_cloud(self, sentence: str) -> None:
@@ -87,17 +96,21 @@ class Fetching:
             self._ask()
 
     def tick(self, now: float) -> None:
-        if self._waiting and not self._answer.over and now - self._heard > self._cloud.silence():
-            self._give_up(LATE)
+        if self._waiting and not self._answer.over and now - self._heard > self._context.cloud.silence():
+            self._context.send(Cancel(self._context.opening.session))
+            self.without_cloud(LATE)
 
     def end(self, failure: Exception | None) -> None:
         self._answer.end(failure)
 
+    def report(self, closed: Closed | None) -> MethodReport:
+        return self._device.figures(closed, of_one_process(self._context.record, self._answer))
+
     # --- the cloud's documents
 
     def _ask(self) -> None:
-        model = self._cloud.model
-        if self._form == "kv" and model != self._side.decoder.identity:
+        hello = self._context.cloud.hello
+        if self._form == "kv" and hello is not None and hello.model != self._side.decoder.identity:
             self._answer.end(
                 RequestError(
                     "Method 'fetch-kv' needs the same model on both sides, and the cloud has another one: use "
@@ -109,28 +122,24 @@ class Fetching:
         with self._lock:
             self._receiver = self._empty()
             self._heard = time.monotonic()
-            self._active.ready = False
-        opening = self._active.opening
-        self._active.send(Fetch(opening.session, opening.question, opening.documents, self._form))
-
-    def _give_up(self, sentence: str) -> None:
-        self._active.send(Cancel(self._active.opening.session))
-        self.without_cloud(sentence)
+            self._context.ready = False
+        opening = self._context.opening
+        self._context.send(Fetch(opening.session, opening.question, opening.documents, self._form))
 
     def _alone(self, sentence: str) -> None:
-        self._active.note(sentence)
-        self._active.record.alone = True
-        self._active.with_cloud = False
+        self._context.note(sentence)
+        self._context.record.alone = True
+        self._context.with_cloud = False
         self._fetched = []
 
     def _empty(self) -> DocumentReceiver:
         decoder = self._side.decoder
         largest = LARGEST_TEXT if self._form == "text" else largest_states(decoder.layout, decoder.max_context)
-        return DocumentReceiver(self._active.opening.documents, largest)
+        return DocumentReceiver(self._context.opening.documents, largest)
 
     def _read(self) -> None:
         """Bytes into documents, on the retrieval thread."""
-        room = self._side.room(self._active.opening)
+        room = self._side.room(self._context.opening)
         try:
             self._fetched = [self._document(body, room) for body in self._receiver.bodies()]
         except ProtocolError as error:
@@ -158,7 +167,7 @@ class Fetching:
         """The device's own documents, on the retrieval thread."""
         if self._answer.over:
             return
-        self._own = self._side.find(self._active.opening)
+        self._own = self._side.find(self._context.opening)
         self._proceed()
 
     def _proceed(self) -> None:
@@ -166,9 +175,10 @@ class Fetching:
         if self._begun or self._own is None or self._fetched is None or self._answer.over:
             return
         self._begun = True
-        active = self._active
-        found = self._side.arrange(active.opening, self._own, self._fetched)
-        active.record.device_titles = found.titles
-        active.record.cloud_titles = found.fetched_titles
-        active.record.prompt_tokens = found.tokens
-        self._side.decode(self._answer, active.opening, active.drafting, found, self._cloud.decoded, self._joint)
+        context = self._context
+        found = self._side.arrange(context.opening, self._own, self._fetched)
+        context.record.device_titles = found.titles
+        context.record.cloud_titles = found.fetched_titles
+        context.record.prompt_tokens = found.tokens
+        drafting, measured = self._device.drafting, context.cloud.decoded
+        self._side.decode(self._answer, context.opening, drafting, found, measured, self._joint)

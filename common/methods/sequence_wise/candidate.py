@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.aggregation.sequences import Candidate
 from common.engine.sampling import Drafter, ListedView
 from common.engine.sequences import Prompt
+from common.methods.sequence_wise.choice import Candidate
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.drafting import Race
 from common.sampling.fastest import Found

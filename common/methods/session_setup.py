@@ -1,4 +1,4 @@
-"""How an `Open` becomes one side's half of an answer."""
+"""From an opened request to a session with its sampler: the same on both sides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proto.messages import Open, Side
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SessionParts:
     """The parts of one answer on one side."""
 
     session: Session
@@ -29,7 +29,7 @@ def open_session(
     decoder: Decoder,
     estimates: Callable[[], Estimates],
     participants: frozenset[Side],
-) -> Opened:
+) -> SessionParts:
     """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
@@ -45,4 +45,4 @@ def open_session(
         decoder.vocabulary,
         participants,
     )
-    return Opened(Session(role, config, aggregation, policy, request.run_ahead), aggregation)
+    return SessionParts(Session(role, config, aggregation, policy, request.run_ahead), aggregation)

@@ -5,43 +5,35 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from cloud.refusals import failure_message
 from common.engine.jobs import DocumentJob
+from common.methods.failures import failure_message
+from common.methods.interface import CloudContext
 from common.model.document_states import pack_states
 from common.model.slab import DocumentStates
 from common.retrieval.library import Hit
 from common.runtime.failures import as_failure
-from common.runtime.side import LONGEST_TITLE, SideRuntime
+from common.runtime.side import LONGEST_TITLE
 from proto.framing import PAYLOAD_LIMIT
-from proto.messages import Error, Fetch, Fetched, Message
+from proto.messages import Error, Fetch, Fetched, Message, Open
 
 AHEAD = 2**20  # bytes that wait in the link for one device; its other answers' drafts wait behind no more than this
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
 PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
 
 
-class DocumentSender:
-    """One `Fetch` on this cloud. Takes a session's place until the last part is with the link."""
+class FetchCloud:
+    """Implements `CloudHalf`. Takes a session's place until the last part is with the link."""
 
-    def __init__(
-        self,
-        request: Fetch,
-        side: SideRuntime,
-        send: Callable[[Message], int],
-        queued: Callable[[], int],
-        done: Callable[[DocumentSender], None],
-    ) -> None:
-        """`send` gives 0 for what was dropped, `queued` the bytes that wait in the link, `done` is told when the last
-        part is sent, or when it failed.
-        """
+    def __init__(self, request: Open | Fetch, context: CloudContext) -> None:
+        """Raises `ValueError` for a request that can't be served."""
+        if not isinstance(request, Fetch):
+            raise ValueError("Documents are asked for with Fetch.")
         self._request = request
-        self._side = side
-        self._send = send
-        self._queued = queued
-        self._done = done
+        self._context = context
+        self._side = context.side
         self._over = False
         self._hits: Sequence[Hit] = ()
         self._prepared = 0  # documents whose parts were made
@@ -51,15 +43,20 @@ class DocumentSender:
         self._lock = threading.Lock()  # of all that changes
 
     def begin(self) -> None:
-        """Retrieve, on the retrieval thread, and start to send."""
         self._later(self._retrieve)
 
     def end(self) -> None:
-        """Stop here: cancelled, or the device is gone."""
         self._over = True
 
+    def receive(self, message: Message) -> None:
+        """The device has nothing to say."""
+
+    def closing(self) -> Iterator[Message]:
+        """Nothing was noted."""
+        self.end()
+        return iter(())
+
     def given_up(self) -> Error:
-        """What the device is told when it took nothing for too long."""
         return Error(self._request.session, "failed", "The documents were not taken in time.")
 
     def silent(self, now: float) -> float:
@@ -67,7 +64,6 @@ class DocumentSender:
         return now - self._moved
 
     def tick(self, now: float, run_ahead: int) -> None:
-        """Look whether the link has room."""
         self._pump()
 
     def _pump(self) -> None:
@@ -75,11 +71,11 @@ class DocumentSender:
         with self._lock:
             finished = self._send_parts()
         if finished:
-            self._done(self)
+            self._context.over(self)
 
     def _send_parts(self) -> bool:
-        while self._parts and not self._over and self._queued() < AHEAD:
-            if not self._send(self._parts[0]):
+        while self._parts and not self._over and self._context.queued() < AHEAD:
+            if not self._context.send(self._parts[0]):
                 break
             self._parts.popleft()
             self._moved = time.monotonic()
@@ -112,7 +108,7 @@ class DocumentSender:
         document = self._side.document(hit.title, hit.text, hit.similarity, self._side.decoder.max_context)
         job = DocumentJob(
             document.tokens,
-            None,
+            self._context.estimates,
             done=partial(self._computed, hit, document.tokens),
             failed=lambda error: self._fail(as_failure(error, UNPREPARED)),
             over=lambda: self._over,
@@ -151,5 +147,5 @@ class DocumentSender:
     def _fail(self, failure: Exception) -> None:
         if not self._over:
             self._over = True
-            self._send(failure_message(self._request.session, failure))
-            self._done(self)
+            self._context.send(failure_message(self._request.session, failure))
+            self._context.over(self)

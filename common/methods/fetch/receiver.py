@@ -1,4 +1,4 @@
-"""Documents put together again from the parts that the cloud sends. Whatever comes, it stays within bounds."""
+"""Documents put together again from the parts that the cloud sends, within bounds."""
 
 from __future__ import annotations
 

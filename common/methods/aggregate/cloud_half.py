@@ -1,0 +1,36 @@
+"""Aggregation of two drafts per token, on the cloud."""
+
+from __future__ import annotations
+
+import time
+
+from common.methods.cloud_answer import CloudAnswer
+from common.methods.interface import CloudContext
+from common.runtime.reading import Retrieved
+from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Side, Sync, Target
+
+
+class AggregateCloud(CloudAnswer):
+    """Implements `CloudHalf`."""
+
+    def __init__(self, request: Open | Fetch, context: CloudContext) -> None:
+        """Raises `ValueError` for a request that can't be served."""
+        if not isinstance(request, Open):
+            raise ValueError("Aggregation is opened by Open.")
+        if request.sources == "both" and request.aggregation != "output":
+            raise ValueError("Aggregation 'context' needs sources 'cloud': the device's documents stay there.")
+        both: frozenset[Side] = frozenset({"device", "cloud"})
+        super().__init__(request, context, both if request.sources == "both" else frozenset({"cloud"}))
+
+    def receive(self, message: Message) -> None:
+        if not isinstance(message, Draft | Target | Resolve | Resolved | Sync):
+            return
+        self.heard = time.monotonic()
+        if isinstance(message, Draft):
+            self.context.estimates.remote_decoded(message.decode_time / 1e6)
+        self.answer.receive(message)
+
+    def retrieved(self, retrieved: Retrieved) -> None:
+        super().retrieved(retrieved)
+        if retrieved.prompt.absent and self.request.sources == "both":
+            self.answer.end()  # the device decides alone, so there is nothing to read

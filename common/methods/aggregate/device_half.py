@@ -1,0 +1,121 @@
+"""Aggregation of two drafts per token, on the device."""
+
+from __future__ import annotations
+
+from common.methods.attribution import of_both_sides
+from common.methods.device_answer import DeviceAnswer
+from common.methods.interface import DeviceContext
+from common.methods.report import MethodReport
+from common.runtime.errors import AnswerFailed
+from common.runtime.handshake import changes
+from common.runtime.reading import Retrieved
+from proto.messages import Close, Closed, Draft, Hello, Message, Ready, Resolve, Resolved, Side, Sync, Target
+
+CLOUD_PATIENCE = 15.0  # seconds between two tokens of an answer from the cloud's documents alone
+SILENT = "The cloud stopped answering, and only its documents were asked for."
+
+
+class AggregateDevice:
+    """Implements `DeviceHalf`. Tokens are shown as soon as they are decided."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
+        self._with_both = context.request.sources == "both"
+        participants: frozenset[Side] = frozenset({"device", "cloud"})
+        if context.request.sources != "both":
+            participants = frozenset({context.request.sources})
+        if not context.with_cloud:
+            participants = participants & {"device"}
+        if not participants or (participants == {"cloud"} and not context.cloud.connected):
+            raise AnswerFailed(context.cloud.absence)
+        self._own = DeviceAnswer(context, participants)
+        self.answer = self._own.answer
+        self._opened_on: Hello | None = None  # the cloud that the session was last opened on
+        self.answer.session.run_ahead = self._run_ahead
+
+    @property
+    def over(self) -> bool:
+        return self.answer.over
+
+    @property
+    def away(self) -> bool:
+        return self._own.away
+
+    @property
+    def waiting(self) -> bool:
+        return self.answer.session.waiting
+
+    def start(self, absence: str | None) -> None:
+        context = self._context
+        if context.with_cloud and absence is None:
+            self._opened_on = context.cloud.hello
+            context.send(context.opening)
+        elif absence is not None and context.request.sources != "device":
+            context.note(absence)
+            if context.with_cloud:
+                self.answer.go_alone()
+        if "device" in self.answer.session.config.participants:
+            begin = context.side.begin
+            begin(self.answer, context.opening, self._own.drafting, self._retrieved, context.cloud.decoded)
+
+    def receive(self, message: Message) -> None:
+        context = self._context
+        match message:
+            case Draft():
+                context.ready = True
+                context.cloud.peer.remote_decoded(message.decode_time / 1e6)
+                self.answer.receive(message)
+            case Target() | Resolve() | Resolved() | Sync():
+                self.answer.receive(message)
+            case Ready():
+                self.answer.receive(message)
+                if not message.titles and self._with_both:
+                    context.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
+                    context.with_cloud = False
+
+    def without_cloud(self, sentence: str) -> None:
+        if self._context.request.sources == "cloud":
+            self.answer.end(AnswerFailed(sentence))
+        else:
+            self._context.note(sentence)
+            self.answer.go_alone()
+
+    def reconnected(self) -> None:
+        """Open the answer on the cloud again, with what it has so far."""
+        context = self._context
+        if self.answer.over:
+            return
+        context.ready = False
+        before, now = self._opened_on, context.cloud.hello
+        self._opened_on = now or before
+        changed = changes(before, now) if before is not None and now is not None else []
+        context.send(context.opening)
+        position = self.answer.rejoined(bool(changed))
+        for what in changed:
+            context.note(f"From token {position} on the cloud is another one than before: its {what} has changed.")
+
+    def tick(self, now: float) -> None:
+        context = self._context
+        if self.answer.over:
+            return
+        if context.request.sources == "cloud" and context.silent(now) > CLOUD_PATIENCE:
+            self.answer.end(AnswerFailed(SILENT))
+        heard = self.answer.session.stage.heard
+        self.answer.poll(now, context.cloud.limits(heard), self._run_ahead)
+
+    def end(self, failure: Exception | None) -> None:
+        self.answer.end(failure)
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        shares = of_both_sides(self._context.record, self.answer, closed)
+        return self._own.figures(closed, shares, judged=True)
+
+    def _retrieved(self, retrieved: Retrieved) -> None:
+        self._own.retrieved(retrieved)
+        if retrieved.prompt.absent:
+            self.answer.without_documents()
+
+    @property
+    def _run_ahead(self) -> int:
+        most = self._context.opening.run_ahead
+        return 1 if most == 1 else self._context.cloud.peer.run_ahead(most)

@@ -1,0 +1,60 @@
+"""Speculative aggregation (DRAGON §4) and its synchronous form (DRDG/TW, §7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from common.methods.checks import check_both_sources, check_one_row, check_sampler
+from common.methods.request import Request
+from common.runtime.errors import RequestError
+from proto.messages import Fetch, Open
+
+if TYPE_CHECKING:
+    from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+
+
+class Speculative:
+    """Both sides draft ahead of the decided tokens; what does not hold is rolled back."""
+
+    name: ClassVar[str] = "speculative"
+    request: ClassVar[type[Request]] = Request
+
+    def check(self, request: Request) -> None:
+        check_sampler(request)
+        check_one_row(request)
+        if request.sources == "both" and request.privacy == "strict" and request.placement != "device":
+            raise RequestError(
+                f"Placement {request.placement!r} sends numbers computed from private documents to the cloud: it "
+                "needs privacy 'balanced'; 'strict' allows placement 'device' only.",
+                "placement",
+            )
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        if request.sources != "cloud":
+            return opening
+        # Alone, the cloud needs nobody's draft: it decides and announces.
+        return replace(opening, sources="cloud", placement="cloud")
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.aggregate.device_half import AggregateDevice
+
+        return AggregateDevice(context)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        from common.methods.aggregate.cloud_half import AggregateCloud
+
+        return AggregateCloud(request, context)
+
+
+class TokenWise(Speculative):
+    """Every token is exchanged and decided before the next one is drafted."""
+
+    name: ClassVar[str] = "token-wise"
+
+    def check(self, request: Request) -> None:
+        check_both_sources(request)
+        super().check(request)
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return replace(super().opening(request, opening), run_ahead=1)

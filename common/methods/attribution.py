@@ -1,0 +1,50 @@
+"""Each source's share of each token: the side's share times the document's within it."""
+
+from __future__ import annotations
+
+from common.methods.report import Record
+from common.runtime.answer import Answer
+from proto.messages import WHOLE_SHARE, Closed
+
+DIGITS = 4
+
+
+def of_both_sides(record: Record, answer: Answer, closed: Closed | None) -> tuple[tuple[float, ...], ...]:
+    """[tokens][sources], the device's documents first; `closed` is None where the cloud's part is missing."""
+    outcome = answer.outcome
+    degraded = set(answer.session.counters.degraded)
+    cloud_rows = _cloud_rows(record, closed)
+    devices, clouds = len(record.device_titles), len(record.cloud_titles)
+    rows = []
+    for position, cloud_share in enumerate(outcome.cloud_shares[: len(record.token_times)]):
+        from_cloud = cloud_rows[position] if position < len(cloud_rows) else ()
+        total = sum(from_cloud)
+        if position in degraded:
+            share = 0.0
+        elif cloud_share is None:
+            share = total  # the cloud aggregated and knows, or it answered alone
+        else:
+            share = cloud_share
+        device = outcome.shares[position] or (0.0,) * devices
+        row = [(1.0 - share) * part for part in device[:devices]]
+        row += [share * part / total if total else 0.0 for part in from_cloud]
+        row += [0.0] * (devices + clouds - len(row))
+        rows.append(tuple(round(part, DIGITS) for part in row))
+    return tuple(rows)
+
+
+def of_one_process(record: Record, answer: Answer) -> tuple[tuple[float, ...], ...]:
+    """[tokens][sources] of an answer whose documents of both sides were read here."""
+    shares = answer.outcome.shares[: len(record.token_times)]
+    return tuple(tuple(round(share, DIGITS) for share in row) for row in shares)
+
+
+def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
+    """Shares that the cloud's documents gave, [positions][documents]."""
+    documents, data = len(record.cloud_titles), record.contributions.rows(len(record.cloud_titles))
+    if closed is None or not documents:
+        return []
+    return [
+        tuple(value / WHOLE_SHARE for value in data[start : start + documents])
+        for start in range(0, len(data), documents)
+    ]

@@ -1,0 +1,22 @@
+"""The list of decoding methods."""
+
+from __future__ import annotations
+
+from common.methods.aggregate.method import Speculative, TokenWise
+from common.methods.fetch.method import FetchKv, FetchText
+from common.methods.interface import Method
+from common.methods.sequence_wise.method import SequenceWise
+from proto.messages import Fetch, Open
+
+METHODS: dict[str, Method] = {
+    method.name: method for method in (Speculative(), TokenWise(), SequenceWise(), FetchText(), FetchKv())
+}
+
+
+def opened_by(request: Open | Fetch) -> Method:
+    """The method of a session that a device opens. Raises `ValueError`, one sentence, for an unknown one."""
+    name = f"fetch-{request.form}" if isinstance(request, Fetch) else request.method
+    method = METHODS.get(name)
+    if method is None:
+        raise ValueError(f"This cloud does not know the method {name!r}.")
+    return method

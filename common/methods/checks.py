@@ -1,0 +1,41 @@
+"""Checks of options that several methods share. Each raises `RequestError`, one sentence that names the field."""
+
+from __future__ import annotations
+
+from common.methods.request import Request
+from common.runtime.errors import RequestError
+from proto.messages import Codec
+
+CODECS: dict[str, tuple[Codec, ...]] = {"race": ("race",), "paper": ("top-p", "raw")}  # the sampler's own first
+
+
+def codec_of(request: Request) -> Codec:
+    """The codec that drafts travel in."""
+    return request.codec or CODECS[request.sampler][0]
+
+
+def check_sampler(request: Request) -> None:
+    """The codec has to be one of the sampler's, and only the race finds the same token on both sides."""
+    allowed = CODECS[request.sampler]
+    if request.codec is not None and request.codec not in allowed:
+        raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
+    if request.sampler == "paper" and request.placement == "mirrored":
+        raise RequestError("Placement 'mirrored' needs the race sampler.", "placement")
+
+
+def check_both_sources(request: Request) -> None:
+    """For methods that need both sides' documents."""
+    if request.sources != "both":
+        raise RequestError(
+            f"Method {request.method!r} joins both sides' documents: sources can't be {request.sources!r}.", "method"
+        )
+
+
+def check_one_row(request: Request) -> None:
+    """Aggregation 'context' needs one side that has all documents; this method leaves them on their sides."""
+    if request.aggregation == "context" and request.sources == "both":
+        raise RequestError(
+            "Aggregation 'context' needs one side that has all documents: sources 'device' or 'cloud', or method "
+            "'fetch-text'.",
+            "aggregation",
+        )

@@ -1,0 +1,139 @@
+"""One answer on the cloud that a `Session` decides, alone or with the device: the part that several methods share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from common.engine.sampling import Drafter
+from common.methods.contributions import contribution_messages
+from common.methods.failures import failure_message, unknown_session
+from common.methods.interface import CloudContext
+from common.methods.session_setup import SessionParts, open_session
+from common.runtime.answer import Answer
+from common.runtime.reading import Retrieved
+from common.speculation.values import Commit
+from common.speculation.watch import Limits
+from common.tracing.recorder import Recorder
+from proto.framing import HEADER_LIMIT
+from proto.messages import Closed, Error, Message, Open, Ready, Side, Spans
+from proto.payloads.trace import SPANS_PER_MESSAGE, encode_spans
+
+NEVER = float("inf")
+TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
+
+
+class CloudAnswer:
+    """From `Open` to `Closed`. Implements `CloudHalf`, and is the observer of its answer.
+
+    Failures are told to the device as an `Error`, which ends the session on both sides.
+    """
+
+    def __init__(self, request: Open, context: CloudContext, participants: frozenset[Side]) -> None:
+        """Raises `ValueError` for a request that can't be served."""
+        estimates = context.estimates
+        parts = open_session("cloud", request, context.side.decoder, lambda: estimates.estimates, participants)
+        self.request = request
+        self.context = context
+        self._drafting = self.drafter(parts)
+        recorder = None
+        if request.trace:
+            alone = "device" not in participants
+            recorder = Recorder("cloud", lambda: estimates.estimates, parts.session.aggregator, alone)
+            recorder.message("receive", request)
+        engine = context.side.decoding
+        self.answer = Answer(parts.session, self.announce, self, estimates.judged, engine, recorder)
+        self.began = self.heard = time.monotonic()  # `heard`: when the device last was
+        self._titles: tuple[str, ...] = ()  # known after retrieval
+        self._position = 0
+
+    # --- for the methods
+
+    def drafter(self, parts: SessionParts) -> Drafter:
+        """Draws this side's drafts."""
+        return parts.drafting
+
+    def announce(self, message: Message) -> None:
+        """Send a message of the session."""
+        self.context.send(message)
+
+    def retrieved(self, retrieved: Retrieved) -> None:
+        """This side's documents are known. On the retrieval thread."""
+        self._titles = retrieved.titles
+        ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens)
+        if self.answer.recorder is not None:
+            self.answer.recorder.message("send", ready)
+        self.context.send(ready)
+
+    # --- CloudHalf
+
+    def begin(self) -> None:
+        side = self.context.side
+        decoded = partial(side.profiler.decoded, self.context.estimates)
+        side.begin(self.answer, self.request, self._drafting, self.retrieved, decoded, peer=self.context.estimates)
+
+    def receive(self, message: Message) -> None:
+        """Takes in nothing."""
+
+    def tick(self, now: float, run_ahead: int) -> None:
+        ahead = self.context.estimates.run_ahead(min(self.request.run_ahead, run_ahead))
+        self.answer.poll(now, Limits(NEVER, NEVER), ahead)
+
+    def silent(self, now: float) -> float:
+        """Alone, the cloud needs no word of the device while the answer goes on."""
+        position = self.answer.session.position
+        if position != self._position:
+            self._position, self.heard = position, now
+        return now - self.heard
+
+    def given_up(self) -> Error:
+        return unknown_session(self.request.session)
+
+    def end(self) -> None:
+        self.answer.end()
+
+    def closing(self) -> Iterator[Message]:
+        self.answer.end()  # nothing changes any more
+        session, outcome = self.answer.session, self.answer.outcome
+        number = self.request.session
+        yield from self._spans()
+        yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
+        yield Closed(
+            number,
+            session.counters.drafted,
+            session.counters.accepted["cloud"],
+            session.counters.rollbacks["cloud"],
+            self.answer.preempted,
+            session.counters.stale,
+            session.counters.disagreements,
+        )
+
+    def _spans(self) -> Iterator[Spans]:
+        """This side's half of the trace; nothing unless it was asked for."""
+        recorder = self.answer.recorder
+        if recorder is None:
+            return
+        spans, size = list(recorder.spans), SPANS_PER_MESSAGE
+        payloads = [encode_spans(spans[start : start + size]) for start in range(0, len(spans), size)]
+        for part, payload in enumerate(payloads):
+            yield Spans(self.request.session, part, len(payloads), recorder.dropped, payload)
+
+    # --- Observer, under the answer's lock
+
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self.context.send(failure_message(self.request.session, failure))
+            self.context.over(self)
+
+
+def fitting(titles: Sequence[str]) -> tuple[str, ...]:
+    """`titles`, the long ones cut so that all of them fit into the header of a `Ready`."""
+    longest = TITLES_BYTES // max(1, len(titles))
+    return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)

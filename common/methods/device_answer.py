@@ -1,0 +1,76 @@
+"""One answer on the device that a `Session` decides, alone or with the cloud: the part that several methods share."""
+
+from __future__ import annotations
+
+from common.methods.interface import DeviceContext
+from common.methods.report import MethodReport, SideReport
+from common.methods.session_setup import open_session
+from common.runtime.answer import Answer, Observer
+from common.runtime.errors import RequestError
+from common.runtime.reading import Retrieved
+from proto.messages import Closed, Side
+
+
+class DeviceAnswer:
+    """A session, its driver, and the figures of both. See `DeviceHalf` for what the methods mean."""
+
+    def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
+        """`observer` of the session's tokens; None: they are shown. Raises `RequestError`."""
+        side, opening = context.side, context.opening
+        try:
+            parts = open_session("device", opening, side.decoder, lambda: context.cloud.peer.estimates, participants)
+        except ValueError as error:
+            raise RequestError(f"{error}.", "sampler") from None
+        self.context = context
+        self.drafting = parts.drafting
+        recorder = context.trace(parts.session.aggregator, alone=participants == {"device"})
+        watching = context if observer is None else observer
+        self.answer = Answer(parts.session, context.send, watching, context.cloud.judged, side.decoding, recorder)
+
+    @property
+    def over(self) -> bool:
+        return self.answer.over
+
+    @property
+    def away(self) -> bool:
+        return self.answer.session.away
+
+    def retrieved(self, retrieved: Retrieved) -> None:
+        """The device's documents are known."""
+        self.context.record.device_titles = retrieved.titles
+        self.context.record.prompt_tokens += retrieved.tokens
+
+    def figures(
+        self, closed: Closed | None, attribution: tuple[tuple[float, ...], ...], judged: bool = False
+    ) -> MethodReport:
+        """This method's part of the report; `judged`: drafts were compared with what both sides decided."""
+        counters, outcome = self.answer.session.counters, self.answer.outcome
+        tokens = len(self.context.record.token_times)
+        accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
+        if closed is not None:
+            accepted, rollbacks = closed.accepted, closed.rollbacks
+        return MethodReport(
+            device=SideReport(
+                drafted=counters.drafted,
+                accepted=counters.accepted["device"] if judged else 0,
+                rollbacks=counters.rollbacks["device"] if judged else 0,
+                preempted=self.answer.preempted,
+                stale=0 if closed is None else closed.stale,
+                decode_ms=outcome.local_decode_ms,
+            ),
+            cloud=SideReport(
+                drafted=0 if closed is None else closed.drafted,
+                accepted=accepted if judged else 0,
+                rollbacks=rollbacks if judged else 0,
+                preempted=0 if closed is None else closed.preempted,
+                stale=counters.stale,
+                decode_ms=outcome.remote_decode_ms,
+            ),
+            switches=counters.switches,
+            certificate_failures=counters.certificate_failures,
+            disagreements=counters.disagreements if closed is None else closed.disagreements,
+            degraded=tuple(counters.degraded),
+            attribution=() if self.context.request.aggregation == "context" else attribution,
+            accepted=tuple(outcome.accepted[:tokens]),
+            expected=tuple(outcome.expected[:tokens]),
+        )

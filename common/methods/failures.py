@@ -1,0 +1,16 @@
+"""Messages that end a session on the cloud, or say that there is none."""
+
+from __future__ import annotations
+
+from common.runtime.errors import RequestError
+from proto.messages import Error
+
+
+def failure_message(session: int, failure: Exception) -> Error:
+    """The end of a session that was begun; the text of `failure` was made for the user (`as_failure`)."""
+    return Error(session, "unservable" if isinstance(failure, RequestError) else "failed", str(failure))
+
+
+def unknown_session(session: int) -> Error:
+    """Ends nothing: a device that still wants the answer opens it again."""
+    return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")

@@ -1,0 +1,239 @@
+"""A decoding method as the daemons see it.
+
+A method is two state machines, one on each side, that exchange messages and ask the engine for distributions
+(`common/engine/jobs.py`: `Client`). docs/contributing.md tells how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from common.methods.report import MethodReport, Record
+from common.methods.request import Request
+from proto.messages import (
+    Busy,
+    Cancel,
+    Close,
+    Closed,
+    Contributions,
+    Error,
+    Fetch,
+    Hello,
+    Message,
+    Open,
+    Ready,
+    Side,
+    Spans,
+)
+
+if TYPE_CHECKING:
+    from common.runtime.peer_estimates import PeerEstimates
+    from common.runtime.side import SideRuntime
+    from common.speculation.values import Commit
+    from common.speculation.watch import Limits
+    from common.tracing.recorder import Recorder
+
+# Messages that every session has, whatever its method; of them a half gets `Ready` only.
+LIFECYCLE = (Open, Fetch, Ready, Close, Closed, Contributions, Spans, Cancel, Busy, Error)
+
+
+class Cloud(Protocol):
+    """The cloud as the answers on a device see it. Asked from any thread."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the cloud can be counted on now."""
+        ...
+
+    @property
+    def absence(self) -> str:
+        """A sentence for the user of an answer that the cloud takes no part in."""
+        ...
+
+    @property
+    def hello(self) -> Hello | None:
+        """The cloud's own description, while the handshake stands."""
+        ...
+
+    @property
+    def peer(self) -> PeerEstimates: ...
+
+    def judged(self, commit: Commit) -> None:
+        """A position was decided between both sides' drafts."""
+        ...
+
+    def decoded(self, context: int, seconds: float) -> None:
+        """This side made a decode step for an answer with the cloud."""
+        ...
+
+    def limits(self, heard: bool) -> Limits:
+        """When an answer is stalled, and when it goes on without the cloud; `heard`: the cloud has read its prompt."""
+        ...
+
+    def silence(self, tokens: int = 0) -> float:
+        """Seconds after which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""
+        ...
+
+
+class DeviceContext(Protocol):
+    """A request being answered on the device, as its method's half sees it. Used from any thread."""
+
+    request: Request
+    opening: Open  # everything that fixes the answer's law
+    record: Record
+    with_cloud: bool  # the session is, or shall be, open on the cloud
+    ready: bool  # the cloud has begun its part
+
+    @property
+    def side(self) -> SideRuntime: ...
+
+    @property
+    def cloud(self) -> Cloud: ...
+
+    def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
+        """The notes of this answer, whose first position `aggregator` decides; None unless a trace was asked for."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """To the cloud, if it takes part."""
+        ...
+
+    def note(self, sentence: str) -> None:
+        """Tell the user, once."""
+        ...
+
+    def silent(self, now: float) -> float:
+        """Seconds since the last token, or since the request."""
+        ...
+
+    def committed(self, commit: Commit) -> bool:
+        """Show a token, which is final. Returns whether the answer goes on."""
+        ...
+
+    def withdrawn(self, position: int) -> None:
+        """Never happens: a shown token is final."""
+        ...
+
+    def ended(self, failure: Exception | None) -> None:
+        """Nothing more will be shown; `failure` says why when the answer could not be completed."""
+        ...
+
+
+class DeviceHalf(Protocol):
+    """One answer on the device. Called from any thread; an exception from any of this ends the answer."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be shown."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether only the cloud can bring the answer forward."""
+        ...
+
+    @property
+    def away(self) -> bool:
+        """Whether the cloud is taken for away, so that its part of the report is not waited for."""
+        ...
+
+    def start(self, absence: str | None) -> None:
+        """Begin the answer; `absence` says why the cloud can't take part now, None when it can."""
+        ...
+
+    def receive(self, message: Message) -> None:
+        """A message of this session came. Raises `ProtocolError` when it is malformed."""
+        ...
+
+    def without_cloud(self, sentence: str) -> None:
+        """Go on without the cloud; `sentence` tells the user why. Nothing happens when it is not needed any more."""
+        ...
+
+    def reconnected(self) -> None:
+        """The cloud, or another one, is there again and knows nothing."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Look at the clock, some fifty times a second."""
+        ...
+
+    def end(self, failure: Exception | None) -> None:
+        """Stop here: cancelled, or failed."""
+        ...
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        """This method's part of the report; `closed` is what the cloud says of it, None if it could not."""
+        ...
+
+
+class CloudHalf(Protocol):
+    """One session on the cloud. Called from any thread; an exception from any of this ends the session."""
+
+    began: float  # monotonic seconds
+
+    def begin(self) -> None:
+        """Start to work."""
+        ...
+
+    def receive(self, message: Message) -> None:
+        """A message of this session came. Raises `ProtocolError` when it is malformed."""
+        ...
+
+    def tick(self, now: float, run_ahead: int) -> None:
+        """Look at the clock; `run_ahead` is the most drafts that this cloud wants to hold."""
+        ...
+
+    def silent(self, now: float) -> float:
+        """Seconds in which the device neither said nor took anything."""
+        ...
+
+    def given_up(self) -> Error:
+        """The reason that a device is told which was silent for too long."""
+        ...
+
+    def closing(self) -> Iterator[Message]:
+        """End the session; the messages that tell what this side noted of it, `Closed` the last."""
+        ...
+
+    def end(self) -> None:
+        """Stop here: closed, cancelled, given up, or the device is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CloudContext:
+    """A session's surroundings on the cloud."""
+
+    side: SideRuntime
+    estimates: PeerEstimates  # of the device
+    send: Callable[[Message], int]  # returns the bytes, 0 for what was dropped
+    queued: Callable[[], int]  # bytes that wait in the link for the device
+    over: Callable[[CloudHalf], None]  # to be told when the session ends by itself, after the `Error` if it failed
+
+
+class Method(Protocol):
+    """A room of common/methods. Its options are light to import: the command line lists them."""
+
+    name: ClassVar[str]
+    request: ClassVar[type[Request]]  # its options and their limits
+
+    def check(self, request: Request) -> None:
+        """Raise `RequestError`, one sentence that names the field, for options that don't go together.
+
+        Numbers that are computed from private documents leave the device under privacy 'balanced' only.
+        """
+        ...
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        """The session to be opened, from one with what all methods share."""
+        ...
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        """Make the device's half. Raises `RequestError`, or `AnswerFailed` where the cloud is needed and not there."""
+        ...
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        """Make the cloud's half. Raises `ValueError`, one sentence, for a request that can't be served."""
+        ...

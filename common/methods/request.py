@@ -1,0 +1,74 @@
+"""A question with its options. Their limits are stated here, for HTTP bodies and the command line as well."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from proto.limits import (
+    LEAST_TEMPERATURE,
+    MOST_DOCUMENTS,
+    MOST_ENTRIES,
+    MOST_TEMPERATURE,
+    MOST_TOKENS,
+    SEEDS,
+    is_temperature,
+)
+from proto.messages import Aggregation, Codec, Placement, Sampler
+
+Sources = Literal["both", "device", "cloud"]
+Privacy = Literal["strict", "balanced", "offline"]
+PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # from the most private one
+
+MOST_STOPS = 4  # stop strings of a request
+LONGEST_STOP = 1024  # characters
+
+
+def _known_temperature(value: float) -> float:
+    if not is_temperature(value):
+        raise ValueError(f"must be 0, or from {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}")
+    return value
+
+
+def _stop_strings(value: object) -> object:
+    texts = [value] if isinstance(value, str) else value
+    known = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+    if not isinstance(texts, list | tuple) or not known or len(texts) > MOST_STOPS:
+        raise ValueError(f"expected a string or an array of up to {MOST_STOPS} strings")
+    if not all(0 < len(text) <= LONGEST_STOP for text in texts):
+        raise ValueError(f"a stop string has 1 to {LONGEST_STOP} characters")
+    return tuple(texts)
+
+
+class Request(BaseModel):
+    """One question. Options that have a description are options of the command line, too.
+
+    A method with options of its own has a subclass. Raises pydantic's `ValidationError`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    question: str  # what both libraries are searched for
+    prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
+
+    sources: Sources = Field(default="both", description="Whose documents to use")
+    seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")
+    temperature: Annotated[float, AfterValidator(_known_temperature)] = Field(
+        default=0.0, description="0 takes the likeliest token"
+    )
+    max_tokens: int = Field(default=128, ge=1, le=MOST_TOKENS, description="Longest answer")
+    sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
+    placement: Placement = Field(default="device", description="Which side aggregates")
+    privacy: Privacy = Field(default="strict", description="What may leave this device")
+    stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings)] = Field(
+        default=(), description=f"End the answer before this text (up to {MOST_STOPS})"
+    )
+    documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
+    method: str = Field(default="speculative", description="How the two sides come to one answer")
+    aggregation: Aggregation = Field(default="output", description="A row per document, or one row with all of them")
+    codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
+    entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
+    exact: bool = True  # ask for what a certificate lacks
+    top_p: float = Field(default=0.8, gt=0.0, le=1.0)  # truncation of the paper's sampler; the race does not truncate
+    trace: bool = False  # whether the report says what took when, on both sides

@@ -1,0 +1,1 @@
+"""Two whole answers, one from each side's documents, of which one is taken (DRDG/SW, §7.1)."""

@@ -1,0 +1,38 @@
+"""Sequence-wise aggregation (DRDG/SW, §7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from common.methods.checks import check_both_sources, check_one_row, check_sampler
+from common.methods.request import Request
+from proto.messages import Fetch, Open
+
+if TYPE_CHECKING:
+    from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+
+
+class SequenceWise:
+    """Both sides answer by themselves; the answer with the larger mass is shown."""
+
+    name: ClassVar[str] = "sequence-wise"
+    request: ClassVar[type[Request]] = Request
+
+    def check(self, request: Request) -> None:
+        check_sampler(request)
+        check_both_sources(request)
+        check_one_row(request)
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return replace(opening, sources="cloud", placement="cloud")
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.sequence_wise.device_half import SequenceWiseDevice
+
+        return SequenceWiseDevice(context)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        from common.methods.sequence_wise.cloud_half import SequenceWiseCloud
+
+        return SequenceWiseCloud(request, context)

@@ -1,0 +1,18 @@
+"""Failures that are told to users."""
+
+from __future__ import annotations
+
+
+class RequestError(ValueError):
+    """The request can't be served as asked; the text is one sentence for the user.
+
+    `field` names the offending part of the request ("prompt", "max_tokens", ...).
+    """
+
+    def __init__(self, text: str, field: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+class AnswerFailed(RuntimeError):
+    """An answer that was begun can't be completed; the text is one sentence for the user."""

@@ -1,0 +1,84 @@
+"""The device's engine as its HTTP interface sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from common.methods.report import Report
+from common.methods.request import Request
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """Text that became final. `text` may be empty while a multi-byte character is incomplete."""
+
+    text: str
+    token: int
+    position: int
+    degraded: bool  # decided by the device alone because the cloud was away
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a generation."""
+
+    reason: FinishReason
+    text: str
+    report: Report
+
+
+class Generation(Protocol):
+    """A running answer: iterate for events; the last is `Finished`. Cancelling frees both sides at once.
+
+    Iterating raises `AnswerFailed`, or `RequestError` for what shows only on the way (a prompt that is too long).
+    """
+
+    def __iter__(self) -> Iterator[TokenEvent | Finished]: ...
+
+    def cancel(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CloudStatus:
+    """The link as the device sees it."""
+
+    state: Literal["connected", "connecting", "away", "refused", "off"]
+    address: str
+    detail: str  # a sentence when not connected
+    rtt_ms: float | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """The figures of `dragon status`."""
+
+    model: str
+    tokenizer: str
+    scorer: str
+    documents: int
+    chunks: int
+    active: int
+    served: int
+    cloud: CloudStatus
+
+
+class Engine(Protocol):
+    """Serves requests."""
+
+    @property
+    def model(self) -> str:
+        """The model's name. Every request asks for it: it must cost nothing."""
+        ...
+
+    def generate(self, request: Request) -> Generation:
+        """Start an answer. Raises `RequestError` for input that can't be served."""
+        ...
+
+    def status(self) -> EngineStatus:
+        """Look at what is going on now. It may read from the library, and must not list it."""
+        ...
