@@ -8,7 +8,7 @@ Refusal = Literal["version", "unknown-message", "malformed", "too-large"]
 
 
 class ProtocolError(ValueError):
-    """What was wrong with a message or a payload.
+    """A fault of a message or a payload.
 
     `code` is one of `Refusal` and may be sent back as `Error.code`. `text` names the message, the field and
     the bound that was broken; it never repeats what the message said, so it may be logged and sent.

@@ -128,7 +128,7 @@ def _check_payload(size: int, payload_limit: int) -> None:
 
 
 def _header_end(frame: bytes) -> int:
-    """Where the header ends.
+    """Length of the header, which is the offset of the payload.
 
     msgpack allocates an array when it reads its claimed length, so nested claims could cost gigabytes. Skipping
     allocates nothing, and succeeds only if every claimed element is there.

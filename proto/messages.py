@@ -34,7 +34,7 @@ EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strict
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a side is. The device sends it first; the cloud answers with its own as `Welcome`, or `Error`."""
+    """Properties of a side. The device sends it first; the cloud answers with its own as `Welcome`, or `Error`."""
 
     role: Side
     model: Name
@@ -142,7 +142,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """After silence, a reconnect or a take-over: my committed prefix and the term in which it was made.
+    """The sender's committed prefix and the term in which it was made; after silence, a reconnect or a take-over.
 
     `wants_reply` asks the peer for its own `Sync` and for everything it holds beyond this prefix.
     """
@@ -164,7 +164,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What the cloud saw of the session, after all of its `Contributions`."""
+    """The cloud's counts of the session, sent after all of its `Contributions`."""
 
     session: SessionId
     drafted: Annotated[int, Count(2**32)]

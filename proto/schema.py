@@ -22,7 +22,7 @@ _schemas: dict[type, Schema] = {}
 
 @dataclass(frozen=True, slots=True)
 class Converters:
-    """How one field travels: `to_wire` and `from_wire` raise `ProtocolError` for a value out of bounds."""
+    """Conversions of one field: `to_wire` and `from_wire` raise `ProtocolError` for a value out of bounds."""
 
     to_wire: Convert
     from_wire: Convert

@@ -201,7 +201,7 @@ class Pair:
 
 
 def exchange_keys(data: Path) -> None:
-    """What users do with `dragon keys new` and `dragon keys trust` before a link leaves their machine."""
+    """Exchange keys as `dragon keys new` and `dragon keys trust` do, for a link that leaves the machine."""
     roles: tuple[Side, Side] = ("device", "cloud")
     for role, other in zip(roles, reversed(roles), strict=True):
         folder, trusting = (KeyFolder(data / each / "keys") for each in (role, other))
@@ -210,7 +210,7 @@ def exchange_keys(data: Path) -> None:
 
 
 def _environment(data: Path | None) -> dict[str, str]:
-    """Whatever the user has configured stays out of it."""
+    """Environment of a daemon, without the settings of the user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAGON_")}
     kept["PYTHONPATH"] = str(ROOT)
     if data is not None:

@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, no network for models, hypothesis without a clock.
+"""Settings of every test: one thread, no network for models, hypothesis without a clock.
 
 The environment is set before anything imports torch or transformers, which read it once.
 """

@@ -1,4 +1,4 @@
-"""The shape of the source tree: who may import whom, and how long a file gets.
+"""The shape of the source tree: permitted imports, and the length of files.
 
 Files are parsed, not imported, so that an import inside a function counts as well.
 """
@@ -70,7 +70,7 @@ def within(name: str, modules: tuple[str, ...]) -> bool:
 
 
 def violations(path: str, source: str) -> list[str]:
-    """What `source`, the content of `path` (relative to the root, with slashes), does against the rules."""
+    """Violations of the rules in `source`, the content of `path` (relative to the root, with slashes)."""
     parts = path.split("/")
     package, folder = parts[0], parts[1] if len(parts) > 2 else ""
     allowed = MAY_IMPORT.get(package, FIRST_PARTY)

@@ -238,7 +238,7 @@ class TestReferences:
 
     @staticmethod
     def anchors(document: str) -> set[str]:
-        """As GitHub makes them of headings."""
+        """Anchors that GitHub makes of headings."""
         headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", document, flags=re.S), re.M)
         return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""What a forward pass feeds: steps of running answers first, then prompts in chunks, fair between peers. Pure.
+"""Fills a forward pass: steps of running answers first, then prompts in chunks, fair between peers. Pure.
 
 A pass takes about as long as its longest part: tokens of prompts beside the steps of running answers hold those up. So
 their number is bounded by a budget, which follows from the measured times (`common.engine.budget`).
@@ -27,13 +27,13 @@ class Wish:
 
     @property
     def due(self) -> bool:
-        """Whether it is part of every pass."""
+        """Whether the wish is part of every pass."""
         return self.running and self.tokens <= SHORT
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a wish gets in this pass: its first `tokens` tokens per row."""
+    """Tokens that a wish gets in this pass: its first `tokens` tokens per row."""
 
     wish: int  # index
     tokens: int

@@ -1,4 +1,4 @@
-"""How many tokens of prompts a pass may feed beside the steps of running answers. Pure."""
+"""Bounds the tokens of prompts that a pass may feed beside the steps of running answers. Pure."""
 
 from __future__ import annotations
 

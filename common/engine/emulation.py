@@ -17,9 +17,9 @@ class Floor:
     prompt: float = 0.0  # more per token of prompts
 
     def seconds(self, context: int, tokens: int) -> float:
-        """Of a pass with steps at `context` tokens (0: no steps) and `tokens` tokens of prompts."""
+        """Duration of a pass with steps at `context` tokens (0: no steps) and `tokens` tokens of prompts."""
         return (self.step + self.context * context if context else 0.0) + self.prompt * tokens
 
     def line(self, measured: DecodeLine) -> DecodeLine:
-        """What profiling this hardware would find; `measured` is the machine's own."""
+        """The decode line that profiling this hardware would find; `measured` is the machine's own."""
         return DecodeLine.of(self.context, max(self.step, measured.intercept), TYPICAL_CONTEXT)

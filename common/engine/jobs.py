@@ -1,4 +1,4 @@
-"""What the engine works on: an answer, or a document to be read ahead. For the engine's thread."""
+"""Jobs of the engine: an answer, or a document to be read ahead. For the engine's thread."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Client(Protocol):
         ...
 
     def drafted(self, draft: LocalDraft, mixing: Mixing, seconds: float) -> None:
-        """The draft that was wanted, `seconds` after its pass began."""
+        """Take the draft that was wanted, `seconds` after its pass began."""
         ...
 
     def gave_up(self, work: Work, started: int) -> None:
-        """The pass that began at `started` (monotonic nanoseconds) was given up."""
+        """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
         ...
 
     def end(self, failure: Exception) -> None:
-        """The answer can't go on."""
+        """End the answer, which can't go on because of `failure`."""
         ...
 
 
@@ -67,7 +67,7 @@ class Assignment:
 
 
 class Job(Protocol):
-    """What wants tokens fed."""
+    """Work of the engine that needs tokens fed to the model."""
 
     peer: Hashable  # who is to be treated fairly
 
@@ -85,11 +85,11 @@ class Job(Protocol):
         ...
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """What could be fed now. `wake` is called when there may be more. Raises what ends this job."""
+        """Feeds that are possible now. `wake` is called when there may be more. Raises what ends this job."""
         ...
 
     def fed(self, feed: Feed, tokens: int) -> None:
-        """The first `tokens` tokens of `feed` were fed."""
+        """Note that the first `tokens` tokens of `feed` were fed."""
         ...
 
     def gave_up(self, started: int) -> None: ...
@@ -97,7 +97,7 @@ class Job(Protocol):
     def fail(self, error: Exception) -> None: ...
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free what the job holds."""
         ...
 
 

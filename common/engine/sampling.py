@@ -1,4 +1,4 @@
-"""From a pass's logits to drafts: the mixtures and races of all answers together."""
+"""Turns a pass's logits into drafts: the mixtures and races of all answers together."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TOGETHER: Final = 2**20
 
 
 class ListedView(View, Protocol):
-    """A local view, which knows the tokens that it tells of."""
+    """A local view with a list of the tokens that it names."""
 
     @property
     def listed(self) -> NDArray[np.integer]:
-        """Their ids [n], increasing."""
+        """Ids [n] of these tokens, increasing."""
         ...
 
 
@@ -64,7 +64,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A draft, its evidence log h, and whose word it is."""
+    """A draft, its evidence log h, and the mixture behind it, for the documents' shares."""
 
     view: View
     evidence: float

@@ -12,7 +12,7 @@ from common.model.slab import DocumentStates
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one side reads before it answers."""
+    """Token ids that one side reads before it answers: documents and query."""
 
     documents: tuple[tuple[int, ...], ...]  # token ids of the rows' document parts; one empty row when there is none
     query: tuple[int, ...]  # token ids of the query part
@@ -65,7 +65,7 @@ class PromptRows:
         return bool(self._unread)
 
     def feeds(self, path: Sequence[int], distributions: int = 1) -> list[Feed]:
-        """What to feed next, so that in the end the last `distributions` tokens of `[query][path]` give logits.
+        """Tokens to feed next, so that in the end the last `distributions` tokens of `[query][path]` give logits.
 
         Rolls back what the rows hold beyond it.
         """
@@ -81,7 +81,7 @@ class PromptRows:
         return [Feed(self.rows, wanted[keep:], distributions)]
 
     def fed(self, feed: Feed, tokens: int) -> None:
-        """The first `tokens` tokens of `feed` were part of a pass."""
+        """Note that the first `tokens` tokens of `feed` were part of a pass."""
         if feed.rows is self.rows:
             self._held.extend(feed.tokens[:tokens])
             return

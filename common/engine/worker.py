@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(slots=True)
 class WorkDone:
-    """How much was computed, and how much of it for nothing. Tokens count once per row."""
+    """Passes and tokens computed, and those computed in vain. Tokens count once per row."""
 
     passes: int = 0
     given_up: int = 0  # passes that ended between two layers
@@ -65,7 +65,7 @@ class WorkDone:
 
 
 class Worker:
-    """Runs until closed. `submit`, `task` and `wake` may be called from any thread."""
+    """Runs the model's thread until closed. `submit`, `task` and `wake` may be called from any thread."""
 
     def __init__(self, decoder: Decoder, step: float, floor: Floor | None = None, died: Died | None = None) -> None:
         """`step` is what a decode step takes as profiled, in seconds; `died` is told if the thread ends by itself."""
@@ -94,7 +94,7 @@ class Worker:
         self._wake.set()
 
     def wake(self) -> None:
-        """Some job may have something to do, or nothing any more."""
+        """Look at the jobs again: one may have something to do, or nothing any more."""
         self._wake.set()
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Worker:
         return wanted
 
     def _fits(self, entry: Entry) -> bool:
-        """Whether the decoder takes it; what it refuses ends one job and nothing else."""
+        """Whether the decoder takes the entry; a refusal ends its job and nothing else."""
         try:
             self.decoder.check_feed(entry.item)
         except Exception as error:

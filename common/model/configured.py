@@ -12,7 +12,7 @@ _SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
 def load_decoder(settings: Settings) -> Decoder:
-    """As the role's daemon loads it, and whatever has to compute the same numbers. Raises `ModelError`."""
+    """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
     return Decoder.load(
         settings.model,
         tokenizer=settings.tokenizer,

@@ -36,7 +36,7 @@ _NO_DIMENSION = re.compile(r"window|chunk|block|image|patch|batch|cache")  # siz
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """What the headers of safetensors files say."""
+    """Tensor sizes as the headers of safetensors files state them."""
 
     numbers: int
     largest: int  # dimension of any tensor

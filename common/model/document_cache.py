@@ -15,7 +15,7 @@ from common.model.slab import DocumentStates, states_bytes
 
 @dataclass(frozen=True, slots=True)
 class CacheCounters:
-    """How a document cache did so far. What was not in memory may have been on disk: see `disk`."""
+    """Statistics of a document cache so far. A miss in memory may have been a hit on disk: see `disk`."""
 
     hits: int
     misses: int

@@ -28,7 +28,7 @@ class DamagedFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a file is of."""
+    """Identity of a file's content: the document and the model that it is of."""
 
     key: str  # content address, hexadecimal
     source: str  # what computed it, see `common/model/source.py`
@@ -45,7 +45,7 @@ def save_states(path: Path, states: DocumentStates, label: Label) -> None:
 
 
 def load_states(path: Path, layout: Layout, label: Label, most_bytes: int) -> DocumentStates:
-    """What was written to `path` for `label`, on `layout`'s torch device.
+    """Read the states that were written to `path` for `label`, on `layout`'s torch device.
 
     The numbers are read, never mapped: a mapping kills the process when somebody cuts the file off meanwhile. What
     was read is what is checked, whatever happens to the file later. Raises `DamagedFile`, also for a file of more than
@@ -71,14 +71,14 @@ def load_states(path: Path, layout: Layout, label: Label, most_bytes: int) -> Do
 
 @dataclass(frozen=True, slots=True)
 class _Offsets:
-    """Where each tensor begins behind the header."""
+    """Shape of each tensor, and its offset behind the header."""
 
     shapes: dict[str, tuple[int, int, int]]
     first: dict[str, int]
 
 
 def _header(descriptor: int, size: int, layout: Layout, label: Label) -> tuple[dict[str, Any], _Offsets, int]:
-    """What the file says of itself, where its tensors are, and the header's length. Raises `DamagedFile`."""
+    """The file's metadata, its tensors' offsets, and the offset of the data. Raises `DamagedFile`."""
     length = int.from_bytes(_read(descriptor, 8, 0), "little")
     if length > min(size, _HEADER_BYTES):
         raise DamagedFile("its header is too long")

@@ -41,7 +41,7 @@ def largest_states(layout: Layout, tokens: int) -> int:
 
 
 def shortened(states: DocumentStates, tokens: int) -> DocumentStates:
-    """Those of the document's first `tokens` tokens: a token's keys and values depend on none after it."""
+    """States of the document's first `tokens` tokens: a token's keys and values depend on none after it."""
     return tuple((key[:, :tokens], value[:, :tokens]) for key, value in states)
 
 

@@ -37,7 +37,7 @@ _KEEP = 0.9  # of the limit when room is made, so that the folder isn't listed f
 
 @dataclass(frozen=True, slots=True)
 class StoreCounters:
-    """How a store did so far in this process."""
+    """Statistics of a store so far in this process."""
 
     hits: int = 0
     misses: int = 0
@@ -49,7 +49,7 @@ class StoreCounters:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where documents' keys and values are kept, and how many bytes of them."""
+    """Folder of documents' keys and values, and the most bytes kept in it."""
 
     folder: Path
     limit_bytes: int
@@ -124,16 +124,16 @@ class DocumentStore:
         self._held.clear()
 
     def file_bytes(self, tokens: int) -> int:
-        """What the file of a document takes at most."""
+        """Bytes that the file of a document of `tokens` tokens takes at most."""
         return tokens * self._layout.token_bytes + _HEADER[0] + _HEADER[1] * len(self._layout.layers)
 
     @property
     def steady_bytes(self) -> int:
-        """So much may be written without any of it being removed to make room for the rest."""
+        """Bytes that can be written without any of them being removed to make room for the rest."""
         return int(_KEEP * self.limit_bytes)
 
     def touch(self, key: bytes) -> None:
-        """The document was used just now, if only out of memory."""
+        """Mark the document as used now, even if it was read from memory only."""
         with suppress(OSError):
             os.utime(self._path(key))
 
@@ -190,7 +190,7 @@ class DocumentStore:
         self._count(written=1)
 
     def _shrink(self) -> None:
-        """The limit may have been a larger one."""
+        """Remove files down to the limit, which may have been larger in an earlier run."""
         if sum(size for _, size, _ in listed(self.folder)) > self.limit_bytes:
             with locked(self.folder):
                 self._make_room(0)

@@ -1,4 +1,4 @@
-"""What can go wrong in the model layer."""
+"""Errors of the model layer."""
 
 from __future__ import annotations
 

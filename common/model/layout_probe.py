@@ -1,4 +1,4 @@
-"""Finds out what a model caches, by letting it run."""
+"""Finds the layout of a model's KV cache by running the model once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _LayoutProbe(Cache):
 
 @torch.inference_mode()
 def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> Layout:
-    """What the model caches, seen from `run`: a pass over tokens `[1, 1]` at position 0. Raises `ModelError`."""
+    """Layout of the KV cache, seen from `run`: a pass over tokens `[1, 1]` at position 0. Raises `ModelError`."""
     probe, layers, name = _LayoutProbe(), len(loaded.layers), type(loaded.model).__name__
     try:
         run(torch.zeros((1, 1), dtype=torch.int64, device=loaded.torch_device), probe)

@@ -1,4 +1,4 @@
-"""What a model's files must be before any library reads them: ordinary, bounded in size, and without code.
+"""Checks a model's files before any library reads them: ordinary, bounded in size, and without code.
 
 The files come from strangers. Transformers and sentence-transformers take names of classes, of other files and of
 code out of them; whatever is not known to be harmless is refused here. Needs no torch.
@@ -44,7 +44,7 @@ def check_files(folder: Path) -> None:
 
 
 def read_settings(path: Path) -> Any:
-    """What a JSON file says. Raises `ModelError` when it is too long, no JSON, or can't be read."""
+    """Content of a JSON file. Raises `ModelError` when it is too long, no JSON, or can't be read."""
     try:
         with path.open("rb") as file:
             content = file.read(SETTINGS_BYTES + 1)
@@ -60,7 +60,7 @@ def read_settings(path: Path) -> Any:
 
 
 def _home(folder: Path) -> Path:
-    """Where links may lead: the Hub's cache keeps a model's files as links to `blobs` beside its snapshots."""
+    """Folder that links may lead into: the Hub's cache keeps files as links to `blobs` beside its snapshots."""
     resolved = folder.resolve()
     cache = resolved.parent.parent
     return cache if resolved.parent.name == "snapshots" and (cache / "blobs").is_dir() else resolved

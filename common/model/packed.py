@@ -113,7 +113,7 @@ class PackedPass(Cache):
         self.groups.append(Group(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
     def _mask(self, group: Group, dtype: torch.dtype) -> None:
-        """None is needed for single tokens of rows of one length, nor for rows that start in this pass."""
+        """Set the group's mask; single tokens of rows of one length and rows that start in this pass need none."""
         uniform = group.shortest == group.longest
         group.causal = uniform and group.longest == group.query > 1
         if group.causal or (uniform and group.query == 1):
@@ -180,7 +180,7 @@ class LayerStates:
 
 
 def _place(item: Item) -> tuple[int, int, int]:
-    """Order in which neighbours in memory come together."""
+    """Sort key that puts neighbours in memory next to each other."""
     return len(item.tokens), id(item.rows.chunk), item.rows.start
 
 

@@ -1,4 +1,4 @@
-"""How a row's tokens are made from a document and a question."""
+"""Makes a row's tokens from a document and a question."""
 
 from __future__ import annotations
 

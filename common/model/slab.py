@@ -1,4 +1,4 @@
-"""What a model caches: shapes of keys and values, and the states of one document."""
+"""Layout of a model's KV cache: shapes of keys and values, and the states of one document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def states_bytes(states: DocumentStates) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What a layer caches per token: keys `[kv_heads, key_dim]` and values `[kv_heads, value_dim]`."""
+    """Shape of a layer's KV cache per token: keys `[kv_heads, key_dim]` and values `[kv_heads, value_dim]`."""
 
     kv_heads: int
     key_dim: int

@@ -1,4 +1,4 @@
-"""What computed some numbers: needed where they outlive the process that computed them."""
+"""Origin of computed numbers: needed where they outlive the process that computed them."""
 
 from __future__ import annotations
 

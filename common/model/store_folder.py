@@ -39,7 +39,7 @@ def clear_store(folder: Path) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[Path]:
-    """Nobody else writes to `folder` meanwhile; gives the name of a folder for unfinished files. Raises `OSError`."""
+    """Lock `folder` against other writers; gives the name of a folder for unfinished files. Raises `OSError`."""
     unfinished = folder / _UNFINISHED
     lock = filelock.FileLock(folder / _LOCK, timeout=_PATIENCE, mode=0o600)
     with lock.acquire(poll_interval=_POLL):
@@ -52,7 +52,7 @@ def locked(folder: Path) -> Iterator[Path]:
 
 
 def make_private(folder: Path) -> None:
-    """Only the owner may look into it: documents can be read out of their keys and values."""
+    """Make `folder` readable by its owner only: documents can be read out of their keys and values."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
         folder.chmod(0o700)
@@ -75,7 +75,7 @@ def write_note(path: Path, text: str) -> None:
 
 
 def read_note(path: Path) -> str:
-    """What it says; nothing where there is none."""
+    """Content of a note; empty where there is none."""
     try:
         return path.read_text("ascii")
     except (OSError, UnicodeDecodeError):

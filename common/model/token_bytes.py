@@ -21,7 +21,7 @@ class TokenBytes:
     """
 
     def __init__(self, description: dict[str, Any], vocabulary: dict[str, int], size: int) -> None:
-        """From the parsed tokenizer.json. Raises `ModelError` for a decoder of neither family."""
+        """Read the parsed tokenizer.json. Raises `ModelError` for a decoder of neither family."""
         parts = _decoder_parts(description["decoder"])
         kinds = {part["type"] for part in parts}
         added = {entry["id"]: entry["content"] for entry in description["added_tokens"]}

@@ -88,7 +88,7 @@ class StreamDecoder:
         return self._text.push(self._table[token])
 
     def finish(self) -> str:
-        """What was held back; U+FFFD if a character never became complete."""
+        """Text that was held back; U+FFFD if a character never became complete."""
         return self._text.finish()
 
 

@@ -40,7 +40,7 @@ def locate(model: str, what: str) -> Path:
 
 
 def configuration(folder: Path, name: str = "config.json") -> Any:
-    """What a JSON file of the model says; None when it is missing or broken."""
+    """Content of a JSON file of the model; None when it is missing or broken."""
     try:
         return json.loads((folder / name).read_text("utf-8"))
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def identity(folder: Path) -> str:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Transformers draws a progress bar over any other output while it loads weights."""
+    """Hide the progress bar that Transformers draws over any other output while it loads weights."""
     from transformers.utils import logging
 
     bars: Any = logging  # its functions are not annotated

@@ -1,4 +1,4 @@
-"""What `dragon library add|list|prefill|remove|search` do. Results go to stdout, everything else to stderr.
+"""The commands `dragon library add|list|prefill|remove|search`. Results go to stdout, everything else to stderr.
 
 Every command returns its exit code: 0 done, 1 nothing found or something skipped, 2 not possible (one line).
 """
@@ -160,7 +160,7 @@ def _with_library(settings: Settings, work: Callable[[Library], int]) -> int:
 
 
 def _clear_store(settings: Settings) -> None:
-    """Nothing of a removed document may live on; which of the files are its own can't be told."""
+    """Remove all keys and values: which of the files are a removed document's can't be told."""
     try:
         clear_store(settings.document_store)
     except OSError as error:

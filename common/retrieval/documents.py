@@ -40,7 +40,7 @@ class Skipped:
 
 @dataclass(slots=True)
 class Scan:
-    """What a folder holds; `ignored` counts files of other types."""
+    """Documents found in a folder; `ignored` counts files of other types."""
 
     files: list[Found] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)

@@ -59,7 +59,7 @@ class SentenceTransformerEmbedder:
 
     @property
     def folder(self) -> Path:
-        """Where the model's files are; fetches a Hub model unless it is in the cache."""
+        """Folder of the model's files; fetches a Hub model unless it is in the cache."""
         if self._folder is None:
             self._folder = _locate(self.model)
         return self._folder

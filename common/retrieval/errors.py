@@ -1,4 +1,4 @@
-"""What can go wrong with a library, each as one sentence for the user."""
+"""Errors of a library, each with one sentence for the user."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the docum
 
 @dataclass(frozen=True, slots=True)
 class AddReport:
-    """What an `add` did, in documents; `chunks` counts those written by it.
+    """Result of an `add`, in documents; `chunks` counts those written by it.
 
     `skipped` holds (path, reason) of documents not taken in; `ignored` counts files of other types.
     """

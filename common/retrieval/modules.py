@@ -1,4 +1,4 @@
-"""Which parts a sentence-transformers model may be put together from, told before the library imports them by name.
+"""Checks the parts of a sentence-transformers model before the library imports them by name.
 
 `modules.json` names the classes, and the settings of a class name functions, methods, files and models; the library
 imports and calls what they name. Only what is known to compute vectors from text is let through.

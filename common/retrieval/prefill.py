@@ -13,7 +13,7 @@ Told = Callable[[int], None]  # chunks looked at so far
 
 @dataclass(frozen=True, slots=True)
 class PrefillReport:
-    """What became of the chunks; those alike are counted once."""
+    """Result of a prefill, in chunks; those alike are counted once."""
 
     computed: int
     there: int  # computed by an earlier run, or by an answer

@@ -29,7 +29,7 @@ _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Which content this is. `embedder` and `dimension` are None while nothing was ever embedded."""
+    """Version of a library's content. `embedder` and `dimension` are None while nothing was ever embedded."""
 
     commit: str
     embedder: str | None
@@ -38,7 +38,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much a library holds."""
+    """Size of a library."""
 
     documents: int
     chunks: int
@@ -87,11 +87,11 @@ class Store:
         self._database.close()
 
     def reading(self) -> AbstractContextManager[None]:
-        """Everything read inside is one snapshot, whatever other processes commit meanwhile."""
+        """One snapshot for everything that is read inside, whatever other processes commit meanwhile."""
         return self._database.transaction(write=False)
 
     def writing(self) -> AbstractContextManager[None]:
-        """All of it or nothing; durable when the block is left."""
+        """Changes that are made all or not at all; durable when the block is left."""
         return self._database.transaction(write=True)
 
     def state(self) -> State:
@@ -212,7 +212,7 @@ class Store:
         self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
 
     def staged_count(self, work: str) -> int:
-        """How many vectors this piece of work has staged."""
+        """Number of vectors that this piece of work has staged."""
         return int(self._database.all("SELECT count(*) FROM staged WHERE work = ?", (work,))[0][0])
 
     def last_staged(self, work: str) -> int | None:

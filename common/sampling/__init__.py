@@ -1,1 +1,1 @@
-"""How one token is drawn: race noise, truncation, quantisation and the aggregation kernels."""
+"""Sampling of one token: race noise, truncation, quantisation and the aggregation kernels."""

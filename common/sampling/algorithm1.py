@@ -51,7 +51,7 @@ class SeededDraws:
         return uniform(self.seed, self.position, purpose) < probability
 
     def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """By inverse cumulative distribution; summed from left to right, alike on every machine.
+        """Inverts the cumulative distribution, summed from left to right, alike on every machine.
 
         The uniform lies strictly between 0 and 1, so that an index of weight 0 is never hit.
         """

@@ -1,4 +1,4 @@
-"""Which token has won, from two lists of fastest tokens: a distributed top-1 query.
+"""Certifies the winning token from two lists of fastest tokens: a distributed top-1 query.
 
 The target is the token with the highest score, of equals the one with the lowest id:
 
@@ -36,7 +36,7 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """What is lacking: the device's values of `device_ids`, the cloud's of `cloud_ids` (both sorted).
+    """Values that are lacking: the device's of `device_ids`, the cloud's of `cloud_ids` (both sorted).
 
     `deeper`: a token that no list names could win, so every list with a threshold above 0 must get longer.
     """

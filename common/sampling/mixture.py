@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each document of a side counts, and all of them together."""
+    """Weights of a side's documents, and the evidence of all of them together."""
 
     shares: NDArray[np.float64]  # [docs], sum 1
     evidence: float  # log h_t, exact in float32

@@ -45,7 +45,7 @@ _EXPONENTIAL: Final = tuple(1.0 / factorial(k) for k in range(10))
 
 
 class Purpose(IntEnum):
-    """What a uniform is drawn for. Keyed by side names: a result can't depend on where it is computed."""
+    """Purpose of a uniform draw. Keyed by side names: a result can't depend on where it is computed."""
 
     DRAFT_DEVICE = 1
     DRAFT_CLOUD = 2
@@ -58,7 +58,7 @@ class Purpose(IntEnum):
 
 
 def position_key(seed: int, position: int) -> int:
-    """Where the noise of `position` starts, 64 bits. Neighbouring seeds and positions have unrelated keys."""
+    """Key at which the noise of `position` starts, 64 bits. Neighbouring seeds and positions have unrelated keys."""
     return _mix(_mix(seed + _GOLDEN) + position * _POSITION_FACTOR)
 
 

@@ -83,7 +83,7 @@ class RaceSampler:
         self._vocabulary = vocabulary
 
     def race(self, position: int) -> Race:
-        """What is to be run on this side's mixture for its draft at `position`."""
+        """The race to be run on this side's mixture for its draft at `position`."""
         return Race(self._seed, position, self._temperature, self._entries)
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found) -> LocalRace:

@@ -1,4 +1,4 @@
-"""What is known of one side's race at one position."""
+"""A view of one side's race at one position."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def best_aggregator(
     local_acceptance: float,
     remote_acceptance: float,
 ) -> Side:
-    """Who aggregates next when `current`, the local side, does now (Eq. 6). Equals leave it where it is."""
+    """The next aggregator when `current`, the local side, aggregates now (Eq. 6). A tie leaves the role where it is."""
     stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
     move = latency_per_token(remote_decode, local_decode, rtt, local_acceptance)
     return _OTHER[current] if move < stay else current

@@ -1,4 +1,4 @@
-"""What the scheduler knows about the two sides (DRAGON §5.2); `round_trip.py` has the way between them.
+"""Estimators of the two sides' speed and acceptance (DRAGON §5.2); `round_trip.py` has the link between them.
 
 Every estimator is fed by its caller and belongs to one thread; none reads a clock. Times are seconds.
 """
@@ -100,7 +100,7 @@ class DecodeDelay:
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_MEDIAN_OF)
 
     def observe(self, context: float, seconds: float) -> None:
-        """A decode step over `context` tokens took `seconds`. Raises `ValueError` for impossible numbers."""
+        """Take in a decode step of `seconds` over `context` tokens. Raises `ValueError` for impossible numbers."""
         if not (0.0 < context < math.inf and 0.0 <= seconds < math.inf):
             raise ValueError(f"a decode step of {seconds} s at {context} tokens is not possible")
         # Ordered by the slope that each implies: that is independent of the context on a clean line.
@@ -154,7 +154,7 @@ class Acceptance:
         self._lasting: dict[Side, float] = {"device": 1.0, "cloud": 1.0}
 
     def observe(self, side: Side, value: float) -> None:
-        """One draft of `side` was, or is expected to be, accepted. Raises `ValueError` outside of [0, 1]."""
+        """Take in the acceptance of a draft of `side`: 0, 1 or its expectation. Raises `ValueError` beyond [0, 1]."""
         _check_probability(value)
         self._estimates[side] = self._averages[side].update(value)
         self._lasting[side] += LASTING_WEIGHT * (value - self._lasting[side])
@@ -185,7 +185,7 @@ def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[floa
 
 
 def _usual(t: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which samples lie near the line that most of them lie on; stalls of the machine do not."""
+    """Mask of the samples near the line that most of them lie on, without stalls of the machine."""
     order = np.argsort(t, kind="stable")
     half = t.size // 2
     near, far = order[: t.size - half], order[half:]

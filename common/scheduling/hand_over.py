@@ -1,4 +1,4 @@
-"""Who aggregates next, given what became of the drafts just judged (DRAGON Table 1, with the price of moving the role).
+"""Chooses the next aggregator from the verdicts just made (DRAGON Table 1, with the price of moving the role).
 
 Eq. 6 compares what each side would need per token if it aggregated for ever. Moving the role is not free, though: its
 new holder learns of it with the target, one way later. What that costs depends on the position just decided. A side
@@ -58,7 +58,7 @@ def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted
 
 
 def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
-    """Who should decide the next position. The role moves for more than a margin only."""
+    """The side that should decide the next position. The role moves for more than a margin only."""
     gain = relative_value(estimates)
     following: Side = "cloud" if current == "device" else "device"
     stay = wait_for_next(estimates, current, current, accepted)
@@ -73,7 +73,7 @@ def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
 
 
 def best_first(estimates: Estimates) -> Side:
-    """Who should decide the first position.
+    """The side that should decide the first position.
 
     The cloud can decide it one way sooner, once the device's first draft is there. It gives that back only if it still
     decides when the answer ends, since the device has to learn of the end; an answer whose role moves back keeps it.

@@ -1,4 +1,4 @@
-"""What one side knows of both sides' speed and agreement over one connection, from its measurements (DRAGON §5.2).
+"""Estimates of both sides' speed and agreement over one connection, from one side's measurements (DRAGON §5.2).
 
 The daemons and the simulator feed the same object, so that both decide by the same estimates.
 """
@@ -19,7 +19,7 @@ SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 
 
 class Knowledge:
-    """Decode times of both sides and how often their drafts are accepted, as `role` sees them. One thread feeds it."""
+    """Decode times of both sides and acceptance rates of their drafts, as `role` sees them. One thread feeds it."""
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine) -> None:
         """`own` is this side's decode time, which all its connections share; `remote` the other side's profile."""
@@ -30,22 +30,22 @@ class Knowledge:
         self._acceptance = Acceptance()
 
     def decoded(self, context: int) -> None:
-        """This side made a step over this connection, at `context` tokens in its longest row."""
+        """Note a decode step of this side for this connection, at `context` tokens in its longest row."""
         self._context = float(context)
 
     def remote_decoded(self, seconds: float) -> None:
-        """The other side says how long its step took. Raises `ValueError` for an impossible number."""
+        """Take in the step time that the other side reports. Raises `ValueError` for an impossible number."""
         # Its context is not told; the two sides' rows are about equally long.
         self._remote.observe(self._context, seconds)
 
     def judged(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """A position was decided: Eq. 5 of (device, cloud) where there is one, else what became of the known drafts."""
+        """Take in a decided position: Eq. 5 of (device, cloud) if there is one, else outcomes of the known drafts."""
         alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
         for side, alpha in alphas.items():
             self._acceptance.observe(side, float(alpha))
 
     def estimates(self, rtt: float = 0.0) -> Estimates:
-        """What Eq. 7 needs, as of now."""
+        """The current inputs of Eq. 7."""
         own, remote = self._own.predict(self._context), self._remote.predict(self._context)
         device, cloud = (own, remote) if self.role == "device" else (remote, own)
         return Estimates(device, cloud, rtt, self._acceptance.of("device"), self._acceptance.of("cloud"))

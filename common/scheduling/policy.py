@@ -1,4 +1,4 @@
-"""The scheduler's decisions: who aggregates next, and how far a side drafts ahead."""
+"""The scheduler's decisions: the next aggregator, and the number of drafts that a side makes ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What Eq. 7 needs, at one moment. Times are seconds."""
+    """Inputs of Eq. 7 at one moment. Times are seconds."""
 
     device_decode: float
     cloud_decode: float
@@ -85,7 +85,7 @@ def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
 
 
 def first_aggregator(placement: Placement, estimates: Estimates, paper: bool) -> Side:
-    """Who should decide the first position of an answer, as the device sees it; the device in the paper (§7.4)."""
+    """The side that decides the first position of an answer, as the device sees it; the device in the paper (§7.4)."""
     return best_first(estimates) if placement == "greedy" and not paper else "device"
 
 

@@ -17,7 +17,7 @@ _MOST_BYTES = 2**16  # of a profile, which has some hundred
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
-    """What a profile is of. Whatever makes decode steps faster or slower belongs into one of the names."""
+    """Subject of a profile. Everything that makes decode steps faster or slower belongs into one of the names."""
 
     model: str  # identity of the weights
     torch_device: str

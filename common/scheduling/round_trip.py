@@ -104,7 +104,7 @@ class RoundTripTime:
 
 
 class Pace:
-    """When the next probe is due."""
+    """Schedule of the probes."""
 
     def __init__(self) -> None:
         self._last = -PROBE_PERIOD

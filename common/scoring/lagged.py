@@ -31,7 +31,7 @@ Relevance = Callable[[str], NDArray[np.float64]]
 
 
 class RelevanceModel(Protocol):
-    """A slow model of relevance. What a document gets must not depend on the documents beside it."""
+    """A slow model of relevance. A document's score must not depend on the documents beside it."""
 
     @property
     def identity(self) -> str:
@@ -39,7 +39,7 @@ class RelevanceModel(Protocol):
         ...
 
     def relevance(self, documents: Sequence[str]) -> Relevance:
-        """For these documents; cheap, the work is done when the result is called."""
+        """The relevance function for these documents; making it is cheap, calling it does the work."""
         ...
 
 
@@ -69,7 +69,7 @@ class LaggedScorer:
 
     @property
     def cost(self) -> ScoringCost:
-        """Of all answers so far."""
+        """Cost of all answers so far."""
         return self._thread.cost
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> LaggedRun:

@@ -82,7 +82,7 @@ class LexicalScorer:
         return LexicalRun(self, query, documents)
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: the scorer holds nothing."""
 
     def squared_idf(self, token: int) -> float:
         """The weight of one match; tokens outside the table weigh nothing."""
@@ -134,7 +134,7 @@ class LexicalRun:
         return np.asarray(overlap * (self._scorer.scale / math.sqrt(squared)), dtype=np.float64)
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """They always are."""
+        """True: they always are."""
         return True
 
     def _push(self, token: int) -> None:

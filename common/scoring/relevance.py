@@ -30,7 +30,7 @@ _NO_LIMIT = 10**6  # tokenizers state an absurd length where they know none
 
 
 def kind_of(folder: Path) -> Literal["cross-encoder", "bi-encoder"]:
-    """What a model's files are. Raises `ValueError` when they are neither."""
+    """Kind of the model in `folder`. Raises `ValueError` when it is neither."""
     described = checkpoint.configuration(folder)
     architectures = described.get("architectures") if isinstance(described, dict) else None
     if any(str(name).endswith(_CROSS_ENCODER_HEAD) for name in architectures or ()):
@@ -119,7 +119,7 @@ class CrossEncoder:
         return float(logits.reshape(-1)[0])
 
     def _fitted(self, text: str, document: str) -> tuple[str, str]:
-        """Both, so that they fit: half of the room is each one's, and what the document leaves is the text's."""
+        """Both, the text cut to its half of the room and what the document leaves of the other half."""
         room = self._longest - self._special
         taken = len(self._tokenizer.encode(document, add_special_tokens=False).ids)
         return end_of(text, room - min(taken, room // 2), self._tokenizer), document
@@ -206,7 +206,7 @@ def _load_tokenizer(folder: Path) -> Any:
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
-    """Without the cutting and padding that a file may ask for."""
+    """The tokenizer without the truncation and padding that its file may ask for."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

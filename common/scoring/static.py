@@ -40,7 +40,7 @@ class StaticScorer:
         return StaticRun(weights)
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: the scorer holds nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,5 +54,5 @@ class StaticRun:
         return self.weights
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """They always are."""
+        """True: they always are."""
         return True

@@ -37,7 +37,7 @@ class ScoringRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScoringCost:
-    """What scoring has cost so far. Seconds are wall-clock time."""
+    """Cost of scoring so far. Seconds are wall-clock time."""
 
     calls: int = 0
     dropped: int = 0  # requests that were outdated before their turn came
@@ -99,13 +99,13 @@ class ScoringThread:
             self._changed.notify_all()
 
     def drop(self, request: ScoringRequest) -> None:
-        """Nobody needs it any more, unless it is asked for again. One that is under way is finished."""
+        """Take an outdated request out of the queue; it may be asked for again. One that is under way is finished."""
         with self._changed:
             if self._forget(request):
                 self._dropped += 1
 
     def result(self, request: ScoringRequest, first: bool = False) -> NDArray[np.float64]:
-        """Its scores, computed next unless they are there. `first`: before an answer's first token.
+        """The request's scores, computed next unless they are there. `first`: before an answer's first token.
 
         Raises `ScoringError` when they can't be computed.
         """
@@ -153,7 +153,7 @@ class ScoringThread:
         self._waited(started, first)
 
     def _waited(self, started: float, first: bool) -> None:
-        """Somebody had to wait since `started`."""
+        """Count a wait that began at `started`."""
         seconds = time.perf_counter() - started
         with self._changed:
             if first:

@@ -1,4 +1,4 @@
-"""Which drafts of an answer are accepted: recorded from real answers, or modelled (DRAGON §7.4).
+"""Acceptance of an answer's drafts: recorded from real answers, or modelled (DRAGON §7.4).
 
 A record is a JSON list of answers; an answer is a list of positions; a position is `[device, cloud]`, 1 where that
 side's draft after the right prefix is the target and 0 where it is not, or `[device, cloud, alpha_device, alpha_cloud]`
@@ -33,7 +33,7 @@ Answer = tuple[Position, ...]
 
 
 class AcceptanceModel(Protocol):
-    """Where the acceptance of an answer's drafts comes from."""
+    """Source of the acceptance of an answer's drafts."""
 
     def draw(self, tokens: int, seed: int) -> Answer:
         """An answer of at most `tokens` positions, the same for the same seed."""
@@ -60,7 +60,7 @@ class Rates:
 
     @classmethod
     def independent(cls, device: float, cloud: float) -> Rates:
-        """One side's acceptance says nothing of the other's."""
+        """Rates of two sides whose acceptance is independent."""
         return cls(device, cloud, device * cloud)
 
     def draw(self, tokens: int, seed: int) -> Answer:
@@ -129,7 +129,7 @@ class InARow:
 
 
 def from_commits(commits: Iterable[Commit]) -> Answer:
-    """What became of the drafts of a real answer; positions where only one side's draft was known are left out."""
+    """Verdicts on the drafts of a real answer; positions where only one side's draft was known are left out."""
     return tuple(
         Position(commit.accepted["device"], commit.accepted["cloud"], commit.expected)
         for commit in commits

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to one message: copies arrive after these delays (seconds); none means that it is lost."""
+    """Fate of one message: copies arrive after these delays (seconds); none means that it is lost."""
 
     delays: tuple[float, ...]
 

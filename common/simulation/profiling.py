@@ -1,4 +1,4 @@
-"""What a simulated side knows: the daemons' estimators, fed by virtual measurements at the daemons' pace (§5.2)."""
+"""Estimates of a simulated side: the daemons' estimators, fed by virtual measurements at the daemons' pace (§5.2)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SimulatedProfiler:
         self._measured.append(lambda: self._knowledge.judged(commit.expected, commit.accepted))
 
     def judged_before(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """Of an earlier answer, and known from the start."""
+        """Take in a verdict of an earlier answer, known from the start."""
         self._knowledge.judged(expected, accepted)
 
     def _returned(self, trip: float) -> None:

@@ -21,7 +21,7 @@ WRONG: dict[Side, int] = {"device": 1, "cloud": 2}
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """All there is to a scripted draft."""
+    """View of a scripted draft: its token alone."""
 
     token: int
 

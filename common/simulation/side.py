@@ -44,7 +44,7 @@ class SimulatedSide:
     _watch: Watch = field(default_factory=Watch)
 
     def start(self) -> None:
-        """Retrieval is over. A cloud without documents says so, and that is all it does."""
+        """Begin, retrieval being over. A cloud without documents says so, and that is all it does."""
         self._prepared = True
         if not self.documents:
             if self.session.role == "cloud":

@@ -1,4 +1,4 @@
-"""How long decode steps and messages take in a simulated answer. All times are seconds."""
+"""Durations of decode steps and messages in a simulated answer. All times are seconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DecodeTime:
 
     @property
     def line(self) -> DecodeLine:
-        """What profiling this side offline would find."""
+        """The decode line that profiling this side offline would find."""
         return DecodeLine.of(self.slope, float(np.mean(self.samples)), self.prompt)
 
     def mean(self, tokens: int) -> float:

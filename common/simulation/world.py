@@ -16,7 +16,7 @@ from proto.messages import Message, Side
 
 @dataclass(frozen=True, slots=True)
 class SideModel:
-    """What one side decodes with, and how long a step takes (seconds)."""
+    """Predictor, aggregation and decode time (seconds) of one side."""
 
     predictor: Predictor
     aggregation: Aggregation

@@ -1,1 +1,1 @@
-"""What a request spent its time on, on both sides and between them."""
+"""Traces of a request: its time by activity, on both sides and between them."""

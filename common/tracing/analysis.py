@@ -1,6 +1,6 @@
-"""Where the time between two tokens went, from a trace.
+"""Attributes the time between two tokens to causes, from a trace.
 
-Backwards from each commit on the device along what it waited for: the later of the two drafts, the message that
+Goes backwards from each commit on the device along what it waited for: the later of the two drafts, the message that
 brought it, the decode step that made it, what that step waited for, and so on until the commit before. Each stretch
 of that way has one cause, and the stretches add up to the whole time.
 """
@@ -48,7 +48,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How one token became final on the device."""
+    """Time until one token became final on the device, by cause."""
 
     position: int
     start: int  # when the token before it was final, or the request began
@@ -81,7 +81,7 @@ def milliseconds_per_token(steps: Iterable[Step]) -> dict[Cause, float]:
 
 
 class _Index:
-    """A side's spans by what is looked for."""
+    """Index of each side's spans: finished work, arrived messages and repeated decode steps."""
 
     def __init__(self, trace: Trace) -> None:
         self._done: dict[Side, list[Interval]] = {}
@@ -134,7 +134,7 @@ class _Walk:
         self._at = until
 
     def decided(self, commit: Interval) -> Side:
-        """Why this position was decided when it was; returns whose part was the last to be there."""
+        """Book all time until `commit` by cause; returns the side whose part was the last to be there."""
         waited_for: Side | None = None
         seen: set[int] = set()
         here: Interval | None = commit
@@ -168,7 +168,7 @@ class _Walk:
         return own if span.detail == "alone" else _later(own, told)
 
     def _sender(self, span: Interval) -> Interval | None:
-        """What the sender of a message did to have something to send."""
+        """The span in which the sender of a message made what it sent, after the message's way was booked."""
         cause: dict[str, Cause] = {"draft": "draft under way", "target": "target under way"}
         self._spend(cause.get(span.detail, "other message under way"), span.start)
         sender, position, at = span.side, span.position, span.start
@@ -186,7 +186,7 @@ class _Walk:
                 return self._index.done(sender, at, WORK)
 
     def _enabling(self, span: Interval) -> Interval | None:
-        """What a side's work could begin after: the request's arrival, its work before, or a decision."""
+        """The span that a side's work had to wait for: the request's arrival, its work before, or a decision."""
         if span.kind == "retrieve":
             return self._index.arrived(span.side, span.start, ("open",), None)
         work = self._index.done(span.side, span.start, WORK)
@@ -216,11 +216,11 @@ class _Walk:
 
 
 def _later(one: Interval | None, other: Interval | None) -> Interval | None:
-    """The one that ended last."""
+    """The span that ended last."""
     return max((span for span in (one, other) if span is not None), key=lambda span: span.end, default=None)
 
 
 def _before(spans: Sequence[Interval], at: int) -> Iterator[Interval]:
-    """Those that ended by `at`, the last one first."""
+    """The spans that ended by `at`, the last one first."""
     for number in range(bisect_right(spans, at, key=lambda span: span.end) - 1, -1, -1):
         yield spans[number]

@@ -1,4 +1,4 @@
-"""Two sides' notes become one trace on one clock."""
+"""Merges two sides' notes into one trace on one clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Key = tuple[str, int, int, int]  # message, position, epoch, tokens
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What one side noted."""
+    """Spans that one side noted."""
 
     spans: Sequence[Span]
     dropped: int = 0
@@ -92,7 +92,7 @@ def judged(side: Side, spans: Sequence[Span]) -> list[tuple[Span, str]]:
 
 
 def joined(spans: Iterable[Interval]) -> list[Interval]:
-    """With the two ends of each message's way as one span.
+    """The spans, with the two ends of each message's way as one.
 
     Messages that look alike are paired in order. Where their numbers differ (one was lost and sent again, or is
     still under way) it isn't known which is which, and the ends stay alone.

@@ -1,4 +1,4 @@
-"""What one side notes down about an answer that is traced. An answer that is not has no recorder."""
+"""Records one side's part of a traced answer. An answer that is not traced has no recorder."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Recorder:
         self._cause: int | None = None  # when that began which is being acted on
 
     def since(self, kind: Kind, start: int) -> None:
-        """Retrieval or prefill, from `start` until now."""
+        """Note retrieval or prefill, from `start` until now."""
         self._note(Span(kind, "", 0, start, self._clock()))
 
     def message(self, kind: Kind, message: Message, at: int | None = None) -> None:
-        """A message of the answer is handed to the link, or came from it; others are not noted."""
+        """Note a message of the answer that is handed to the link, or came from it; others are left out."""
         at = self._clock() if at is None else at
         detail = type(message).__name__.lower()
         if detail not in MESSAGES:
@@ -57,13 +57,13 @@ class Recorder:
         self._note(Span(kind, detail, position, at, at, epoch, max(count, 1)))
 
     def step(self, detail: str, position: int, epoch: int, start: int, end: int) -> None:
-        """A decode step: a draft of `epoch` was made, or it came too late, or it was pre-empted."""
+        """Note a decode step: a draft of `epoch` was made, or it came too late, or it was pre-empted."""
         if detail != "pre-empted":
             self._cause = end
         self._note(Span("decode", detail, position, start, end, epoch))
 
     def acted(self, actions: Sequence[Action], aggregator: Side, position: int) -> None:
-        """What an event led to; `aggregator` is in charge of `position`, the first undecided one, after it."""
+        """Note the actions after an event; `aggregator` is in charge of `position`, the first undecided one, then."""
         now = self._clock()
         start = now if self._cause is None else self._cause
         self._cause = None

@@ -16,7 +16,7 @@ IntervalKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the aggregating side's scheduler knew when it decided a position. Seconds, and shares of drafts."""
+    """Estimates of the aggregating side when it decided a position. Seconds, and shares of drafts."""
 
     device_decode: float
     cloud_decode: float

@@ -1,4 +1,4 @@
-"""What went through a link."""
+"""Counts of the messages and bytes of a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the outbox to ZeroMQ: what it has no room for waits per connection, in order."""
+"""Hands the outbox's messages to ZeroMQ: what it has no room for waits per connection, in order."""
 
 from __future__ import annotations
 

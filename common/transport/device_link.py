@@ -66,7 +66,7 @@ class DeviceLink(SocketLoop):
         return self._post(self._number, message)
 
     def status(self) -> LinkStatus:
-        """How the link stands, from any thread."""
+        """State of the link, from any thread."""
         return LinkStatus("closed", "The link is closed.") if self._turns.closing.is_set() else self._status
 
     def _on_event(self, event: int, value: int, now: float) -> None:
@@ -89,7 +89,7 @@ class DeviceLink(SocketLoop):
         self._current = self._admit(self._key, b"", self._descriptor, quota, now)
 
     def _ending(self, event: int) -> LinkStatus | None:
-        """What an event says about the end of the attempt or the connection; None if it is not one."""
+        """Status after an event that ends the attempt or the connection; None for any other event."""
         if event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
             self._counters.refused += 1
             return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))

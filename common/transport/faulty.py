@@ -134,7 +134,7 @@ class FaultyProxy:
             self.set_line(direction, replace(self._lines[direction], delay=seconds))
 
     def set_target(self, port: int) -> None:
-        """Where new connections go."""
+        """Forward new connections to `port`."""
         self._order(lambda: setattr(self, "_port", port))
 
     def black_hole(self, dark: bool) -> None:

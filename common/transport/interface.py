@@ -1,4 +1,4 @@
-"""What a link tells the program, and who is at its other end."""
+"""Events that a link reports to the program, and the peer at its other end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """How a device's link stands; `detail` is a sentence for the user, empty when connected."""
+    """State of a device's link; `detail` is a sentence for the user, empty when connected."""
 
     state: Literal["connecting", "connected", "away", "refused", "closed"]
     detail: str

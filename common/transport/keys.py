@@ -52,7 +52,7 @@ class TrustedPeer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """What a device needs: its own pair and the cloud's public key (Z85).
+    """Keys of a device: its own pair and the cloud's public key (Z85).
 
     `local` is the folder that the keys are from, where the daemons of this machine made them by themselves.
     """
@@ -69,7 +69,7 @@ def nobody(key: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CloudKeys:
-    """What a cloud needs: its own pair, and whether a public key (Z85) may connect; asked per handshake."""
+    """Keys of a cloud: its own pair, and whether a public key (Z85) may connect; asked per handshake."""
 
     own: KeyPair
     allows: Callable[[str], bool] = nobody

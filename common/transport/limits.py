@@ -1,4 +1,4 @@
-"""What one peer may cost: bounds of the link, and the token bucket that enforces a rate."""
+"""Limits on the cost of one peer: bounds of the link, and the token bucket that enforces a rate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def frame_bytes(self) -> int:
-        """What ZeroMQ accepts as one frame; a peer that sends a longer one is disconnected."""
+        """Bytes of the longest frame that ZeroMQ accepts; a peer that sends a longer one is disconnected."""
         return HEADER_LIMIT + self.payload_bytes + _CURVE_OVERHEAD
 
 

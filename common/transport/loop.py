@@ -90,7 +90,7 @@ class SocketLoop(ABC):
         self._turns.close()
 
     def counters(self) -> CountersSnapshot:
-        """What went through so far, from any thread."""
+        """Counts so far, from any thread."""
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
     def _post(self, connection: int, message: Message) -> int:
@@ -106,19 +106,19 @@ class SocketLoop(ABC):
 
     @abstractmethod
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
-        """Whose message starts with `first`; None for a stray, which is dropped."""
+        """Connection whose message starts with `first`; None for a stray, which is dropped."""
 
     @abstractmethod
     def _on_turn(self) -> None:
-        """Once per turn, for timers and for the connections that ended."""
+        """Called once per turn, for timers and for the connections that ended."""
 
     @abstractmethod
     def _deadline(self) -> float | None:
-        """When `_on_turn` is needed next."""
+        """Time at which `_on_turn` is needed next; None if only after an event."""
 
     @abstractmethod
     def _on_unreachable(self, connection: Connection) -> None:
-        """ZeroMQ doesn't know the way to it any more."""
+        """Handle a connection that ZeroMQ doesn't know the way to any more."""
 
     # The socket.
 

@@ -21,13 +21,13 @@ class RoundTrip:
 
     @property
     def rtt(self) -> float:
-        """Seconds."""
+        """Round-trip time, seconds."""
         return (self.back - self.sent) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far the other side's monotonic clock is ahead of this one's, nanoseconds.
+    """Offset of the other side's monotonic clock: `ahead` of this one's, nanoseconds.
 
     Exact when both directions took equally long; else wrong by half of the difference, which is at most
     `uncertainty`: half of the round trip.
@@ -51,7 +51,7 @@ class ClockDifference:
 
     @property
     def offset(self) -> ClockOffset | None:
-        """None before the first sample."""
+        """The offset; None before the first sample."""
         best = min(self._recent, key=lambda trip: trip.back - trip.sent, default=None)
         if best is None:
             return None

@@ -72,7 +72,7 @@ def read_event(monitor: zmq.Socket[Any]) -> tuple[int, int]:
 
 
 def metadata(frame: zmq.Frame, name: str) -> str | None:
-    """What ZeroMQ says of the connection that `frame` came from; None where it says nothing."""
+    """ZeroMQ's metadata `name` of the connection that `frame` came from; None where it has none."""
     try:
         return str(frame.get(name))
     except zmq.ZMQError:

@@ -1,4 +1,4 @@
-"""Who may connect: the answering end of ZAP (ZeroMQ RFC 27), with keys and without."""
+"""Admission of connections: the answering end of ZAP (ZeroMQ RFC 27), with keys and without."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _LARGEST_SCALE: Final = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """What one layer holds per token: keys `[heads, key_dim]` and values `[heads, value_dim]`."""
+    """Shape of one layer's entries per token: keys `[heads, key_dim]` and values `[heads, value_dim]`."""
 
     heads: int
     key_dim: int
@@ -44,7 +44,7 @@ class Codes:
     scales: NDArray[np.float16]
 
     def numbers(self) -> NDArray[np.float32]:
-        """What the codes stand for, [heads, tokens, dim]."""
+        """The numbers that the codes stand for, float32 [heads, tokens, dim]."""
         restored: NDArray[np.float32] = self.codes.astype(np.float32) * self.scales.astype(np.float32)
         return restored
 

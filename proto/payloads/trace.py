@@ -48,7 +48,7 @@ _RECORD = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What one side did from `start` to `end`, nanoseconds of its own monotonic clock; equal for a moment."""
+    """An activity of one side from `start` to `end`, nanoseconds of its own monotonic clock; equal for a moment."""
 
     kind: Kind
     detail: str  # one of `DETAILS[kind]`

@@ -34,11 +34,11 @@ from scripts.bench.workload import Demonstration
 RACE, PAPER, TOP_P = "race", "paper", "paper, top-p 0.8"
 SAMPLERS = (RACE, PAPER, TOP_P)
 ENTRIES = 32
-VOCABULARY = 4096  # of made-up distributions
+VOCABULARY = 4096  # of synthetic distributions
 
 
-# The embedded model copies what it reads, and is sure of most tokens. So made-up distributions of more entropy stand
-# beside it.
+# The embedded model copies what it reads, and is sure of most tokens. So synthetic distributions of more entropy
+# stand beside it.
 FULL = Plan(
     documents=(1, 2, 4),
     temperatures=(0.0, 0.3, 0.7, 1.0),
@@ -61,11 +61,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the table: the embedded model with so many documents per side, or made-up distributions."""
+    """One row of the table: the embedded model with so many documents per side, or synthetic distributions."""
 
     documents: int
     temperature: float
-    entropy: float | None = None  # nats, of made-up distributions
+    entropy: float | None = None  # nats, of synthetic distributions
 
     @property
     def name(self) -> str:
@@ -227,7 +227,7 @@ def write_records(answers: Sequence[Answer], folder: Path) -> list[Path]:
 
 
 def draw(answers: Sequence[Answer], results: Results) -> None:
-    """One panel per number of documents, over the temperature; one for made-up distributions, over their entropy."""
+    """One panel per number of documents, over the temperature; one for synthetic distributions, over their entropy."""
     found = cases(answers)
     counts = sorted({case.documents for case in found if case.entropy is None})
     panels = [[case for case in found if case.entropy is None and case.documents == count] for count in counts]

@@ -64,7 +64,7 @@ class Source:
 
     name: str
     vocabulary: int
-    entropy: float | None = None  # nats; of a made-up distribution
+    entropy: float | None = None  # nats; of a synthetic distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _race(position: Position, exact: int, entries: int, changed_after: bool) -> 
 
 
 def share(hits: Sequence[bool]) -> str:
-    """In percent, or in how many there was none."""
+    """Share of the hits in percent, or the number of tries without any."""
     return f"{100 * fmean(hits):.2f} %" if any(hits) else f"0 of {len(hits)}"
 
 
@@ -194,7 +194,7 @@ def show(measured: Sequence[Measured]) -> Table:
 
 
 def draw(measured: Sequence[Measured], results: Results) -> None:
-    """Bytes and changed tokens over the entropy, at the largest made-up vocabulary."""
+    """Bytes and changed tokens over the entropy, at the largest synthetic vocabulary."""
     largest = max(each.source.vocabulary for each in measured if each.source.entropy is not None)
     shown = [each for each in measured if each.source.entropy is not None and each.source.vocabulary == largest]
     entropies = [each.source.entropy or 0.0 for each in shown]

@@ -20,9 +20,9 @@ class Plan:
     periods: tuple[int, ...] = ()  # of a scorer
     entries: tuple[int, ...] = ()  # K of the race
     vocabularies: tuple[int, ...] = ()
-    entropies: tuple[float, ...] = ()  # nats of made-up distributions
+    entropies: tuple[float, ...] = ()  # nats of synthetic distributions
     disagreements: tuple[float, ...] = ()  # standard deviation of each side's noise on their logits
-    positions: int = 0  # of each made-up distribution
+    positions: int = 0  # of each synthetic distribution
     steps: tuple[tuple[float, float], ...] = ()  # of (device, cloud): emulated hardware
     rtts: tuple[float, ...] = ()  # added to the network's own
 

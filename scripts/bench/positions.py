@@ -1,7 +1,7 @@
 """Both sides' distributions, position by position, for what is measured without a network.
 
 Of the embedded model they are those that the running system sees: each position follows the tokens of the answer so
-far. Made-up ones have the vocabulary and the entropy that is asked for.
+far. Synthetic ones have the vocabulary and the entropy that is asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Position:
 
     @property
     def eta_device(self) -> int:
-        """In units of 2**-16."""
+        """Weight of the device in units of 2**-16."""
         return eta_fixed(*self.evidence)
 
     @property
@@ -125,7 +125,7 @@ def nats(probabilities: torch.Tensor) -> float:
 
 
 def _slope(ranks: torch.Tensor, entropy: float, disagreement: float) -> float:
-    """By bisection: the steeper, the less entropy on the average over the noise."""
+    """Slope by bisection: the steeper, the less entropy on the average over the noise."""
     if not 0.0 < entropy < math.log(len(ranks)):
         raise ValueError(f"{len(ranks)} tokens can't have an entropy of {entropy} nats")
     generator = torch.Generator().manual_seed(0)

@@ -136,7 +136,7 @@ def _table(plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> Tabl
 
 
 def _verdict(plan: Plan, regimes: Iterable[str], seconds: dict[Setting, list[float]]) -> Table:
-    """In how many settings greedy loses by more than two standard errors and half a percent, and the worst of them."""
+    """Counts settings that greedy loses by more than two standard errors and half a percent, with the worst ratio."""
     rows = []
     for name in OTHERS:
         lost, ratios = 0, []

@@ -69,7 +69,7 @@ class Reading:
         self._fed: list[int] = []
 
     def logits(self, path: Sequence[int]) -> torch.Tensor:
-        """After `path`, `[docs, vocab]`."""
+        """Logits after `path`, `[docs, vocab]`."""
         keep = min(len(self._fed), max(len(path) - 1, 0))
         if self._fed[:keep] != list(path[:keep]):
             keep = next(index for index in range(keep) if self._fed[index] != path[index])

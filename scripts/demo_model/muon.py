@@ -13,7 +13,7 @@ ITERATIONS = 5
 
 
 class Muon:
-    """For weight matrices. The matrices are shared out over the processes, and the updates are summed."""
+    """Optimiser of weight matrices. The matrices are shared out over the processes, and the updates are summed."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], momentum: float = 0.95, decay: float = 0.02) -> None:
         self._parameters = parameters

@@ -1,4 +1,4 @@
-"""What is fuzzed: a decoder, what it may raise, and what must hold for what it takes.
+"""Targets of the fuzzer: a decoder, the error it may raise, and what must hold for the input that it takes.
 
 A decoder may refuse with `ProtocolError`. What it takes must survive encoding and decoding: a value out of bounds,
 or one that the sender would refuse, shows there.

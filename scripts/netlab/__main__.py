@@ -59,7 +59,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def ask(options: argparse.Namespace) -> int:
-    """Both daemons in the lab, with the sample libraries of the demonstration."""
+    """Ask both daemons in the lab, with the sample libraries of the demonstration."""
     setting = _setting(options)
     trace = traces.read_trace(options.trace) if options.trace else None
     become_root()  # before a library starts a thread
@@ -159,7 +159,7 @@ def _setting(options: argparse.Namespace) -> LinkSetting:
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    """So that everything that is open gets closed."""
+    """Exit on a signal, so that everything that is open gets closed."""
     sys.exit(TERMINATED)
 
 

@@ -45,7 +45,7 @@ class Direction:
 
 
 def forward(parent: Parent, directions: tuple[Direction, Direction]) -> None:
-    """Until the lab closes. Every message of it is a setting, answered when it holds."""
+    """Carry packets until the lab closes. Each of its messages is a setting, answered when it holds."""
     watched = [parent.socket.fileno(), parent.process, *(direction.source for direction in directions)]
     while True:
         ready = select.select(watched, [], [], _wait(directions))[0]
@@ -70,7 +70,7 @@ def _wait(directions: tuple[Direction, Direction]) -> float | None:
 
 
 def _be_punctual() -> None:
-    """As far as permitted. The garbage of this loop has no cycles."""
+    """Keep to time as far as permitted. The garbage of this loop has no cycles, so none is collected."""
     import ctypes
 
     ctypes.CDLL(None).prctl(TIMER_SLACK, 1, 0, 0, 0)

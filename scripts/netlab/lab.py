@@ -87,7 +87,7 @@ class NetLab:
         return self._namespaces[side].entered()
 
     def set(self, setting: LinkSetting) -> None:
-        """For packets sent from now on; those under way stay as they are. Ends a replay. Raises `LabFailed`."""
+        """Apply `setting` to packets sent from now on, not to those under way. Ends a replay. Raises `LabFailed`."""
         self.stop_replay()
         self._apply(setting)
 

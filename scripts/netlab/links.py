@@ -35,7 +35,7 @@ class Link(Protocol):
     """The joint of both namespaces."""
 
     def set(self, setting: LinkSetting) -> None:
-        """It holds when this returns. Raises `LabFailed`."""
+        """Apply `setting`, which holds when this returns. Raises `LabFailed`."""
         ...
 
     def close(self) -> None: ...

@@ -53,7 +53,7 @@ class LinkSetting:
         return f"round trip {self.rtt * 1000:g} ms, jitter {self.jitter * 100:g} %, {rate}, loss {self.loss * 100:g} %"
 
     def packed(self) -> bytes:
-        """As it is told to the process that forwards."""
+        """Bytes that tell the process that forwards this setting."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod

@@ -33,7 +33,7 @@ RANDOM_INTERVAL = 1.0  # seconds for which a random trace stays where it is
 
 @dataclass(frozen=True, slots=True)
 class TracePoint:
-    """From `seconds` after the start on, `setting` holds."""
+    """A setting that holds from `seconds` after the start on."""
 
     seconds: float
     setting: LinkSetting
@@ -81,7 +81,7 @@ def outage(setting: LinkSetting, at: float, length: float) -> Trace:
 
 
 def write_trace(trace: Trace, file: TextIO) -> None:
-    """As CSV with a head."""
+    """Write the trace as CSV with a head."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for point in trace:
@@ -135,7 +135,7 @@ def _point(row: Mapping[str, str | None]) -> TracePoint:
 
 
 def _number(row: Mapping[str, str | None], name: str) -> float | None:
-    """None where an optional value is left out."""
+    """Number in a column; None where an optional value is left out."""
     text = (row.get(name) or "").strip()
     if not text and name not in REQUIRED:
         return None

@@ -47,7 +47,7 @@ def end_members(namespaces: Collection[Identity], spared: int | None) -> None:
 
 
 def identity(descriptor: int) -> Identity:
-    """Of the namespace that an open descriptor stands for."""
+    """Identity of the namespace that an open descriptor stands for."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 

@@ -36,7 +36,7 @@ class Attacker:
         self._say("go")
 
     def stop(self) -> int:
-        """How often it struck so far."""
+        """Pause the attack; returns how often it struck so far."""
         return self._say("stop")
 
     def _say(self, order: str) -> int:

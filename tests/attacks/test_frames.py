@@ -35,7 +35,7 @@ class Place:
         self._fence = 0
 
     def check(self, frames: Sequence[bytes]) -> None:
-        """All of `frames` are read as the codec reads them, and the peer, the device and the link go on."""
+        """Check that `frames` are read as the codec reads them, and that the peer, the device and the link go on."""
         counters = self._cloud.counters()
         for frame in frames:
             self._peer.send(frame)

@@ -1,4 +1,4 @@
-"""Who gets a place on the cloud, and what the others are told: as a decision, and between daemons."""
+"""Admission to the cloud's places, and what refused devices are told: as a decision, and between daemons."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class TestCloud:
 class TestDevice:
     @pytest.fixture
     def taken(self, town: Town) -> Iterator[list[Stranger]]:
-        """All places, by others; sessions are known to be short."""
+        """Occupies all places with other devices; sessions are known to be short."""
         town.sessions._lasted.clear()
         town.sessions._lasted.extend([0.1] * 9)
         strangers = [town.stranger(), town.stranger()]
@@ -161,7 +161,7 @@ class TestDevice:
             device.ask(QUESTION, sources="cloud")
 
     def test_an_answer_that_is_not_young_any_more(self, town: Town, device: Resident, taken: list[Stranger]) -> None:
-        """Its place was lost in the middle: it does not stop for another one."""
+        """An answer that loses its place in the middle does not stop for another one."""
         taken[1].send(Cancel(1))
         generation = device.begin(QUESTION, method="token-wise")
         event = next(iter(generation))

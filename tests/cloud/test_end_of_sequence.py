@@ -1,4 +1,4 @@
-"""Which tokens end an answer: the device's set counts on both sides, whatever the cloud's model has."""
+"""End-of-sequence tokens of an answer: the device's set counts on both sides, whatever the cloud's model has."""
 
 from __future__ import annotations
 

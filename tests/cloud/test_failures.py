@@ -1,4 +1,4 @@
-"""What fails on one side is told to the other at once, and to whoever asked, with the true reason."""
+"""Failures of one side are told to the other at once, and to the user, with the true reason."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TestCloud:
     def test_a_message_that_it_can_not_digest(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whatever the cause, it is one session's affair and ends it."""
+        """An exception in taking a message in ends the session that it belongs to."""
         whole = Answer.receive
 
         def receive(answer: Answer, message: Message) -> None:
@@ -194,7 +194,7 @@ class TestDevice:
 
 
 def test_what_is_broken_can_be_repaired(town: Town, device: Resident) -> None:
-    """Otherwise the tests above would say little."""
+    """Control: without the faults above, the same town answers without notes."""
     report = device.ask(QUESTION).report
     assert (report.degraded, report.notes) == ((), ())
     assert isinstance(town.cloud.decoder, Decoder)

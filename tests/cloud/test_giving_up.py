@@ -1,4 +1,4 @@
-"""Whoever gives a session up tells the other side, and both are free."""
+"""A side that gives a session up tells the other one, and both are free."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TestDevice:
 
 
 def test_the_same_session_can_be_opened_again(town: Town, stranger: Stranger) -> None:
-    """What ends the first one late must not end the second."""
+    """The late end of the first session must not end the second."""
     stranger.send(Error(SESSION, "failed", ""))
     stranger.heard.clear()
     stranger.send(replace(OPEN, seed=2))

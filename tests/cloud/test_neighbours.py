@@ -85,7 +85,7 @@ def alone(device: Resident, **fields: Any) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def expected(devices: list[Resident]) -> dict[str, str]:
-    """Of both sides' documents, each answer by itself."""
+    """Answers from both sides' documents, each asked for by itself."""
     texts = alone(devices[0])
     assert len(set(texts.values())) == len(QUESTIONS), "otherwise mixed up answers would not show"
     return texts
@@ -123,7 +123,7 @@ class TestTokens:
 
 
 def wrong_payloads(town: Town) -> Callable[[], None]:
-    """All at once, in sessions of their own: each is refused and freed."""
+    """Sends wrong payloads in sessions of their own: each is refused and freed."""
     stranger = town.stranger()
     hostile: list[Callable[[int], object]] = [
         lambda session: Draft(session, 0, 0, FIRST_DIGEST, 0.0, 0, b"\xff"),
@@ -146,7 +146,7 @@ def wrong_payloads(town: Town) -> Callable[[], None]:
 
 
 def cancelled_while_read(town: Town) -> Callable[[], None]:
-    """The prompt is long, and nobody wants the answer any more."""
+    """Opens sessions with a long prompt and cancels them at once."""
     stranger = town.stranger()
     prompt = " ".join(QUESTIONS) * 8
     for session in range(1, 6):

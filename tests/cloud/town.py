@@ -79,7 +79,7 @@ class Town:
 
     @staticmethod
     def run(task: Callable[[], object]) -> None:
-        """Beside the test, which may end before it."""
+        """Run `task` beside the test, which may end before it."""
         threading.Thread(target=task, daemon=True).start()
 
     def check_that_all_is_free(self) -> None:
@@ -103,7 +103,7 @@ class Resident:
         wait_until(lambda: self.engine.cloud.connected, "the device is connected")
 
     def vanish(self) -> None:
-        """Without a word."""
+        """Close the link without telling the cloud."""
         self.link.close()
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Stranger:
         return [message for message in self.heard if isinstance(message, kind)]
 
     def code(self) -> str:
-        """Of the error that comes."""
+        """Code of the error that comes."""
         wait_until(lambda: bool(self.of(Error)), "an error", AT_ONCE)
         code: str = self.of(Error)[0].code
         return code

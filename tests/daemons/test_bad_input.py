@@ -1,4 +1,4 @@
-"""What a user can get wrong: one line that says what, where and what to do, and the right exit code."""
+"""Mistakes of users: one line says what is wrong, where and what to do, with the right exit code."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Town:
             daemon.stop()
 
     def connect(self, cloud: str) -> None:
-        """Let the device meet another cloud, or none when there is none of that name."""
+        """Connect the device to the cloud of that name, or to none when there is no such cloud."""
         self.proxy.set_target(self.ports.get(cloud, NOBODY))
         self.proxy.cut()
 
@@ -244,7 +244,7 @@ class TestCloud:
 
 
 def sides(town: Town) -> set[str]:
-    """Whose documents took part in an answer of both sides. A side without any drafts nothing, and has no share."""
+    """Sides whose documents took part in an answer of both. A side without any drafts nothing, and has no share."""
     report = town.answer()
     assert (report["degraded"], report["notes"]) == ([], [])
     found = {source["side"] for source in report["sources"]}

@@ -28,7 +28,7 @@ TOKENS = 6
 
 @pytest.fixture(scope="module")
 def pair(fresh_data: Callable[[], Path]) -> Iterator[Pair]:
-    """Its cloud serves one answer at a time, so that it matters when one is over."""
+    """A pair whose cloud serves one answer at a time, so that it matters when one is over."""
     data = fresh_data()
     model = {"model": make_wordy_model(data / "model"), "scorer": SCORER}
     with Pair(data, model | {"emulate_decode_ms": STEP_MS, "patience": 60.0}, model | {"max_sessions": 1}) as pair:
@@ -61,7 +61,7 @@ class TestClientThatLeaves:
         check_that_both_are_free(pair)
 
     def test_again_and_again(self, pair: Pair) -> None:
-        """However far an answer got, nothing of it stays behind."""
+        """Nothing of an answer stays behind, however far it got."""
         served = pair.status()["served"]
         for pieces in range(8):
             with Stream(pair.url, QUESTION, max_tokens=ENDLESS, temperature=1.0, seed=pieces) as stream:

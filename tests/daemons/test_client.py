@@ -1,4 +1,4 @@
-"""What people use: the official OpenAI client and `dragon ask`, against real daemons."""
+"""Clients that people use: the official OpenAI client and `dragon ask`, against real daemons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cloud hands over, and what a device that asks for it can cost."""
+"""Documents that the cloud hands over, and what a device that asks for them can cost."""
 
 from __future__ import annotations
 

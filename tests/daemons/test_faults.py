@@ -1,4 +1,4 @@
-"""What breaks under a running answer: the device finishes it, and takes the cloud back in when it is there again."""
+"""Faults under a running answer: the device finishes it, and takes the cloud back in when it is there again."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Place:
 
     @property
     def cloud(self) -> Daemon:
-        """The one that serves."""
+        """The cloud that serves."""
         return self._clouds[self.port]
 
     def use_the_other_cloud(self) -> None:
-        """For connections from now on."""
+        """Lead connections from now on to the other cloud."""
         (self.port,) = self._clouds.keys() - {self.port}
         self.proxy.set_target(self.port)
 
@@ -83,7 +83,7 @@ class Place:
             wait_until(lambda port=port: listens(port), "the cloud is ready")  # type: ignore[misc]
 
     def repair(self) -> None:
-        """Everything that is needed runs, and both devices are connected to the cloud."""
+        """Start everything that is needed, and wait until both devices are connected to the cloud."""
         for daemon in (self.cloud, self.patient.device):
             if not daemon.running:
                 daemon.start()
@@ -108,7 +108,7 @@ def damaged(fresh_data: Callable[[], Path]) -> Iterator[Place]:
 
 @pytest.fixture
 def place(damaged: Place) -> Place:
-    """Repaired, whatever the test before did to it."""
+    """A place that was repaired, whatever the test before did to it."""
     damaged.repair()
     return damaged
 

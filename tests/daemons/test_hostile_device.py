@@ -1,4 +1,4 @@
-"""What one answer may not do to the answers beside it on the same daemon."""
+"""Isolation of answers on the same daemon: a hostile one does not harm those beside it."""
 
 from __future__ import annotations
 

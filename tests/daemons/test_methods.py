@@ -92,7 +92,7 @@ class Place:
         return self.pair
 
     def use_nothing(self) -> None:
-        """The connection breaks, and nobody answers any more."""
+        """Break the connection; nobody answers any more."""
         self._proxy.set_target(free_port())
         self._proxy.cut()
 
@@ -143,7 +143,7 @@ def process(fresh_data: Callable[[], Path]) -> Iterator[OneProcess]:
 
 
 def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidate:
-    """What a side generates by itself."""
+    """Answer that a side generates by itself."""
     prompt = f"\nQuestion: {question}\nAnswer:"
     request = Open(
         1,
@@ -241,7 +241,7 @@ class TestSequenceWise:
 
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     def test_the_rule_decides(self, pair: Pair, process: OneProcess, temperature: float) -> None:
-        """As each side's answer and its mass, found in one process, have it."""
+        """The winner is that of each side's answer and its mass, found in one process."""
         for question in QUESTIONS:
             device, cloud = (own_answer(side, question, temperature) for side in process.sides)
             tokens = choose(device, cloud).tokens

@@ -1,4 +1,4 @@
-"""What leaves the device, and what stays in the logs: read off the wire, the system and the files."""
+"""Data that leave the device, and that stay in the logs: read off the wire, the system and the files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tapped(fresh_data: Callable[[], Path]) -> Iterator[Tapped]:
 
 
 def kinds_of_answers() -> Iterator[dict[str, Any]]:
-    """With every private document in the prompt; few entries make many certificates fail."""
+    """Settings of answers with every private document in the prompt; few entries make many certificates fail."""
     common = {"documents": len(NOTES), "max_tokens": TOKENS, "seed": 5}
     yield common | {"temperature": 0.0}
     yield common | {"temperature": 2.0}
@@ -76,7 +76,7 @@ def kinds_of_answers() -> Iterator[dict[str, Any]]:
 
 
 def test_the_private_documents_took_part(tapped: Tapped) -> None:
-    """Otherwise it would be no feat to keep them."""
+    """Control: the private documents are in the prompts of the tapped answers."""
     report = tapped.pair.complete(QUESTIONS[0], documents=len(NOTES), max_tokens=TOKENS)["dragon"]
     assert len([source for source in report["sources"] if source["side"] == "device"]) == len(NOTES)
     assert len([source for source in report["sources"] if source["side"] == "cloud"]) == len(ENTRIES)
@@ -90,7 +90,7 @@ class TestWire:
         assert kinds <= {Hello, Open, Target, Sync, Resolve, Close, Cancel, Probe, ProbeReply}
 
     def test_every_token_is_one_of_the_answer(self, tapped: Tapped) -> None:
-        """And every position is told once: what goes up in `Target` is the answers and nothing else."""
+        """Every position is told once, too: what goes up in `Target` is the answers and nothing else."""
         tokenizer = Tokenizer.load(str(EMBEDDED_TOKENIZER))
         answers: dict[int, list[int]] = {}
         for message in tapped.tap.messages:
@@ -149,11 +149,11 @@ def test_logs_hold_neither_questions_nor_documents_nor_answers(tapped: Tapped, r
 
 class TestEgress:
     def test_nobody_tried_to_leave_the_machine(self, tapped: Tapped) -> None:
-        """Neither while they started nor while they answered."""
+        """No attempt was made while they started, nor while they answered."""
         assert tapped.attempts.read_text() == ""
 
     def test_every_connection_stays_on_the_machine(self, tapped: Tapped) -> None:
-        """Those that libraries make without Python, too."""
+        """Connections of libraries that bypass Python are seen, too."""
         for daemon in (tapped.pair.device, tapped.pair.cloud):
             assert daemon.process is not None
             found = psutil.Process(daemon.process.pid).net_connections("inet")

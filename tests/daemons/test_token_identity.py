@@ -140,7 +140,7 @@ def test_every_mode_gives_the_same_tokens(
 
 
 def test_the_answers_differ_with_the_seed(pair: Pair, expected: dict[tuple[str, float], str]) -> None:
-    """Otherwise the identity above would say little."""
+    """Control: the identity above would say little if all seeds gave one answer."""
     question = QUESTIONS[0]
     answers = {
         pair.complete(question, temperature=1.0, seed=seed, max_tokens=LENGTH)["choices"][0]["message"]["content"]

@@ -72,7 +72,7 @@ def test_every_position_was_decoded_on_both_sides_and_aggregated(traced: tuple[d
 
 
 def test_no_message_was_faster_than_the_line(traced: tuple[dict[str, Any], Trace]) -> None:
-    """As far as the clocks can be told apart. Here they are one, and the ways differ: the offset is half of that."""
+    """Clocks are told apart only so far. Here they are one, and the ways differ: the offset is half of that."""
     _, trace = traced
     assert trace.uncertainty is not None and trace.ahead is not None
     assert (UP + DOWN) / 2 <= trace.uncertainty / NS < (UP + DOWN) / 2 + 0.02

@@ -1,4 +1,4 @@
-"""What goes over the link: the bytes as a router on the way sees them, and the messages that they carry."""
+"""Traffic of the link: the bytes as a router on the way sees them, and the messages that they carry."""
 
 from __future__ import annotations
 

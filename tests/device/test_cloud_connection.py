@@ -1,4 +1,4 @@
-"""Which cloud the device lets in."""
+"""Clouds that the device lets in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOUD = replace(OWN, role="cloud", library="first")
 
 @dataclass
 class Side:
-    """What a connection needs of the runtime."""
+    """The part of the runtime that a connection needs."""
 
     profiler: Profiler
     hello: Hello = OWN
@@ -45,7 +45,7 @@ def profiler() -> Iterator[Profiler]:
     ],
 )
 def test_one_that_came_back_as_another_is_refused(profiler: Profiler, hello: Hello, said: str) -> None:
-    """Even if that cloud itself would take the device."""
+    """Refused even if that cloud itself would take the device."""
     welcomed: list[Hello] = []
     connection = CloudConnection(
         "tcp://cloud:1", cast(SideRuntime, Side(profiler)), lambda message, size: None, lambda: welcomed.append(hello)

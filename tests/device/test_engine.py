@@ -47,7 +47,7 @@ def http(side: SideRuntime) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def statements(side: SideRuntime) -> list[str]:
-    """What the library's database is asked from here on."""
+    """Statements that the library's database executes from here on."""
     seen: list[str] = []
     connection: sqlite3.Connection = side.library._store._database._connection
     connection.set_trace_callback(seen.append)

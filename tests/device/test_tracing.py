@@ -1,4 +1,4 @@
-"""What the device takes from the cloud for a trace: nothing that is malformed, and each part once."""
+"""Parts of a trace that the device takes from the cloud: nothing that is malformed, and each part once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proto.payloads.trace import Span, encode_spans
 
 
 def tracing() -> Tracing:
-    """Of a request over a link whose clocks are the same, and where a probe came back."""
+    """Tracing of a request over a link whose clocks are the same, and where a probe came back."""
     probes: list[Probe] = []
     meter = LinkMeter(probes.append)
     meter.probe(0.0)

@@ -1,4 +1,4 @@
-"""Whoever reads the wire needs neither torch nor sockets."""
+"""The package proto needs neither torch nor sockets."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def built(annotation: Any, value: Any) -> Any:
 
 
 def wire_type(annotation: Any) -> str:
-    """How the tables of the document write a field's type."""
+    """A field's type as the tables of the document write it."""
     base, bound = annotation, None
     if get_origin(annotation) is Annotated:
         base, bound = get_args(annotation)

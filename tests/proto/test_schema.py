@@ -1,4 +1,4 @@
-"""What a field's annotation promises is what can be sent and received, and nothing else."""
+"""Fields can be sent and received with the values that their annotations allow, and with no others."""
 
 from __future__ import annotations
 

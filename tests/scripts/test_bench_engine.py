@@ -142,7 +142,7 @@ def test_questions_come_of_all_types_and_documents_fill_libraries(tmp_path: Path
 
 
 def test_both_ways_to_step_compute_the_same() -> None:
-    """Otherwise their times could not be compared."""
+    """Condition for comparing their times."""
     (steps,) = measure_steps(Plan(lengths=((30, 22, 25),), tokens=4))
     assert steps.difference < 1e-2
     assert len(steps.slab) == len(steps.plain) == 3

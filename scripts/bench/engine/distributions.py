@@ -1,4 +1,4 @@
-"""Logits of made-up models: both sides' documents agree on most of the mass, as those on one question do."""
+"""Logits of synthetic models: both sides' documents agree on most of the mass, as those on one question do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Logits:
 
     @classmethod
     def draw(cls, side: Side, vocabulary: int, documents: int, shape: Shape, seed: int) -> Logits:
-        """Both sides share what is common to a position, drawn from `seed`."""
+        """Draw one side's logits from `seed`; both sides share what is common to a position."""
         shared = torch.Generator().manual_seed(seed)
         own = torch.Generator().manual_seed(2 * seed + (1 if side == "device" else 2))
         falling = -SLOPES[shape] * torch.log(torch.arange(1, vocabulary + 1, dtype=torch.float32))

@@ -149,7 +149,7 @@ class Half:
         self.answer = Answer(session, self._send, observer, lambda commit: None, self)
 
     def wake(self) -> None:
-        """Nothing sleeps here."""
+        """Do nothing: nothing sleeps here."""
 
     def task(self, run: Callable[[], None]) -> None:
         self._tasks.append(run)

@@ -19,7 +19,7 @@ TARGET_AIM = 24.0  # bytes per token, device to cloud
 SHAPES: tuple[Shape, ...] = ("peaked", "flat")
 
 
-# Made-up distributions of `positions` each, and the embedded model on `questions` of its own.
+# Synthetic distributions of `positions` each, and the embedded model on `questions` of its own.
 FULL = Plan(vocabularies=(50_257, 151_936), positions=24, questions=20, tokens=32, seed=5)
 SHORT = replace(FULL, vocabularies=(300, 5000), positions=4, questions=2, tokens=6)
 
@@ -50,7 +50,7 @@ class Traffic:
 
 
 def measure(plan: Plan, demonstration: Demonstration | None) -> list[Traffic]:
-    """Every combination; without a demonstration, the made-up distributions only."""
+    """Every combination; without a demonstration, the synthetic distributions only."""
     found = []
     for mode in MODES:
         if demonstration is not None:

@@ -26,7 +26,7 @@ STEPS = 12  # decode steps per measured point
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Made-up distributions of this size, for the work beside the model."""
+    """Synthetic distributions of this size, for the work beside the model."""
 
     vocabulary: int = 2048
     documents: int = 4

@@ -1,4 +1,4 @@
-"""From answers to the figures' lines, the ratios and how far they are from the aims."""
+"""Turns answers into the figures' lines, the ratios and how far they are from the aims."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def whole(self) -> Spread:
-        """From the request to the last token, per token, as the paper has it (§7.3)."""
+        """Time from the request to the last token, per token, as the paper has it (§7.3)."""
         return self.spread(lambda answer: answer.whole / answer.tokens)
 
     @property
@@ -47,7 +47,7 @@ class Cell:
 
 
 def cells(found: Sequence[Answered], plan: Plan) -> dict[tuple[str, float, float, str], Cell]:
-    """By (floors, added round trip, temperature, mode); answers too short to have a mean are left out."""
+    """Cells by (floors, added round trip, temperature, mode); answers too short to have a mean are left out."""
     result = {}
     for floors in plan.floors:
         for leg in plan.legs:

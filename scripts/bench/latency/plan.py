@@ -96,7 +96,7 @@ class Plan:
         return max(leg.questions for leg in self.legs)
 
     def seed_of(self, question: int) -> int:
-        """A question's own where the model draws its answers from nothing else."""
+        """Seed of a question: one of its own where the model's answers depend on nothing else."""
         return self.seed if self.entropy is None else self.seed + question
 
 

@@ -120,7 +120,7 @@ def _neighbours(
     say: Callable[[str], None],
     count: int = 6,
 ) -> NDArray[np.int64]:
-    """For each window the documents nearest to its first eighth, its own text left out, [windows, count]."""
+    """Documents nearest to the first eighth of each window, its own text left out, [windows, count]."""
     embedder = SentenceTransformerEmbedder()
     vectors = unit_vectors(embedder, [tokenizer.decode(ids.tolist()) for ids in documents])
     say("documents embedded")

@@ -59,7 +59,7 @@ class Cost:
 
     @classmethod
     def read(cls, log: Path) -> Cost | None:
-        """None where the scorer costs nothing that it would report."""
+        """Read the cost from the log; None where the scorer reports none."""
         found = COST.search(log.read_text())
         if found is None:
             return None

@@ -31,7 +31,7 @@ class BareBatch:
         self._plain: Plain | None = None
 
     def seconds(self, passes: int) -> float:
-        """Of a pass, the mean of `passes` of them; they must fit into the room with two more."""
+        """Seconds of a pass, the mean of `passes` of them; they must fit into the room with two more."""
         if WARM + passes > self._room:
             raise ValueError(f"there is room for {self._room} passes, not for {WARM + passes}")
         if self._plain is None or self._left < WARM + passes:

@@ -211,7 +211,7 @@ def measure(town: Town, plan: Plan, questions: Sequence[str], say: Callable[[str
 
 
 def steady_time(found: Sequence[Played], settling: int) -> tuple[float, float]:
-    """From every session's token number `settling` to the first session's last one.
+    """Start and end of the time from every session's token number `settling` to the first session's last one.
 
     Raises `RuntimeError` where that is no time at all.
     """

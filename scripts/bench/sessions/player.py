@@ -47,7 +47,7 @@ class PlayFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a device saw of one answer. Times are of `time.perf_counter`."""
+    """One answer as a device saw it. Times are of `time.perf_counter`."""
 
     asked: float
     times: tuple[float, ...]  # when each token was final
@@ -151,7 +151,7 @@ class Play:
         self._tasks.append(run)
 
     def post(self, message: Message) -> None:
-        """Where the answer's messages go."""
+        """Send a message of the answer to the cloud."""
         self.questions += isinstance(message, Resolve)
         if not self.send(message):
             self.fail("the link dropped a message")
@@ -174,7 +174,7 @@ class Play:
             self.send(Close(self.answer.session.config.session, len(self.times)))
 
     def wait_for_draft(self) -> None:
-        """Until the cloud has read the prompt. Raises `PlayFailed`."""
+        """Wait until the cloud has read the prompt. Raises `PlayFailed`."""
         if not self.drafted.wait(PATIENCE):
             self.fail(f"the cloud drafted nothing for {PATIENCE:g} s")
         if self.failure:
@@ -214,7 +214,7 @@ class Player:
         self._link.start()
 
     def wait(self) -> None:
-        """Until the handshake is done. Raises `PlayFailed`."""
+        """Wait until the handshake is done. Raises `PlayFailed`."""
         if not self._welcome.wait(CONNECTING) or self._refusal:
             raise PlayFailed(f"A device was not welcome: {self._refusal or 'nothing was heard of the cloud.'}")
 

@@ -25,7 +25,7 @@ LOOK = 0.02  # seconds between two looks at the cloud's memory
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What both processes took while something was measured."""
+    """Time and memory that both processes took while something was measured."""
 
     seconds: float
     cloud: float  # processor time of the cloud, seconds

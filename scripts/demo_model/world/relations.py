@@ -51,7 +51,7 @@ class _Table:
         return _Table(f"{self.place}, {key}", self._take(key))
 
     def end(self) -> None:
-        """Nothing may be left: it would be a misspelt key."""
+        """Raise `ValueError` for a key that is left: it would be misspelt."""
         if self._content:
             raise ValueError(f"{self.place} has no use for `{next(iter(self._content))}`; remove it")
 

@@ -32,7 +32,7 @@ def test_masses_of_the_same_answer_add() -> None:
 
 @pytest.mark.parametrize(("absent", "tokens"), [("device", (2,)), ("cloud", (1,))])
 def test_a_side_without_documents_has_no_weight(absent: str, tokens: tuple[int, ...]) -> None:
-    """However sure it is."""
+    """No weight, however probable that side's answer is."""
     device = Candidate((1,), -0.1 if absent == "device" else -900.0, NO_EVIDENCE if absent == "device" else 0.0)
     cloud = Candidate((2,), -0.1 if absent == "cloud" else -900.0, NO_EVIDENCE if absent == "cloud" else 0.0)
     assert choose(device, cloud).tokens == tokens

@@ -196,7 +196,7 @@ class TestFailures:
         self.check(worker, GreedyClient(LENGTH), ContextError, reserve=5_000)
 
     def test_a_pass_that_fails_for_one_item(self, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As a kernel does that runs out of memory for one length: the others' items are run without it."""
+        """A kernel may run out of memory for one length: the others' items are run without it."""
         forward = Decoder.forward
 
         def fragile(decoder: Decoder, items: Sequence[Item], *rest: Any) -> torch.Tensor:
@@ -332,7 +332,7 @@ def test_stale_passes_are_given_up(worker: Worker, decoder: Decoder, monkeypatch
 
 
 def test_a_thread_that_dies_is_told_of(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever no answer is to blame for: a daemon ends then, rather than serve nobody."""
+    """An exception that no answer is to blame for ends the thread: the daemon must end, rather than serve nobody."""
     died: list[tuple[str, str]] = []
     told = threading.Event()
 

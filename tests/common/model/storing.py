@@ -1,4 +1,4 @@
-"""What other processes do with a document store."""
+"""Work of other processes with a document store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_rows(model: str, store: StoreOptions, seed: int, count: int) -> tuple[D
 
 
 def write_documents(options: StoreOptions, numbers: range, told: Connection) -> None:
-    """Write documents of made-up numbers; each is told when it is there."""
+    """Write documents of synthetic numbers; each is told when it is there."""
     store = DocumentStore(options, "source", LAYOUT)
     for number in numbers:
         if store.get(key(number)) is None:
@@ -57,7 +57,7 @@ def write_documents(options: StoreOptions, numbers: range, told: Connection) -> 
 
 
 def open_and_tell(model: str, options: StoreOptions, seed: int, count: int, told: Connection) -> None:
-    """What `open_rows` gives."""
+    """Send the logits that `open_rows` gives."""
     told.send(open_rows(model, options, seed, count)[1].tolist())
 
 

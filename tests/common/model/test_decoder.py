@@ -117,7 +117,7 @@ class TestAgainstPlainTransformers:
 
 
 class TestMutants:
-    """What a user would get from a broken cache is caught by the comparisons above."""
+    """Caches broken in known ways are caught by the comparisons above."""
 
     def test_rollback_that_moves_no_length(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Rows, "crop", lambda rows, answer: None)

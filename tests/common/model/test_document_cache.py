@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def states(tokens: int) -> DocumentStates:
-    """`tokens` x 8 bytes."""
+    """States of `tokens` x 8 bytes."""
     return ((torch.zeros(1, tokens, 1), torch.zeros(1, tokens, 1)),)
 
 

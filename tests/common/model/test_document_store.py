@@ -1,4 +1,4 @@
-"""What the disk keeps of documents is what would be computed, or it is not used."""
+"""Stored documents equal what would be computed, or they are not used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMIT = 10**6
 
 
 def same(one: DocumentStates | None, other: DocumentStates) -> bool:
-    """Bit for bit."""
+    """Whether the states are equal bit for bit."""
     return one is not None and all(
         left.dtype == right.dtype and torch.equal(left.contiguous().view(torch.uint8), right.view(torch.uint8))
         for pair in zip(one, other, strict=True)

@@ -1,4 +1,4 @@
-"""What can't be served is refused at load time, in a sentence that says why."""
+"""Models that can't be served are refused at load time, in a sentence that says why."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class TestFiles:
         assert (loaded.size, loaded.eos) == (DEMO_TOKENIZER.size, DEMO_TOKENIZER.eos)
 
     def test_a_vocabulary_and_merges_are_enough(self, tmp_path: Path) -> None:
-        """As of OPT on the Hub."""
+        """Files like those of OPT on the Hub."""
         BYTE_LEVEL.backend_tokenizer.model.save(str(tmp_path))
         (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
         described = {"tokenizer_class": "GPT2Tokenizer"} | dict.fromkeys(
@@ -177,7 +177,7 @@ class TestIdentity:
 
 
 def cut(text: str, stops: list[str]) -> tuple[str, bool]:
-    """What is shown of `text`: everything before the stop string that is complete first."""
+    """The part of `text` that is shown: everything before the stop string that is complete first."""
     for end in range(len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:

@@ -61,7 +61,7 @@ class Pair:
 
 
 def fast_tokenizer(tokenizer: tokenizers.Tokenizer, **specials: str) -> PreTrainedTokenizerFast:
-    """What would be loaded from its `tokenizer.json`, from a tokenizer at hand."""
+    """The tokenizer that would be loaded from the `tokenizer.json` of `tokenizer`."""
     make: Any = PreTrainedTokenizerFast
     wrapped: PreTrainedTokenizerFast = make(tokenizer_object=tokenizer, **specials)
     return wrapped

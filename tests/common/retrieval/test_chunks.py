@@ -74,7 +74,7 @@ class TestTitle:
 
 
 class TestTextsMadeToTakeLong:
-    """Each took minutes or more at this size; the longest document that is read is twenty times as long."""
+    """Texts that took minutes or more at this size; the longest document that is read is twenty times as long."""
 
     LONG = 300_000  # characters
     SECONDS = 8.0

@@ -1,4 +1,4 @@
-"""What `add` takes in, replaces, forgets and skips."""
+"""Documents that `add` takes in, replaces, forgets and skips."""
 
 from __future__ import annotations
 

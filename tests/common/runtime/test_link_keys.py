@@ -1,4 +1,4 @@
-"""Which keys a daemon uses for its link: exchanged ones, this machine's own, or none."""
+"""Keys that a daemon uses for its link: exchanged ones, this machine's own, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How documents become rows."""
+"""Rows made from documents."""
 
 from __future__ import annotations
 

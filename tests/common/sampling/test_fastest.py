@@ -55,7 +55,7 @@ ODD = st.sampled_from([float("nan"), float("inf"), float("-inf")])
 
 @st.composite
 def vocabularies(draw: st.DrawFn) -> torch.Tensor:
-    """From flat to peaked, with exact ties, near ties within a code, zeros, and what is no probability."""
+    """Mixtures from flat to peaked, with exact ties, near ties within a code, zeros, and what is no probability."""
     size = draw(st.integers(1, 300))
     kind = draw(st.sampled_from(["drawn", "ties", "near ties", "odd"]))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))

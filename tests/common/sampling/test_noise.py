@@ -67,7 +67,7 @@ def grid(positions: int, tokens: int, seed: int = SEED) -> NDArray[np.float32]:
 
 
 class TestFloors:
-    """Which tokens may be the fastest is told by integers alone, on any torch device."""
+    """Floors of the noise come from integers alone, on any torch device."""
 
     @given(st.lists(SEEDS, min_size=1, max_size=3), st.integers(0, 2**20), st.integers(1, 700))
     def test_no_noise_is_below_its_floor(self, seeds: list[int], position: int, vocabulary: int) -> None:

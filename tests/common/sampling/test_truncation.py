@@ -1,4 +1,4 @@
-"""What the paper's sampler keeps of a distribution."""
+"""Truncation of a distribution by the paper's sampler."""
 
 from __future__ import annotations
 

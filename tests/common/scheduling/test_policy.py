@@ -1,4 +1,4 @@
-"""Who aggregates next, and how far a side drafts ahead."""
+"""Choice of the next aggregator, and of the number of drafts that a side makes ahead."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestEstimates:
 
 
 def idle_seconds(rtt: float, decode: float, budget: int, tokens: int = 200) -> float:
-    """How long a decoder waits for verdicts when every draft is accepted `rtt` after it is decoded."""
+    """Seconds that a decoder waits for verdicts when every draft is accepted `rtt` after it is decoded."""
     committed = [math.inf] * tokens  # when the verdict on each draft is back
     now = idle = 0.0
     for token in range(tokens):

@@ -41,7 +41,7 @@ class SimulatedLink:
         return self._settings[min(int(now / HOLD), len(self._settings) - 1)]
 
     def back(self, sent: float) -> float:
-        """When the reply to a probe arrives."""
+        """Time at which the reply to a probe sent at `sent` arrives."""
         for direction in range(2):
             delay = self.setting(sent) / 2 * (1 + self._jitter * self._draw.uniform(-1, 1))
             sent = self._free[direction] = max(self._free[direction], sent + delay)
@@ -70,7 +70,7 @@ class TestChangingLink:
         "settings", [(0.02, 0.3, 0.02), (0.1, 0.13, 0.1), (0.3, 0.6, 0.3), (0.0, 0.002, 2.0, 0.05)]
     )
     def test_right_within_five_seconds_of_a_change(self, settings: tuple[float, ...]) -> None:
-        """And from then on. Without jitter there is no chance in it."""
+        """Right from then on, too. Without jitter there is no chance in it."""
         found = errors(tuple(max(value, 1e-3) for value in settings), 0.0, 0)
         assert all(error < TOLERANCE for since, error in found if since >= SOON)
         assert any(error > TOLERANCE for since, error in found if since < SOON)

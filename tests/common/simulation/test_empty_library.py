@@ -69,7 +69,7 @@ class TestEmptyLibrary:
         assert seconds(world) < seconds(alone) + (2 + moves) * ONE_WAY + 0.1
 
     def test_the_empty_side_slows_nobody_down(self, name: str, empty: str) -> None:
-        """However slow its own steps are; only where the cloud decides it must wait for one that is not too late."""
+        """Slow steps of the empty side cost nothing, except one that the cloud must wait for where it decides."""
         lagging: Side = "device" if empty == "device" else "cloud"
         slow: dict[Side, float] = {**STEP, lagging: 1.0}
         model = TableModel(VOCABULARY, 4, disagreement=0.9, end=0.0, empty=EMPTY[empty])

@@ -149,7 +149,7 @@ class TestLivingCloud:
 @pytest.mark.parametrize("placement", get_args(Placement))
 class TestDeadCloud:
     def test_is_given_up_when_patience_ends(self, placement: Placement) -> None:
-        """Not sooner, and not much later: with three times the patience, this fails."""
+        """Given up neither before nor long after: with three times the patience, this fails."""
         for trip, patience in ((0.02, PATIENCE), (1.0, 3 * 1.0 + 4 * STEP["cloud"])):
             gone = 2 * trip + 0.5
             outage = Outage(CONNECTED + gone, 1e9)

@@ -62,10 +62,10 @@ class TestTokenIdentity:
 
 
 class TestMutants:
-    """What the property above is there to catch."""
+    """Faults that the property above must catch."""
 
     def run(self, session_type: type[Session], trials: int = 40) -> int:
-        """How many of `trials` random answers come out wrong."""
+        """Number of `trials` random answers that come out wrong."""
         wrong = 0
         for world in range(trials):
             generator = np.random.default_rng(world)

@@ -1,4 +1,4 @@
-"""What a session does not let in, and what it forgets: each bound and each step of a counter by itself."""
+"""Messages that a session does not let in, and state that it forgets: each bound and counter step by itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def session(role: Side, placement: Placement, run_ahead: int = 4) -> Session:
 
 
 def certain(token: int) -> torch.Tensor:
-    """All of the probability is this token's."""
+    """Distribution with all of the probability on `token`."""
     return torch.from_numpy(np.eye(VOCABULARY, dtype=np.float32)[token])
 
 

@@ -83,7 +83,7 @@ def law(rounded: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> dict[t
 
 
 def p_value(counts: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> float:
-    """Of a G-test."""
+    """The p-value of a G-test."""
     total = sum(counts.values())
     observed = np.array([counts[answer] for answer in expected], dtype=float)
     wanted = np.array([total * probability for probability in expected.values()])
@@ -133,7 +133,7 @@ class PaperRun:
         self.aggregation: Aggregation = PaperAggregation(sampler, "device", "top-p", VOCABULARY)
 
     def predict(self, side: Side, position: int, prefix: Sequence[int]) -> tuple[View, float]:
-        """What `PaperSampler.draft` does, on the few truncated tables that there are."""
+        """Draft as `PaperSampler.draft` does, on the few truncated tables that there are."""
         key = (side, tuple(prefix))
         token = draw_draft(side, DISTRIBUTIONS[key], SeededDraws(self.seed, position))
         ids, weights = TRUNCATED[key]
@@ -143,7 +143,7 @@ class PaperRun:
 
 @dataclass(frozen=True)
 class Game:
-    """How a run is set up."""
+    """Settings of a run."""
 
     kind: type[RaceRun] | type[PaperRun]
     placement: Placement
@@ -151,7 +151,7 @@ class Game:
 
 
 def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
-    """How often each answer is given."""
+    """Count of each answer."""
     placement, session = game.placement, game.session
     policies: dict[Placement, PlacementPolicy] = {"greedy": Alternating(), "cloud": Always("cloud")}
     policy = policies.get(placement, Always("device"))

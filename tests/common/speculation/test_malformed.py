@@ -1,4 +1,4 @@
-"""What a peer may not say of an answer: it is refused, and leaves the session as it was."""
+"""Malformed messages of a peer: each is refused, and leaves the session as it was."""
 
 from __future__ import annotations
 

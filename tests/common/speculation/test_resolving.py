@@ -1,4 +1,4 @@
-"""What was asked for stays known until its position is decided."""
+"""Resolved values stay known until their position is decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time between two tokens went."""
+"""Causes of the time between two tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_roll_backs_price_is_the_step_that_is_done_again() -> None:
 
 @pytest.mark.parametrize(("fate", "end"), [("pre-empted", 26), ("drafted", 25)])
 def test_a_rejection_on_the_remote_side_costs_the_target_a_step_and_the_draft(fate: str, end: int) -> None:
-    """As Eq. 7 has it: a decode step and a round trip. The step before it was in vain: nobody waited for it."""
+    """Cost by Eq. 7: a decode step and a round trip. The step before it was in vain: nobody waited for it."""
     mine = [
         at("decode", "drafted", 0, 0, 1),
         at("receive", "draft", 0, 5, 5),

@@ -27,7 +27,7 @@ NEEDED = {
 
 @pytest.fixture(params=[0, 30])
 def trace(request: pytest.FixtureRequest) -> Trace:
-    """With a wrong clock the messages of one direction arrive before they are sent."""
+    """Traces with a right and a wrong clock, with which messages of one direction arrive before they are sent."""
     clock = ClockOffset(AHEAD + request.param * MS, 40 * MS)
     trips = [RoundTrip(STARTED // 1000, 0, STARTED // 1000 + 40_000)]
     return merge(Notes(device()), Notes(cloud()), clock, STARTED, STARTED + 200 * MS, trips)

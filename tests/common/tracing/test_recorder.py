@@ -1,4 +1,4 @@
-"""What a side notes down, and that it stops at its bound."""
+"""Notes of one side about an answer, and the bound on their number."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def pair() -> KeyPair:
 
 
 def say(address: str, data: bytes) -> bytes:
-    """What the other side answers to `data` until it closes the connection, or says nothing for a while."""
+    """Answer of the other side to `data` until it closes the connection, or says nothing for a while."""
     with socket.create_connection(("127.0.0.1", port_of(address)), timeout=0.3) as connection:
         answer = b""
         with suppress(OSError):

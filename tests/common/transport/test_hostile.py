@@ -1,4 +1,4 @@
-"""What one peer does must not hurt another, nor the memory."""
+"""Attacks of one peer must not hurt another, nor the memory."""
 
 from __future__ import annotations
 

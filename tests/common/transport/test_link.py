@@ -1,4 +1,4 @@
-"""What both ends of a healthy link do."""
+"""Behaviour of both ends of a healthy link."""
 
 from __future__ import annotations
 

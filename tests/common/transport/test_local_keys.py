@@ -127,7 +127,7 @@ def test_a_cloud_of_another_user_or_without_keys_is_told_apart_by_a_sentence(tmp
 
 
 def test_another_user_of_the_machine_gets_nothing_through(tmp_path: Path) -> None:
-    """Who knows the address and the public key, but not the folder's content."""
+    """Intruders know the address and the public key, but not the folder's content."""
     keys = local_cloud_keys(tmp_path / "keys")
     public, secret = (part.decode() for part in zmq.curve_keypair())
     cloud_side = Recorder()

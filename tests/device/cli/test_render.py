@@ -152,7 +152,7 @@ class TestStatus:
 
 
 class TestTerminal:
-    """Whatever a daemon, a cloud or a document says, a terminal gets no orders."""
+    """A terminal gets no orders from what a daemon, a cloud or a document says."""
 
     EVIL = "\x1b]0;owned\x07\x9b31m\u202e"
 

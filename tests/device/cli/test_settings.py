@@ -50,7 +50,7 @@ class TestFlags:
 class TestDevice:
     @pytest.fixture
     def started(self, monkeypatch: pytest.MonkeyPatch) -> list[DeviceSettings]:
-        """What `device.daemon.run` is called with."""
+        """Settings that `device.daemon.run` is called with."""
         calls: list[DeviceSettings] = []
         daemon: Any = types.ModuleType("device.daemon")
         daemon.run = calls.append

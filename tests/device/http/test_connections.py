@@ -1,4 +1,4 @@
-"""What a client's connection does to its answer: raw sockets against a real server."""
+"""Effects of a client's connection on its answer: raw sockets against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From bodies to the engine's request: what is accepted, what is refused, and the prompt that comes out."""
+"""Conversion of bodies to the engine's request: what is accepted, what is refused, and the prompt that comes out."""
 
 from __future__ import annotations
 

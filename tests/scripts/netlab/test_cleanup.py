@@ -1,4 +1,4 @@
-"""Whatever ends the process that opened the lab, nothing of the lab stays."""
+"""Nothing of the lab stays, whatever ends the process that opened it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_errors_are_one_line(arguments: list[str], sentence: str) -> None:
 
 
 def test_without_permission_there_is_one_line() -> None:
-    """In a namespace whose owner may make no further ones, as on machines that forbid it."""
+    """Run in a namespace whose owner may make no further ones, as on machines that forbid it."""
     forbid = 'echo 0 > /proc/sys/user/max_net_namespaces && exec "$@"'
     outer = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"]
     try:
