@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from common.methods.request import Request
 from device.http.errors import ApiError
 from device.http.schema import ChatBody, ChatMessage, CompletionBody, make_request
