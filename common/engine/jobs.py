@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 
 from common.aggregation.joint import Joint
-from common.engine.sampling import Drafter, Mixing, Sample
+from common.engine.sampling import Drafter, Drawn, Sample
 from common.engine.sequences import Feed, Prompt, PromptRows
 from common.kv.memory import KvMemoryFullError, Rows
 from common.model.decoder import Decoder
 from common.model.slab import DocumentStates
 from common.scoring.interface import DocumentScorer, ScoringRun
-from common.speculation.values import LocalDraft, Work
+from common.speculation.values import Work
 from common.tracing.recorder import Recorder
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds
@@ -34,15 +34,19 @@ class Client(Protocol):
     def recorder(self) -> Recorder | None: ...
 
     def work(self) -> tuple[Work, list[int]] | None:
-        """The next distribution that is wanted and the answer's tokens before it; None while there is nothing to do."""
+        """The distributions that are wanted next, and the answer's tokens before the last of them.
+
+        Tokens that the rows hold beyond these are rolled back, those that they lack are fed. None while there is
+        nothing to do.
+        """
         ...
 
     def outdated(self, work: Work) -> bool:
         """Whether work that is under way has become useless. Polled between layers: be quick."""
         ...
 
-    def drafted(self, draft: LocalDraft, mixing: Mixing, seconds: float) -> None:
-        """Take the draft that was wanted, `seconds` after its pass began."""
+    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
+        """Take the drafts of the `work.count` positions, `seconds` after their pass began."""
         ...
 
     def gave_up(self, work: Work, started: int) -> None:
@@ -137,9 +141,9 @@ class AnswerJob:
         return 0 if self._rows is None else self._rows.rows.context
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """The documents that are not read yet, or else what the next distribution needs.
+        """The documents that are not read yet, or else the tokens that the next distributions need.
 
-        Nothing for now while there is no memory; a slow scorer holds back the last token only.
+        Nothing for now while there is no memory; a slow scorer holds back the last tokens only.
         """
         self.work = None
         found = self.client.work()
@@ -152,9 +156,10 @@ class AnswerJob:
         work, path = found
         if self._rows.reading:
             return self._rows.feeds(path)
-        (feed,) = self._rows.feeds(path)
+        (feed,) = self._rows.feeds(path, work.count)
         if not self._scoring.ready(path, wake):
-            return [Feed(feed.rows, feed.tokens[:-1])] if len(feed.tokens) > 1 else ()
+            before = feed.tokens[: -work.count]
+            return [Feed(feed.rows, before)] if before else ()
         self.work, self._path = work, path
         return [feed]
 
@@ -175,8 +180,8 @@ class AnswerJob:
         if self._rows is not None:
             self._rows.fed(feed, tokens)
 
-    def sample(self) -> Sample:
-        """The draft to be drawn from the logits of the feed that was handed out.
+    def samples(self) -> list[Sample]:
+        """The drafts to be drawn from the logits of the feed that was handed out, position by position.
 
         Raises `ScoringError`, or `ValueError` for scores that weigh nothing.
         """
@@ -186,12 +191,16 @@ class AnswerJob:
             self._running = True
             if self.client.recorder is not None:
                 self.client.recorder.since("prefill", self._begun)
+        first, scoring = self.work.position, self._scoring
+        return [self._sample(scoring, position) for position in range(first, first + self.work.count)]
+
+    def _sample(self, scoring: ScoringRun, position: int) -> Sample:
         assignment = self.assignment
-        scores = self._scoring.scores(self._path)
+        scores = scoring.scores(self._path[:position])
         prompt = assignment.prompt
         if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
             raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
-        return Sample(self.work.position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint)
+        return Sample(position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint)
 
     def gave_up(self, started: int) -> None:
         if self.work is not None:

@@ -19,13 +19,12 @@ from common.engine.batcher import Batcher, Wish
 from common.engine.budget import PassTimes
 from common.engine.emulation import Floor
 from common.engine.jobs import AnswerJob, Job
-from common.engine.sampling import Drawn, draw
+from common.engine.sampling import Drawn, Sample, draw
 from common.engine.sequences import Feed
 from common.model.decoder import Decoder
 from common.model.errors import Preempted
 from common.model.packed import Item
 from common.sampling.drafting import RaceKernel
-from common.speculation.values import LocalDraft
 from common.vital import Died, vital_thread
 
 log = logging.getLogger(__name__)
@@ -177,18 +176,18 @@ class Worker:
             return
         self._settle(entries)
         self._count(entries)
-        drafts = self._draw(entries, logits)
+        drawn = self._draw(entries, logits)
         if not self._wait_out(entries, clock, useless):
             _give_up(jobs, started)
             return
         seconds = time.perf_counter() - clock
         self.times.observe(seconds, any(_step(entry) for entry in entries), _prompt_tokens(entries))
-        for entry, drawn in drafts:
+        for entry, drafts in drawn:
             try:
-                self._hand_out(entry, drawn, seconds)
+                self._hand_out(entry, drafts, seconds)
             except Exception as error:
                 self._fail(entry.job, error)
-        if drafts:
+        if drawn:
             self.decoder.document_cache.release()
 
     def _count(self, entries: Sequence[Entry]) -> None:
@@ -214,42 +213,45 @@ class Worker:
             except Exception as error:
                 self._fail(entry.job, error)
 
-    def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, Drawn]]:
-        """The drafts of those that asked for a distribution and still want it."""
-        asking, samples, parts = [], [], []
+    def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, list[Drawn]]]:
+        """The drafts of those that asked for distributions and still want them."""
+        asking: list[tuple[Entry, list[Sample]]] = []
+        parts: list[tuple[slice, int]] = []
         start = 0
         for entry in entries:
-            rows = len(entry.feed.rows) * entry.item.logits
-            part, start = slice(start, start + rows), start + rows
-            if not rows or entry.job.useless or not isinstance(entry.job, AnswerJob):
+            count = entry.item.logits
+            part = slice(start, start + len(entry.feed.rows) * count)
+            start = part.stop
+            if not count or entry.job.useless or not isinstance(entry.job, AnswerJob):
                 continue
             try:
-                samples.append(entry.job.sample())
+                asking.append((entry, entry.job.samples()))
             except Exception as error:
                 self._fail(entry.job, error)
                 continue
-            asking.append(entry)
-            parts.append(part)
+            parts.append((part, count))
         if not asking:
             return []
-        chosen = logits if sum(part.stop - part.start for part in parts) == len(logits) else _joined(logits, parts)
-        drafts = []
-        for entry, result in zip(asking, draw(chosen, samples, self._kernel), strict=True):
-            if isinstance(result, Exception):
-                self._fail(entry.job, result)
+        results = iter(
+            draw(_by_position(logits, parts), [sample for _, each in asking for sample in each], self._kernel)
+        )
+        drawn = []
+        for entry, each in asking:
+            drafts = [next(results) for _ in each]
+            failure = next((draft for draft in drafts if isinstance(draft, Exception)), None)
+            if failure is not None:
+                self._fail(entry.job, failure)
             else:
-                drafts.append((entry, result))
-        return drafts
+                drawn.append((entry, [draft for draft in drafts if isinstance(draft, Drawn)]))
+        return drawn
 
-    def _hand_out(self, entry: Entry, drawn: Drawn, seconds: float) -> None:
+    def _hand_out(self, entry: Entry, drafts: Sequence[Drawn], seconds: float) -> None:
         job = entry.job
         if not isinstance(job, AnswerJob) or job.work is None:
             return
-        work = job.work
-        draft = LocalDraft(work.position, work.digest, drawn.view, drawn.evidence, int(seconds * 1e6))
         if _step(entry):
             job.assignment.measured(job.context, seconds)
-        job.client.drafted(draft, drawn.mixing, seconds)
+        job.client.drawn(job.work, drafts, seconds)
 
     def _wait_out(self, entries: Sequence[Entry], started: float, useless: Callable[[], bool]) -> bool:
         """Emulate slower hardware; False when the pass was given up meanwhile."""
@@ -284,5 +286,14 @@ def _prompt_tokens(entries: Sequence[Entry]) -> int:
     return sum(len(entry.feed.rows) * entry.tokens for entry in entries if not _step(entry))
 
 
-def _joined(logits: torch.Tensor, parts: Sequence[slice]) -> torch.Tensor:
-    return torch.cat([logits[part] for part in parts])
+def _by_position(logits: torch.Tensor, parts: Sequence[tuple[slice, int]]) -> torch.Tensor:
+    """Those `parts` of `logits` `[rows of all, vocab]`, joined: each a slice `[rows * count]`, which becomes
+    `[count * rows]`.
+    """
+    if sum(part.stop - part.start for part, _ in parts) == len(logits) and all(count == 1 for _, count in parts):
+        return logits
+    ordered = [
+        logits[part] if count == 1 else logits[part].unflatten(0, (-1, count)).transpose(0, 1).flatten(0, 1)
+        for part, count in parts
+    ]
+    return torch.cat(ordered)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from common.engine.sampling import Mixing
+from common.engine.sampling import Drawn, Mixing
 from common.runtime.outcome import Outcome
 from common.speculation.session import Session
 from common.speculation.values import Action, Commit, Finish, LocalDraft, LookUp, Send, Withdraw, Work
@@ -102,8 +102,14 @@ class Answer:
             if not self.over:
                 self._apply(self.session.received(message))
 
+    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
+        """From the engine's thread: a step ended that took `seconds`. A session wants one position at a time."""
+        (draft,) = drawn
+        found = LocalDraft(work.position, work.digest, draft.view, draft.evidence, int(seconds * 1e6))
+        self.drafted(found, draft.mixing, seconds)
+
     def drafted(self, draft: LocalDraft, mixture: Mixing, seconds: float) -> None:
-        """From the decoder thread: a step ended that took `seconds`."""
+        """Hand a draft to the session; its step took `seconds`."""
         ended = time.monotonic_ns()
         with self._lock:
             if self.over:

@@ -141,11 +141,16 @@ class RemoteDraft:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The next decode step: the distribution at `position` after `digest`, valid while `epoch` lasts."""
+    """Distributions that a state machine wants of the engine, valid while `epoch` lasts.
+
+    They are those at `position`, after the prefix with `digest`, and at the `count - 1` positions after it, along the
+    path that comes with it: one for a draft, several to verify a proposal.
+    """
 
     epoch: int
     position: int
     digest: int
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

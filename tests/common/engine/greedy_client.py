@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from common.engine.jobs import AnswerJob, Assignment
-from common.engine.sampling import Mixing
+from common.engine.sampling import Drawn
 from common.engine.sequences import Prompt
 from common.model.decoder import Decoder
 from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.scoring.static import StaticScorer
-from common.speculation.values import LocalDraft, Work
+from common.speculation.values import Work
 
 
 class RaceDrafter:
@@ -53,17 +53,19 @@ class GreedyClient:
     def outdated(self, work: Work) -> bool:
         return self.over or work.epoch != self.epoch
 
-    def drafted(self, draft: LocalDraft, mixing: Mixing, seconds: float) -> None:
-        if self.over or draft.position != len(self.tokens):
+    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
+        (draft,) = drawn
+        position = work.position
+        if self.over or position != len(self.tokens):
             return
         self.seconds.append(seconds)
         self.tokens.append(draft.view.token)
-        if draft.position in self.rejects:
-            self.rejects.remove(draft.position)
-            del self.tokens[draft.position // 2 :]
+        if position in self.rejects:
+            self.rejects.remove(position)
+            del self.tokens[position // 2 :]
             self.epoch += 1
             return
-        self.on_token(draft.position)
+        self.on_token(position)
         if len(self.tokens) == self.length:
             self.end(None)
 

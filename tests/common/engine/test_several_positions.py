@@ -1,0 +1,103 @@
+"""Distributions at several positions in one pass: what verification of proposals asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from common.engine import worker as worker_module
+from common.engine.sampling import Drawn
+from common.engine.worker import Worker
+from common.model.decoder import Decoder
+from common.speculation.values import Work
+from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
+from tests.common.engine.test_worker import LENGTH, QUERY, alone, documents, load
+
+Propose = Callable[[int], int]
+
+
+@dataclass
+class Verifier(GreedyClient):
+    """Has proposals verified, several in a pass: takes them as long as they are the tokens drawn, then the one drawn."""
+
+    proposal: Propose = lambda position: 5
+    ahead: int = 4
+    asked: list[int] = field(default_factory=list)  # of each pass
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        if self.over:
+            return None
+        start = len(self.tokens)
+        proposed = [self.proposal(position) for position in range(start, min(start + self.ahead, self.length - 1))]
+        return Work(self.epoch, start, 0, len(proposed) + 1), [*self.tokens, *proposed]
+
+    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
+        assert len(drawn) == work.count
+        self.asked.append(work.count)
+        for offset, draft in enumerate(drawn):
+            position = work.position + offset
+            self.tokens.append(draft.view.token)
+            if draft.view.token != self.proposal(position):
+                break
+        if len(self.tokens) == self.length:
+            self.end(None)
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return load()
+
+
+@pytest.fixture
+def worker(decoder: Decoder) -> Iterator[Worker]:
+    worker = Worker(decoder, 0.003)
+    yield worker
+    worker.close()
+
+
+def submit(worker: Worker, client: GreedyClient, seed: int) -> None:
+    drafter = RaceDrafter(worker.decoder.vocabulary, seed)
+    worker.submit(job(worker.decoder, client, documents(seed), QUERY, drafter=drafter, peer=seed))
+
+
+def one_wrong(tokens: Sequence[int], wrong: int) -> Propose:
+    return lambda position: tokens[position] + (position == wrong)
+
+
+class TestVerification:
+    @pytest.mark.parametrize("wrong", [None, 0, 5])
+    def test_it_ends_in_the_tokens_of_single_steps(self, worker: Worker, decoder: Decoder, wrong: int | None) -> None:
+        expected = alone(decoder, 7)
+        client = Verifier(LENGTH, proposal=one_wrong(expected, -1 if wrong is None else wrong))
+        submit(worker, client, 7)
+        assert client.wait() == expected
+        assert client.asked[0] == client.ahead + 1
+        assert len(client.asked) < LENGTH
+
+    def test_beside_answers_that_go_step_by_step(self, worker: Worker, decoder: Decoder) -> None:
+        expected = [alone(decoder, seed) for seed in range(4)]
+        clients = [
+            Verifier(LENGTH, proposal=one_wrong(tokens, 3 * seed)) if seed % 2 else GreedyClient(LENGTH)
+            for seed, tokens in enumerate(expected)
+        ]
+        for seed, client in enumerate(clients):
+            submit(worker, client, seed)
+        assert [client.wait() for client in clients] == expected
+
+    def test_mutant_rows_and_positions_confused(
+        self, worker: Worker, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Logits [rows, positions] that are taken for [positions, rows]: the comparison above notices."""
+        expected = alone(decoder, 7)
+
+        def confused(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
+            return torch.cat([logits[part] for part, _ in parts])
+
+        monkeypatch.setattr(worker_module, "_by_position", confused)
+        client = Verifier(LENGTH, proposal=one_wrong(expected, -1))
+        submit(worker, client, 7)
+        assert client.wait() != expected
