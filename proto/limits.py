@@ -6,6 +6,7 @@ from typing import Final
 
 LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 that libraries are searched for
 LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of the query part of every row
+LONGEST_OPTIONS: Final = 4096  # bytes of JSON of the options that only one method has
 MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
 MOST_ENTRIES: Final = 4096  # K of the race
 MOST_TOKENS: Final = 8192  # of an answer

@@ -83,6 +83,7 @@ class Open:
     trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
     first: Side = "device"  # who aggregates the first position under placement `greedy`
     eos: EosIds = ()  # the device's: what ends the answer on both sides
+    options: Annotated[str, Text(limits.LONGEST_OPTIONS)] = ""  # of this method alone, a JSON object
 
 
 @dataclass(frozen=True, slots=True)

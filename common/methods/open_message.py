@@ -6,7 +6,7 @@ import secrets
 
 from common.methods.checks import codec_of
 from common.methods.interface import Method
-from common.methods.request import Request
+from common.methods.request import Request, own_options
 from common.scheduling.policy import Estimates, first_aggregator
 from proto.messages import Open
 
@@ -37,5 +37,6 @@ def open_message(method: Method, request: Request, run_ahead: int, estimates: Es
         trace=request.trace,
         first=first_aggregator(request.placement, estimates, paper=request.sampler == "paper"),
         eos=eos,
+        options=own_options(request),
     )
     return method.opening(request, opening)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import from_json
 
 from proto.limits import (
     LEAST_TEMPERATURE,
@@ -15,7 +16,7 @@ from proto.limits import (
     SEEDS,
     is_temperature,
 )
-from proto.messages import Aggregation, Codec, Placement, Sampler
+from proto.messages import Aggregation, Codec, Open, Placement, Sampler
 
 Sources = Literal["both", "device", "cloud"]
 Privacy = Literal["strict", "balanced", "offline"]
@@ -72,3 +73,30 @@ class Request(BaseModel):
     exact: bool = True  # ask for what a certificate lacks
     top_p: float = Field(default=0.8, gt=0.0, le=1.0)  # truncation of the paper's sampler; the race does not truncate
     trace: bool = False  # whether the report says what took when, on both sides
+
+
+R = TypeVar("R", bound=Request)
+
+
+def own_options(request: Request) -> str:
+    """The options that `request` has beyond those of every method, as they travel: JSON, empty without any."""
+    own = type(request).model_fields.keys() - Request.model_fields.keys()
+    return request.model_dump_json(include=own) if own else ""
+
+
+def read_own_options(kind: type[R], opening: Open) -> R:
+    """A request of `kind` with the own options of an opened session, and nothing else of it but its texts.
+
+    Raises `ValueError`, one sentence, for options that are not its own or out of their limits.
+    """
+    own = kind.model_fields.keys() - Request.model_fields.keys()
+    texts = {"question": opening.question, "prompt": opening.prompt}
+    try:
+        options = from_json(opening.options) if opening.options else {}
+        if not isinstance(options, dict) or not options.keys() <= own:
+            raise ValueError
+        return kind.model_validate(texts | options)
+    except ValueError:  # pydantic's own, too
+        raise ValueError(
+            f"The options of method {opening.method!r} can't be read, or are out of their limits."
+        ) from None

@@ -9,7 +9,7 @@ from functools import partial
 from common.aggregation.joint import Joint
 from common.configuration import Settings
 from common.engine.emulation import Floor
-from common.engine.jobs import AnswerJob, Assignment, Measured
+from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.sampling import Drafter
 from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
@@ -18,7 +18,6 @@ from common.model.errors import ContextError
 from common.model.prompt import PromptFormat
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Hit, Library
-from common.runtime.answer import Answer
 from common.runtime.errors import AnswerFailed, RequestError
 from common.runtime.failures import as_failure
 from common.runtime.offline import profiled_line
@@ -93,7 +92,7 @@ class SideRuntime:
 
     def begin(
         self,
-        answer: Answer,
+        answer: Client,
         request: Open,
         drafting: Drafter,
         retrieved: Callable[[Retrieved], None],
@@ -119,7 +118,7 @@ class SideRuntime:
 
     def _begin(
         self,
-        answer: Answer,
+        answer: Client,
         request: Open,
         drafting: Drafter,
         retrieved: Callable[[Retrieved], None],
@@ -137,7 +136,7 @@ class SideRuntime:
 
     def decode(
         self,
-        answer: Answer,
+        answer: Client,
         request: Open,
         drafting: Drafter,
         found: Retrieved,
@@ -184,7 +183,7 @@ class SideRuntime:
         return rows(query, own, fetched, self.tokenizer.begin)
 
 
-def _end(answer: Answer, error: Exception) -> None:
+def _end(answer: Client, error: Exception) -> None:
     """End an answer whose decoding failed, with a sentence for its user."""
     if isinstance(error, ContextError):
         answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))

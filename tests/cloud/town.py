@@ -12,7 +12,7 @@ from typing import Any, cast
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.methods.request import Request
+from common.methods.catalog import METHODS
 from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
 from common.transport.device_link import DeviceLink
@@ -113,7 +113,8 @@ class Resident:
 
     def begin(self, question: str, **fields: Any) -> Generation:
         chosen: dict[str, Any] = {"privacy": "balanced", "seed": 20} | fields
-        return self.engine.generate(Request(question=question, prompt=f"\nQuestion: {question}\nAnswer:", **chosen))
+        kind = METHODS[chosen.get("method", "speculative")].request
+        return self.engine.generate(kind(question=question, prompt=f"\nQuestion: {question}\nAnswer:", **chosen))
 
     def ask(self, question: str, **fields: Any) -> Finished:
         return finished(self.begin(question, **fields))

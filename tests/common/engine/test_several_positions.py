@@ -22,7 +22,7 @@ Propose = Callable[[int], int]
 
 @dataclass
 class Verifier(GreedyClient):
-    """Has proposals verified, several in a pass: takes them as long as they are the tokens drawn, then the one drawn."""
+    """Has several proposals verified in a pass: takes those that are the tokens drawn, then the one drawn instead."""
 
     proposal: Propose = lambda position: 5
     ahead: int = 4
