@@ -17,22 +17,37 @@ OVERDUE = 0.1  # of what sessions last: how soon one that has lasted longer than
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Sessions that this cloud serves at a time."""
+    """Sessions that this cloud serves at a time, and the KV memory for all of them."""
 
     sessions: int
     per_key: int  # of one device: of its key, or of its connection where links have none
+    kv_bytes: int | None = None  # none: unlimited
 
 
-def admit(places: Places, ages: Sequence[float], of_key: Sequence[float], lasted: Sequence[float]) -> float | None:
-    """None when there is a place for another session, else the seconds until there may be one.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The place of an open session."""
 
-    `ages` are the seconds since each open session began, `of_key` those of the asking device's among them; `lasted`
-    is how long the latest sessions took, from beginning to end.
+    age: float  # seconds since it began
+    own: bool  # of the device that asks for another one
+    kv_bytes: int = 0  # that it is expected to need
+
+
+def admit(places: Places, kv_bytes: int, taken: Sequence[Taken], lasted: Sequence[float]) -> float | None:
+    """None when there is a place for another session that needs `kv_bytes`, else the seconds until there may be one.
+
+    `lasted` are the seconds that the latest sessions took, from beginning to end. One that would not even fit alone
+    is admitted: its failure is its own, and no matter of waiting.
     """
-    if len(of_key) >= places.per_key:
-        return _wait(of_key, lasted)
-    if len(ages) >= places.sessions:
-        return _wait(ages, lasted)
+    own = [place.age for place in taken if place.own]
+    if len(own) >= places.per_key:
+        return _wait(own, lasted)
+    if len(taken) >= places.sessions:
+        return _wait([place.age for place in taken], lasted)
+    holding = [place for place in taken if place.kv_bytes]
+    reserved = sum(place.kv_bytes for place in holding)
+    if places.kv_bytes is not None and places.kv_bytes - reserved < kv_bytes <= places.kv_bytes:
+        return _wait([place.age for place in holding], lasted)
     return None
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from functools import partial
 from typing import Protocol
 
-from cloud.admission import Places, admit, refusal
+from cloud.admission import Places, Taken, admit, refusal
 from cloud.settings import CloudSettings
 from common.methods.catalog import opened_by
 from common.methods.failures import failure_message, unknown_session
@@ -58,9 +58,10 @@ class Sessions:
         self._side = side
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
         self._sessions: dict[Key, CloudHalf] = {}
+        self._kv_bytes: dict[Key, int] = {}  # that they are expected to need
         self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took their place
         self._complained: set[Peer] = set()  # the link thread's own
-        self._lock = threading.Lock()  # of the two tables; an answer's lock may be held around it, never within it
+        self._lock = threading.Lock()  # of the tables; an answer's lock may be held around it, never within it
 
     @property
     def open(self) -> int:
@@ -136,7 +137,7 @@ class Sessions:
     def _open(self, peer: Peer, request: Open | Fetch) -> None:
         with self._lock:
             known, key = peer in self._peers, (peer, request.session)
-            there, wait = key in self._sessions, self._wait(peer)
+            there, wait = key in self._sessions, self._wait(peer, self._side.kv_bytes(request))
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
@@ -148,13 +149,16 @@ class Sessions:
         else:
             self._start(key, request)
 
-    def _wait(self, peer: Peer) -> float | None:
+    def _wait(self, peer: Peer, kv_bytes: int) -> float | None:
         """Seconds until there may be a place for `peer`, None when there is one. Under the lock."""
         now, settings = time.monotonic(), self._settings
-        ages = {key: now - session.began for key, session in self._sessions.items()}
-        of_key = [age for key, age in ages.items() if _owner(key[0]) == _owner(peer)]
-        places = Places(settings.max_sessions, settings.max_sessions_per_key)
-        return admit(places, list(ages.values()), of_key, self._lasted)
+        taken = [
+            Taken(now - session.began, _owner(key[0]) == _owner(peer), self._kv_bytes[key])
+            for key, session in self._sessions.items()
+        ]
+        memory = self._side.decoder.memory.limit_bytes
+        places = Places(settings.max_sessions, settings.max_sessions_per_key, memory)
+        return admit(places, kv_bytes, taken, self._lasted)
 
     def _start(self, key: Key, request: Open | Fetch) -> None:
         try:
@@ -164,6 +168,7 @@ class Sessions:
             return
         with self._lock:
             self._sessions[key] = session
+            self._kv_bytes[key] = self._side.kv_bytes(request)
         session.begin()
 
     def _context(self, key: Key) -> CloudContext:
@@ -235,7 +240,7 @@ class Sessions:
 
     def _remove(self, key: Key, session: CloudHalf) -> None:
         """Under the lock."""
-        del self._sessions[key]
+        del self._sessions[key], self._kv_bytes[key]
         self._lasted.append(time.monotonic() - session.began)
 
     def _send(self, peer: Peer, message: Message) -> int:

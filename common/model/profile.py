@@ -51,24 +51,27 @@ def profile_decode(
             limit=decoder.max_context,
         )
     # Dummy rows are all query: query tokens never enter the document cache.
-    session, _ = decoder.open([[]] * rows, [_DUMMY_TOKEN] * lengths[0], lengths[-1] - lengths[0] + 1)
+    held, _ = decoder.open([[]] * rows, [_DUMMY_TOKEN] * lengths[0], lengths[-1] - lengths[0] + 1)
 
     def timed_step() -> float:
         start = clock()
         # Reading a number waits for a GPU to finish.
-        decoder.step(session, [_DUMMY_TOKEN])[0, 0].item()
+        decoder.step(held, [_DUMMY_TOKEN])[0, 0].item()
         seconds = clock() - start
-        session.crop(session.answer - 1)
+        held.crop(held.answer - 1)
         return seconds
 
-    for _ in range(_WARM_UP):
-        timed_step()
     measured: list[tuple[int, float]] = []
-    for length in lengths:
-        if length > session.context:
-            decoder.step(session, [_DUMMY_TOKEN] * (length - session.context))
-        measured += [(length, timed_step()) for _ in range(repeats)]
-        reached(length)
+    try:
+        for _ in range(_WARM_UP):
+            timed_step()
+        for length in lengths:
+            if length > held.context:
+                decoder.step(held, [_DUMMY_TOKEN] * (length - held.context))
+            measured += [(length, timed_step()) for _ in range(repeats)]
+            reached(length)
+    finally:
+        decoder.memory.give_back(held)
     return DecodeProfile(
         np.array([context for context, _ in measured], dtype=np.int64),
         np.array([seconds for _, seconds in measured], dtype=np.float64),

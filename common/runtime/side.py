@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from common.aggregation.joint import Joint
-from common.configuration import Settings
+from common.configuration import ConfigurationError, Settings
 from common.engine.emulation import Floor
 from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.sampling import Drafter
@@ -24,17 +24,19 @@ from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
 from common.runtime.tasks import Failed, TaskThread
+from common.scheduling.estimators import DecodeLine
 from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
 from common.vital import Died
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
-from proto.messages import Hello, Open, Side
+from proto.messages import Fetch, Hello, Open, Side
 
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
 LONGEST_TITLE = 120  # characters that are sent of a document's title
 RAW_BYTES_PER_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4  # about
 RAW_HEADER = 64  # bytes, generously
 
 
@@ -54,12 +56,22 @@ class SideRuntime:
         self.library.warm()
         self._format = PromptFormat(settings.document_format, settings.query_format)
         self._retrieval = TaskThread("retrieval")
-        line = profiled_line(self.decoder, settings.documents, settings.data / "profile")
+        line = self._profiled_line()
         floor = _floor(settings)
         if floor is not None:
             line = floor.line(line)
         self.profiler = Profiler(role, line, died)
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), floor, died)
+
+    def _profiled_line(self) -> DecodeLine:
+        settings = self.settings
+        try:
+            return profiled_line(self.decoder, settings.documents, settings.data / "profile")
+        except KvMemoryFullError as error:
+            raise ConfigurationError(
+                f"kv_bytes = {settings.kv_bytes} is too small for an answer from {settings.documents} documents: "
+                f"{error.needed} bytes are needed at least"
+            ) from None
 
     @property
     def hello(self) -> Hello:
@@ -157,6 +169,16 @@ class SideRuntime:
         room = self.room(request)
         hits = self.search(request.question, request.documents)
         return [self.document(hit.title, hit.text, hit.similarity, room) for hit in hits]
+
+    def kv_bytes(self, request: Open | Fetch) -> int:
+        """Bytes of KV memory that an answer will need, about: its texts are not tokenized for it."""
+        if isinstance(request, Fetch):
+            return 0
+        query = len(request.prompt) // CHARACTERS_PER_TOKEN + request.max_tokens + 1
+        passages = min(request.documents, self.library.count) * self.settings.chunk_tokens
+        rows = 1 if request.aggregation == "context" else max(1, min(request.documents, self.library.count))
+        tokens = min(passages // rows + query, self.decoder.max_context)
+        return self.decoder.memory.needed_bytes(rows, tokens)
 
     def search(self, question: str, count: int) -> list[Hit]:
         """The passages of this side's library that fit best. Raises `AnswerFailed`."""

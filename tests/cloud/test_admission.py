@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Places, admit
+from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Places, Taken, admit
 from common.runtime.errors import AnswerFailed
 from common.transport.interface import Peer
 from device.active_request import BUSY_PATIENCE
@@ -28,29 +28,46 @@ seconds = st.floats(0, 1e6)
 
 
 class TestDecision:
+    def admit(
+        self, others: list[float], own: list[float], lasted: list[float], places: Places = PLACES, needed: int = 0
+    ) -> float | None:
+        taken = [Taken(age, own=False) for age in others] + [Taken(age, own=True) for age in own]
+        return admit(places, needed, taken, lasted)
+
     def test_a_place_is_free(self) -> None:
-        assert admit(PLACES, [], [], []) is None
-        assert admit(PLACES, [1.0, 2.0, 3.0], [1.0], [5.0]) is None
+        assert self.admit([], [], []) is None
+        assert self.admit([2.0, 3.0], [1.0], [5.0]) is None
 
     def test_all_are_taken(self) -> None:
         """The oldest of those that are expected to last is the first to go."""
-        assert admit(PLACES, [1.0, 2.0, 3.0, 0.5], [], [4.0, 5.0, 6.0]) == 2.0
+        assert self.admit([1.0, 2.0, 3.0, 0.5], [], [4.0, 5.0, 6.0]) == 2.0
 
     def test_those_of_one_device_are_taken(self) -> None:
         """Others' places are none of its own: they don't shorten its wait."""
-        assert admit(PLACES, [1.0, 2.0, 4.9], [1.0, 2.0], [5.0]) == 3.0
+        assert self.admit([4.9], [1.0, 2.0], [5.0]) == 3.0
 
     def test_one_that_lasts_longer_than_they_do(self) -> None:
-        assert admit(Places(1, 1), [100.0], [], [5.0]) == 0.5
+        assert self.admit([100.0], [], [5.0], Places(1, 1)) == 0.5
 
     def test_nothing_is_known_yet(self) -> None:
-        assert admit(Places(1, 1), [0.0], [], []) == UNKNOWN
+        assert self.admit([0.0], [], [], Places(1, 1)) == UNKNOWN
 
     @given(st.lists(seconds, min_size=1), st.lists(seconds))
     def test_a_wait_is_bounded(self, ages: list[float], lasted: list[float]) -> None:
-        wait = admit(Places(1, 1), ages, [], lasted)
+        wait = self.admit(ages, [], lasted, Places(1, 1))
         assert wait is not None
         assert SHORTEST_WAIT <= wait <= LONGEST_WAIT
+
+    def test_memory_is_taken(self) -> None:
+        """Sessions that hold none, as of fetched documents, make no room for it when they end."""
+        places = Places(9, 9, kv_bytes=100)
+        taken = [Taken(1.0, own=False, kv_bytes=60), Taken(4.0, own=True)]
+        assert admit(places, 40, taken, [5.0]) is None
+        assert admit(places, 41, taken, [5.0]) == 4.0
+        assert admit(places, 0, taken, [5.0]) is None
+
+    def test_a_session_that_never_fits_does_not_wait_for_ever(self) -> None:
+        assert admit(Places(9, 9, kv_bytes=100), 101, [Taken(1.0, own=True)], [5.0]) is None
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +110,30 @@ class TestCloud:
             assert town.sessions.open == opened
         for peer in (one, two, other):
             town.sessions.on_gone(peer)
+        town.check_that_all_is_free()
+
+    def test_memory_for_two(self, fresh_data: Callable[[], Path]) -> None:
+        """A budget of KV memory for two answers: the third is told to come later, and is served then."""
+        with Town(fresh_data(), kv_bytes=2**30) as town:
+            one = town.cloud.kv_bytes(OPEN)
+            town.cloud.decoder.memory.limit_bytes = 2 * one + one // 2
+            stranger = town.stranger()
+            take(town, stranger, 2)
+            stranger.send(replace(OPEN, session=3))
+            wait_until(lambda: bool(stranger.of(Busy)), "no memory for a third one", AT_ONCE)
+            assert stranger.of(Busy)[0].retry_after > 0
+            stranger.send(Cancel(1))
+            stranger.send(replace(OPEN, session=3))
+            wait_until(lambda: 3 in {ready.session for ready in stranger.of(Ready)}, "room for it", AT_ONCE)
+
+    def test_the_expected_memory_is_about_what_an_answer_takes(self, town: Town) -> None:
+        memory = town.cloud.decoder.memory
+        wait_until(lambda: memory.used_bytes == 0, "the answers before have given theirs back", AT_ONCE)
+        stranger = town.stranger()
+        take(town, stranger, 1)
+        wait_until(lambda: memory.used_bytes > 0, "the prompt is read", AT_ONCE)
+        assert 0.5 < town.cloud.kv_bytes(replace(OPEN, session=1)) / memory.used_bytes < 2.0
+        stranger.close()
         town.check_that_all_is_free()
 
     def test_the_hint_is_what_answers_last(self, town: Town) -> None:

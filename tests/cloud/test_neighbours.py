@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from common.engine.jobs import AnswerJob
 from common.runtime.errors import AnswerFailed
 from common.transport.faulty import FaultyProxy, Line
 from device.interface import Finished, TokenEvent
@@ -219,3 +220,21 @@ def test_a_device_that_vanishes_in_the_middle(town: Town, devices: list[Resident
         assert report.degraded[-1] == report.tokens - 1
     check(asking, {question: expected[question] for question in QUESTIONS[:3]})
     town.check_that_all_is_free()
+
+
+def test_the_engine_knows_whose_answers_they_are(
+    town: Town, devices: list[Resident], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is fair between devices: a device with many answers holds up its own."""
+    jobs: list[AnswerJob] = []
+    submit = town.cloud.decoding.submit
+
+    def noting(job: AnswerJob) -> None:
+        jobs.append(job)
+        submit(job)
+
+    monkeypatch.setattr(town.cloud.decoding, "submit", noting)
+    for device in (devices[0], devices[0], devices[1]):
+        device.ask(QUESTIONS[0], max_tokens=4)
+    peers = [job.peer for job in jobs]
+    assert peers[0] == peers[1] != peers[2]

@@ -21,6 +21,11 @@ class TestProfile:
     def test_real_clock_gives_positive_seconds(self, llama: Pair) -> None:
         assert (profile_decode(llama.decoder, 1, [3, 9], repeats=1).seconds > 0).all()
 
+    def test_memory_is_given_back(self, llama: Pair) -> None:
+        used = llama.decoder.memory.used_bytes
+        profile_decode(llama.decoder, 3, [5, 20], repeats=1)
+        assert llama.decoder.memory.used_bytes == used
+
     @pytest.mark.parametrize("contexts", [[], [0, 5], [9, 9], [9, 5]])
     def test_lengths_must_grow(self, llama: Pair, contexts: list[int]) -> None:
         with pytest.raises(ValueError, match="increasing"):
