@@ -33,11 +33,11 @@ class TestDecision:
         assert admit(PLACES, [1.0, 2.0, 3.0], [1.0], [5.0]) is None
 
     def test_all_are_taken(self) -> None:
-        """The oldest of those that are expected to last is the first to go."""
+        """The oldest session is the first that is expected to end."""
         assert admit(PLACES, [1.0, 2.0, 3.0, 0.5], [], [4.0, 5.0, 6.0]) == 2.0
 
     def test_those_of_one_device_are_taken(self) -> None:
-        """Others' places are none of its own: they don't shorten its wait."""
+        """A device waits for a place among its own: sessions of others don't shorten its wait."""
         assert admit(PLACES, [1.0, 2.0, 4.9], [1.0, 2.0], [5.0]) == 3.0
 
     def test_one_that_lasts_longer_than_they_do(self) -> None:
@@ -161,7 +161,7 @@ class TestDevice:
             device.ask(QUESTION, sources="cloud")
 
     def test_an_answer_that_is_not_young_any_more(self, town: Town, device: Resident, taken: list[Stranger]) -> None:
-        """An answer that loses its place in the middle does not stop for another one."""
+        """An answer that loses its place in the middle goes on alone rather than wait for another place."""
         taken[1].send(Cancel(1))
         generation = device.begin(QUESTION, method="token-wise")
         event = next(iter(generation))
