@@ -9,7 +9,7 @@ from common.runtime.daemon import one_line_errors
 
 
 def main() -> None:
-    """Flags are the settings of `cloud/settings.py`."""
+    """Run the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
     with one_line_errors("dragon cloud"):
         from cloud.settings import CloudSettings
         from common.configuration import load_settings

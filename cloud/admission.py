@@ -12,7 +12,7 @@ from proto.messages import Fetch, Open
 SHORTEST_WAIT = 0.05  # seconds
 LONGEST_WAIT = 30.0
 UNKNOWN = 1.0  # seconds that a session is taken to last while none has ended yet
-OVERDUE = 0.1  # of what sessions last: how soon one that has lasted longer than they do is expected to end
+OVERDUE = 0.1  # of the typical duration: the time that a session which has lasted longer is expected to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Places:
     """Sessions that this cloud serves at a time, and the KV memory for all of them."""
 
     sessions: int
-    per_key: int  # of one device: of its key, or of its connection where links have none
+    per_key: int  # of one device, told by its key, or by its connection when the link has no keys
     kv_bytes: int | None = None  # none: unlimited
 
 
@@ -52,14 +52,14 @@ def admit(places: Places, kv_bytes: int, taken: Sequence[Taken], lasted: Sequenc
 
 
 def _wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
-    """Until the first of the sessions is expected to end."""
+    """Seconds until the first of the sessions is expected to end."""
     typical = median(lasted) if lasted else UNKNOWN
     first = min(max(typical - age, OVERDUE * typical) for age in ages)
     return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
 
 
 def refusal(request: Open | Fetch, settings: CloudSettings) -> str | None:
-    """Why this cloud does not serve `request`, in a sentence; None when it does."""
+    """The reason that this cloud does not serve `request`, in a sentence; None when it does."""
     if not request.question.strip():
         return "The question is empty."
     query = request.prompt if isinstance(request, Open) else request.question

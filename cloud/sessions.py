@@ -1,4 +1,4 @@
-"""The cloud's sessions: the handshake, admission, and messages on their way to the answers."""
+"""The cloud's sessions: handshake, admission, delivery of messages, and the end."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from proto.messages import (
 
 log = logging.getLogger(__name__)
 
-RECENT = 64  # sessions whose length is known
+RECENT = 64  # ended sessions whose durations are kept
 
 Key = tuple[Peer, int]  # peer, session
 
 
 class Link(Protocol):
-    """What the sessions need of the transport."""
+    """The transport as the sessions use it."""
 
     def send(self, peer: Peer, message: Message) -> int: ...
 
@@ -50,7 +50,7 @@ class Link(Protocol):
 
 
 class Sessions:
-    """All answers of one cloud daemon. The `on_...` methods are the link's handler, on the link thread."""
+    """All open sessions of one cloud daemon. The link calls the `on_...` methods, on its thread."""
 
     def __init__(self, settings: CloudSettings, side: SideRuntime) -> None:
         self.link: Link | None = None  # set before the link starts to deliver
@@ -59,13 +59,13 @@ class Sessions:
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
         self._sessions: dict[Key, CloudHalf] = {}
         self._kv_bytes: dict[Key, int] = {}  # that they are expected to need
-        self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took their place
-        self._complained: set[Peer] = set()  # the link thread's own
-        self._lock = threading.Lock()  # of the tables; an answer's lock may be held around it, never within it
+        self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took
+        self._complained: set[Peer] = set()  # whose first malformed message was logged; for the link thread only
+        self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, not the other way round
 
     @property
     def open(self) -> int:
-        """Sessions that take a place now."""
+        """Number of sessions that occupy a place now."""
         return len(self._sessions)
 
     # --- link events
@@ -85,7 +85,7 @@ class Sessions:
             self._free(key)
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
-        """Told once for each connection: a flood of them must not become a flood of lines."""
+        """Log the first malformed message of each connection: a flood of them must not flood the log."""
         if peer not in self._complained:
             self._complained.add(peer)
             log.warning("refused a malformed message: %s", error)
@@ -108,7 +108,7 @@ class Sessions:
     # --- from time to time
 
     def tick(self, now: float) -> None:
-        """Look at the clock for every session; free those that nobody has spoken to for too long."""
+        """Look at the clock for every session; end those whose devices have been silent for too long."""
         with self._lock:
             sessions = list(self._sessions.items())
         for key, session in sessions:
@@ -117,7 +117,7 @@ class Sessions:
                     self._give_up(key, session.given_up())
                 else:
                     session.tick(now, self._settings.run_ahead)
-            except Exception as error:  # one session's affair
+            except Exception as error:  # ends this session only
                 self._fail(key, error)
 
     # --- handshake and admission
@@ -150,7 +150,7 @@ class Sessions:
             self._start(key, request)
 
     def _wait(self, peer: Peer, kv_bytes: int) -> float | None:
-        """Seconds until there may be a place for `peer`, None when there is one. Under the lock."""
+        """Seconds until there may be a place for `peer`, None when there is one. The caller holds the lock."""
         now, settings = time.monotonic(), self._settings
         taken = [
             Taken(now - session.began, _owner(key[0]) == _owner(peer), self._kv_bytes[key])
@@ -216,7 +216,7 @@ class Sessions:
     # --- the end of a session
 
     def _free(self, key: Key) -> None:
-        """End it, if it is there."""
+        """End a session, if it is open."""
         with self._lock:
             session = self._sessions.get(key)
             if session is not None:
@@ -228,18 +228,18 @@ class Sessions:
         self._give_up(key, failure_message(key[1], as_failure(error)))
 
     def _give_up(self, key: Key, reason: Error) -> None:
-        """End it and tell the device."""
+        """End a session and tell the device why."""
         self._free(key)
         self._send(key[0], reason)
 
     def _ended(self, key: Key, session: CloudHalf) -> None:
-        """It ended by itself: its place is free, unless another one has it already."""
+        """Free the place of a session that ended by itself, unless a later session has taken its number."""
         with self._lock:
             if self._sessions.get(key) is session:
                 self._remove(key, session)
 
     def _remove(self, key: Key, session: CloudHalf) -> None:
-        """Under the lock."""
+        """Free the place of a session. The caller holds the lock."""
         del self._sessions[key], self._kv_bytes[key]
         self._lasted.append(time.monotonic() - session.began)
 
@@ -251,5 +251,5 @@ class Sessions:
 
 
 def _owner(peer: Peer) -> str | int:
-    """Whom a session is counted for: the authenticated key, so that more connections don't give more places."""
+    """The device that a session counts for: by its key, if any, so that more connections don't give more places."""
     return peer.connection if peer.key is None else peer.key

@@ -28,7 +28,7 @@ class CloudSettings(Settings):
     max_documents: int = Field(default=MOST_DOCUMENTS, ge=1, le=MOST_DOCUMENTS)  # that one answer may retrieve here
 
     def refusal(self) -> str | None:
-        """Why these settings don't go together, in one sentence."""
+        """The reason that these settings don't go together, in one sentence; None when they do."""
         if not is_loopback(self.bind) and self.curve == "off" and not self.insecure:
             return (
                 f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network in the clear:"

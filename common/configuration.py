@@ -63,17 +63,17 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 def default_data(role: str) -> Path:
-    """Where a role keeps its state on this platform."""
+    """Folder of a role's state on this platform."""
     return platformdirs.user_data_path("dragon") / role
 
 
 def default_local_keys() -> Path:
-    """Where the daemons of one user keep the keys for a link on this machine: the same folder for both roles."""
+    """Folder of the keys for a link within this machine, shared by one user's daemons of both roles."""
     return platformdirs.user_data_path("dragon") / "local-keys"
 
 
 class Settings(BaseSettings):
-    """What both daemons need. `load_settings` makes one; constructing reads neither file nor environment."""
+    """Settings that both roles have. `load_settings` makes them; the constructor reads neither file nor environment."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
         return self
 
     def refusal(self) -> str | None:
-        """Why these settings don't go together, in one sentence; None when they do."""
+        """The reason that these settings don't go together, in one sentence; None when they do."""
         return None
 
 

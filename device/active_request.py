@@ -1,4 +1,4 @@
-"""One request being answered on the device: text out of tokens, and the way to its report."""
+"""One request being answered on the device: its tokens are turned into text, its figures into a report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on 
 
 
 class ActiveRequest:
-    """Implements `Generation` for whoever iterates, and `DeviceContext` for the method that answers.
+    """Implements `Generation` for the reader of the answer, and `DeviceContext` for the method that makes it.
 
     The events wait in a queue; an answer has at most `max_tokens` of them.
     """
@@ -89,7 +89,7 @@ class ActiveRequest:
         self.half.start(self._absence())
 
     def heard(self, message: Message, size: int) -> None:
-        """The cloud sent a message of this answer, of `size` bytes."""
+        """Take in a message of this answer from the cloud, of `size` bytes."""
         if not self.with_cloud or (self._tracing is not None and self._tracing.heard(message)):
             return
         if isinstance(message, Fetched):
@@ -116,7 +116,7 @@ class ActiveRequest:
                 self._deliver(message)
 
     def reopen(self) -> None:
-        """The cloud is there (again), and knows nothing of this answer."""
+        """Turn to a cloud that is connected (again) and does not know this answer."""
         if self.with_cloud:
             self.half.reconnected()
 
@@ -136,7 +136,7 @@ class ActiveRequest:
             self.reopen()
 
     def end(self, failure: Exception | None) -> None:
-        """Stop here: cancelled, or failed, which reaches whoever iterates."""
+        """Stop here: cancelled, or failed; the reader gets the failure."""
         self.half.end(failure)
         if failure is not None:
             self._close(None)  # it was over: nobody waits for the cloud's part of the report any more
@@ -165,7 +165,7 @@ class ActiveRequest:
             self.retry_at = time.monotonic() + seconds
 
     def _without_cloud(self, reason: str) -> None:
-        """The cloud takes no part from here on, for `reason`, a sentence; its session is free already."""
+        """Go on without the cloud, for `reason`, a sentence; the cloud has ended its session already."""
         if self._ended is not None:
             self._close(None)
             return
@@ -234,13 +234,13 @@ class ActiveRequest:
     # --- the end
 
     def _contributed(self, message: Contributions) -> None:
-        """A part of the cloud's part of the report."""
+        """Take in some of the cloud's part of the report."""
         if self._ended is not None:
             self._heard = time.monotonic()
             self.record.contributions.add(message, len(self.record.token_times))
 
     def _close(self, closed: Closed | None) -> None:
-        """Everything is known: the last event."""
+        """Make the report and the last event; `closed` is None without the cloud's part of the report."""
         if self._done or self._ended is None:
             return
         try:
@@ -253,13 +253,13 @@ class ActiveRequest:
             self._finish(Finished(self._reason, "".join(self._text), report))
 
     def _traced(self, finished: Finished) -> Finished:
-        """With the trace, which is put together here: the reader's thread has the time, the engine's have not."""
+        """Add the trace, which is merged on the reader's thread: the engine's threads have no time for that."""
         if self._tracing is None:
             return finished
         return replace(finished, report=replace(finished.report, trace=self._tracing.merged()))
 
     def _note_absence(self, degraded: Sequence[int]) -> None:
-        """A cloud that went in the middle; what kept it away from the beginning is noted already."""
+        """Note a cloud that went away in the middle; a reason for its absence from the beginning is noted already."""
         if degraded and not self.record.notes:
             tokens = len(self.record.token_times)
             self.note(

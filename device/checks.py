@@ -1,4 +1,4 @@
-"""Checks of a request against this device's settings, before anything is done about it."""
+"""Checks of a request against this device's settings, before it is served."""
 
 from __future__ import annotations
 

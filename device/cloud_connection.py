@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Link(Protocol):
-    """What the connection needs of the transport."""
+    """The transport as the connection uses it."""
 
     def send(self, message: Message) -> int: ...
 
@@ -27,7 +27,7 @@ class Link(Protocol):
 
 
 class CloudConnection:
-    """The link's handler. `deliver` gets the messages of sessions, `welcomed` is called after each handshake."""
+    """Handler of the link. `deliver` gets the messages of sessions, `welcomed` is called after each handshake."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class CloudConnection:
         self._refusal: str | None = None
 
     def attach(self, link: Link) -> None:
-        """Use `link` from now on; before it starts to deliver."""
+        """Use `link` from now on. To be called before the link starts to deliver."""
         self._link = link
 
     def send(self, message: Message) -> int:
-        """Hand over to the link: the message's bytes on the wire, 0 when there is no connection."""
+        """Hand over to the link; returns the message's bytes on the wire, 0 when there is no connection."""
         return 0 if self._link is None else self._link.send(message)
 
     def on_connected(self, peer: Peer) -> None:
@@ -84,12 +84,12 @@ class CloudConnection:
         self.welcome = None
 
     def _measure_anew(self, hello: Hello) -> None:
-        """Another connection, perhaps to another machine: another clock, round trip, decode time and library."""
+        """Start new estimates, as another machine may have another clock, round trip, decode time and library."""
         self._side.profiler.forget(self.peer)
         self.peer = self._side.profiler.watch(hello, self.send)
 
     def status(self) -> CloudStatus:
-        """For the user."""
+        """State of the connection, for the user."""
         rtt = self.peer.meter.rtt
         rtt_ms = None if rtt is None else 1000 * rtt
         if self.welcome is not None:

@@ -1,4 +1,4 @@
-"""The cloud as the answers on this device see it: there, away for now, or none at all."""
+"""The cloud as the answers on this device see it: connected, away for now, or not configured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CloudView:
         return None if welcome is None else welcome.hello
 
     def send(self, message: Message) -> int:
-        """The bytes on the wire. Nothing of an answer goes to a cloud before the handshake, or after a failed one."""
+        """Send while the handshake stands: no refused cloud may get prompts. Returns the bytes on the wire, or 0."""
         return self.connection.send(message) if self.connection is not None and self.connected else 0
 
     # --- estimates
@@ -55,24 +55,24 @@ class CloudView:
         return self.peer.estimates
 
     def judged(self, commit: Commit) -> None:
-        """A position was decided."""
+        """Note a position that was decided between both sides' drafts."""
         self.peer.judged(commit)
 
     def decoded(self, context: int, seconds: float) -> None:
-        """This side made a decode step for an answer with the cloud."""
+        """Note a decode step of this side for an answer with the cloud."""
         self._side.profiler.decoded(self.peer, context, seconds)
 
     # --- patience
 
     def limits(self, heard: bool) -> Limits:
-        """When an answer is stalled, and when it goes on without the cloud; `heard`: the cloud has read its prompt."""
+        """Limits on an answer's wait for the cloud; `heard`: the cloud has read its prompt."""
         limits = Limits.of(self.estimates(), self.peer.meter.longest, self._settings.patience)
         if not self.connected:
             return replace(limits, patience=self._settings.patience)
         return limits if heard else replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
 
     def silence(self, tokens: int = 0) -> float:
-        """Seconds after which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""
+        """Seconds of silence after which a cloud that reads its prompt and generates `tokens` tokens is given up."""
         if not self.connected:
             return self._settings.patience
         return self._reading + 4 * tokens * self.estimates().cloud_decode

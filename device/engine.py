@@ -37,7 +37,7 @@ class DeviceEngine:
         self.cloud = CloudView(settings, side, connection)
 
     def start(self, link: Link | None) -> None:
-        """Begin to serve; `link` is not started yet."""
+        """Begin to serve; `link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
         self._scheduler.start()
@@ -91,7 +91,7 @@ class DeviceEngine:
     # --- the link's events
 
     def _on_welcome(self) -> None:
-        """The cloud is there (again): open the running answers on it, with what they have so far."""
+        """Open the running answers, with their tokens so far, on a cloud that is connected (again)."""
         for active in self._all():
             with _ending(active):
                 active.reopen()
@@ -121,7 +121,7 @@ class DeviceEngine:
 
 @contextmanager
 def _ending(active: ActiveRequest) -> Iterator[None]:
-    """What is raised inside is one answer's affair: it ends, and whoever reads it is told."""
+    """Confine an exception raised inside to one answer, which ends; its reader gets the failure."""
     try:
         yield
     except Exception as error:

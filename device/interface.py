@@ -72,7 +72,7 @@ class Engine(Protocol):
 
     @property
     def model(self) -> str:
-        """The model's name. Every request asks for it: it must cost nothing."""
+        """The model's name. Must cost nothing: every request asks for it."""
         ...
 
     def generate(self, request: Request) -> Generation:
@@ -80,5 +80,5 @@ class Engine(Protocol):
         ...
 
     def status(self) -> EngineStatus:
-        """Look at what is going on now. It may read from the library, and must not list it."""
+        """The present state and figures. May query the library, but must not list it."""
         ...

@@ -33,7 +33,7 @@ class DeviceSettings(Settings):
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)  # seconds before carrying on without the cloud
 
     def refusal(self) -> str | None:
-        """Why these settings don't go together, in one sentence."""
+        """The reason that these settings don't go together, in one sentence; None when they do."""
         if self.privacy == "strict" and self.placement != "device":
             return (
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Tracing:
-    """The device's notes, and what the cloud sends of its own."""
+    """The device's half of the trace, and the parts of the cloud's half that have come."""
 
     def __init__(self, recorder: Recorder, meter: Callable[[], LinkMeter | None]) -> None:
         self.recorder = recorder
@@ -28,7 +28,7 @@ class Tracing:
         self._dropped = 0  # on the cloud
 
     def heard(self, message: Message) -> bool:
-        """A message of the request's session came; returns whether it is the trace's alone."""
+        """Take in a message of the request's session; returns whether it belongs to the trace and nothing else."""
         if not isinstance(message, Spans):
             return False
         if message.part < message.parts:
@@ -40,7 +40,7 @@ class Tracing:
         return True
 
     def merged(self) -> Trace:
-        """Both halves, once the answer is over; takes milliseconds."""
+        """The trace of both halves, once the answer is over; takes milliseconds."""
         meter = self._meter()
         recorder = self.recorder
         cloud = [span for part in sorted(self._parts) for span in self._parts[part]]

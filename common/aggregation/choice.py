@@ -10,12 +10,12 @@ from proto.messages import Open, Side
 
 
 def make_aggregation(role: Side, request: Open, vocabulary: int) -> RaceAggregation | PaperAggregation:
-    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for what does not go together."""
+    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for options that don't go together."""
     if request.sampler == "race":
         if request.codec != "race":
             raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
         sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary)
-        # Where the device keeps its distributions to itself, its questions must not tell of them either.
+        # If the device keeps its distributions to itself, its questions must not reveal them either.
         return RaceAggregation(sampler, vocabulary, request.exact, discreet=request.placement == role == "device")
     if request.placement == "mirrored":
         raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")

@@ -1,7 +1,7 @@
-"""Both sides' mixtures in one process: the token that two sides with the same mixtures would agree on.
+"""Decisions in one process that has both sides' mixtures, for a device that fetched the cloud's documents (DRCG).
 
-For a device that has fetched the cloud's documents (DRCG): the same rounding, noise and weights as between two
-sides, so that the answer is theirs.
+Rounding, noise and weights are the same as between two sides, so two sides with these mixtures would decide the same
+tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proto.messages import Open
 
 @dataclass(frozen=True, slots=True)
 class JointToken:
-    """A target decided in one process, in the place of a draft."""
+    """A token decided from both mixtures, which the session takes as the device's draft."""
 
     token: int
 
@@ -35,7 +35,7 @@ class JointAttribution:
 
     device: Attribution
     cloud: Attribution
-    masses: tuple[float, float]  # of the token in (device's, cloud's) part of the mixture
+    masses: tuple[float, float]  # of the token in the (device's, cloud's) mixture, times that side's weight
 
     def contributions(self, token: int) -> NDArray[np.float64]:
         """Each document's share of the token's probability, [device's docs + cloud's docs]."""
@@ -52,7 +52,7 @@ class JointSampler(Protocol):
 
 
 class JointRace:
-    """The winner of the race that certificates prove: scores of all tokens, of equal ones the lowest id."""
+    """The race over the scores of all tokens, whose winner a certificate proves; the lowest id wins a tie."""
 
     def __init__(self, seed: int, temperature: float, vocabulary: int, torch_device: str) -> None:
         self._seed = seed
@@ -75,7 +75,7 @@ class JointRace:
 
 
 class JointPaper:
-    """Algorithm 1 on both drafts."""
+    """Algorithm 1 on a draft from each of the two mixtures."""
 
     def __init__(self, sampler: PaperSampler) -> None:
         self._sampler = sampler
@@ -89,7 +89,7 @@ class JointPaper:
 
 
 class Joint:
-    """Decides positions from both sides' mixtures and evidences, and tells where the tokens come from."""
+    """Decides positions from both sides' mixtures and evidences, and attributes the tokens to documents."""
 
     def __init__(self, sampler: JointSampler) -> None:
         self._sampler = sampler
@@ -102,9 +102,10 @@ class Joint:
         weights: tuple[Weights, Weights],
         evidence: tuple[float, float],
     ) -> tuple[JointToken, JointAttribution]:
-        """The target from `mixtures` `[2, vocab]` of (device, cloud), each of `rows` `[docs, vocab]` with `weights`.
+        """The target from `mixtures` `[2, vocab]`, and its attribution to the documents whose distributions are `rows`.
 
-        `evidence` is log h of (device, cloud), `NO_EVIDENCE` for a side without documents.
+        All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
+        `evidence` is log h, `NO_EVIDENCE` for a side without documents.
         """
         eta = eta_fixed(*evidence)
         token = self._sampler.decide(position, mixtures[0], mixtures[1], eta)
@@ -116,7 +117,7 @@ class Joint:
 
 
 def make_joint(request: Open, vocabulary: int, torch_device: str) -> Joint:
-    """The sampler that `request` names, for both sides at once. Raises `ValueError` for what does not go together."""
+    """The sampler of `request`, for both sides at once. Raises `ValueError` for options that don't go together."""
     if request.sampler == "race":
         return Joint(JointRace(request.seed, request.temperature, vocabulary, torch_device))
     if request.codec == "race":

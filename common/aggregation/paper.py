@@ -18,7 +18,7 @@ from proto.payloads.top_p import decode_top_p, encode_top_p
 
 
 class PaperAggregation:
-    """The paper's sampler of the side `role`. Nothing is ever undecided: what was sent is all there is."""
+    """The paper's sampler on the side `role`. Payloads carry whole drafts, so it always decides."""
 
     def __init__(self, sampler: PaperSampler, role: Side, codec: str, vocabulary: int) -> None:
         self._sampler = sampler
@@ -62,7 +62,7 @@ class PaperAggregation:
         raise malformed("the paper's sampler has nothing to resolve")
 
     def supply(self, view: PaperDraft, ids: Sequence[int], depth: int) -> bytes:
-        """Nobody asks: the distribution was sent whole."""
+        """Refuse: the draft was sent whole."""
         raise malformed("the paper's sampler has nothing to resolve")
 
     def complete(self, view: PaperDraft, position: int, depth: int, payload: bytes) -> PaperDraft:

@@ -18,10 +18,11 @@ from proto.payloads.race import decode_race, encode_race
 
 
 class RaceAggregation:
-    """`exact`: ask for what a certificate lacks; otherwise take the token with the highest lower bound.
+    """The race on one side. `exact`: ask for the values that a certificate lacks; otherwise take the token with the
+    highest lower bound.
 
-    `discreet`: ask for longer lists only. The tokens that a certificate lacks are those that this side's own documents
-    speak of; a list of twice the length names none of them and ends in a certificate as well.
+    `discreet`: ask for longer lists only, not for values of tokens by id, since these ids show which tokens this side's
+    own documents favour. Lists of doubled length end in a certificate as well.
     """
 
     def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool, discreet: bool = False) -> None:
@@ -49,7 +50,7 @@ class RaceAggregation:
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
     ) -> Decided | Undecided | Lacking:
-        """Certify from both lists; where that fails, name what the local one lacks, or else what the other one does."""
+        """Certify a token from both lists, or name the values that the local list lacks, or else the remote one."""
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
         if isinstance(outcome, Certified):
@@ -77,7 +78,7 @@ class RaceAggregation:
             raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
-        """The `depth` fastest tokens, or else the named ones: a longer list is the start of another certificate."""
+        """Values of the `depth` fastest tokens, for another certificate; with `depth` 0, those of the tokens `ids`."""
         return encode_race(view.deeper(depth) if depth else view.values(ids))
 
     def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:

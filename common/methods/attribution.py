@@ -1,4 +1,4 @@
-"""Each source's share of each token: the side's share times the document's within it."""
+"""Attribution of tokens to sources: a side's share in the token times the document's share within the side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIGITS = 4
 
 
 def of_both_sides(record: Record, answer: Answer, closed: Closed | None) -> tuple[tuple[float, ...], ...]:
-    """[tokens][sources], the device's documents first; `closed` is None where the cloud's part is missing."""
+    """Shares [tokens][sources], the device's documents first; `closed` is None when the cloud's part is missing."""
     outcome = answer.outcome
     degraded = set(answer.session.counters.degraded)
     cloud_rows = _cloud_rows(record, closed)
@@ -22,7 +22,7 @@ def of_both_sides(record: Record, answer: Answer, closed: Closed | None) -> tupl
         if position in degraded:
             share = 0.0
         elif cloud_share is None:
-            share = total  # the cloud aggregated and knows, or it answered alone
+            share = total  # the cloud decided and has scaled its row, or it answered alone
         else:
             share = cloud_share
         device = outcome.shares[position] or (0.0,) * devices
@@ -34,13 +34,13 @@ def of_both_sides(record: Record, answer: Answer, closed: Closed | None) -> tupl
 
 
 def of_one_process(record: Record, answer: Answer) -> tuple[tuple[float, ...], ...]:
-    """[tokens][sources] of an answer whose documents of both sides were read here."""
+    """Shares [tokens][sources] of an answer for which this device read the documents of both sides."""
     shares = answer.outcome.shares[: len(record.token_times)]
     return tuple(tuple(round(share, DIGITS) for share in row) for row in shares)
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
-    """Shares that the cloud's documents gave, [positions][documents]."""
+    """Shares of the cloud's documents, [positions][documents]."""
     documents, data = len(record.cloud_titles), record.contributions.rows(len(record.cloud_titles))
     if closed is None or not documents:
         return []

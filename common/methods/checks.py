@@ -10,12 +10,12 @@ CODECS: dict[str, tuple[Codec, ...]] = {"race": ("race",), "paper": ("top-p", "r
 
 
 def codec_of(request: Request) -> Codec:
-    """The codec that drafts travel in."""
+    """The codec of the drafts that are sent."""
     return request.codec or CODECS[request.sampler][0]
 
 
 def check_sampler(request: Request) -> None:
-    """The codec has to be one of the sampler's, and only the race finds the same token on both sides."""
+    """Refuse another sampler's codec; and 'mirrored' but for the race, as only there both sides find the same token."""
     allowed = CODECS[request.sampler]
     if request.codec is not None and request.codec not in allowed:
         raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
@@ -24,7 +24,7 @@ def check_sampler(request: Request) -> None:
 
 
 def check_both_sources(request: Request) -> None:
-    """For methods that need both sides' documents."""
+    """Refuse a request for one side's documents: the method needs both."""
     if request.sources != "both":
         raise RequestError(
             f"Method {request.method!r} joins both sides' documents: sources can't be {request.sources!r}.", "method"
@@ -32,7 +32,7 @@ def check_both_sources(request: Request) -> None:
 
 
 def check_one_row(request: Request) -> None:
-    """Aggregation 'context' needs one side that has all documents; this method leaves them on their sides."""
+    """Refuse aggregation 'context' with both sources: it needs all documents on one side, here each keeps its own."""
     if request.aggregation == "context" and request.sources == "both":
         raise RequestError(
             "Aggregation 'context' needs one side that has all documents: sources 'device' or 'cloud', or method "

@@ -1,4 +1,4 @@
-"""One answer on the cloud that a `Session` decides, alone or with the device: the part that several methods share."""
+"""The cloud's half of an answer that a `Session` decides, alone or with the device; several methods share it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is f
 
 
 class CloudAnswer:
-    """From `Open` to `Closed`. Implements `CloudHalf`, and is the observer of its answer.
+    """One session, from `Open` to `Closed`. Implements `CloudHalf`, and `Observer` of its answer.
 
     Failures are told to the device as an `Error`, which ends the session on both sides.
     """
@@ -44,14 +44,14 @@ class CloudAnswer:
             recorder.message("receive", request)
         engine = context.side.decoding
         self.answer = Answer(parts.session, self.announce, self, estimates.judged, engine, recorder)
-        self.began = self.heard = time.monotonic()  # `heard`: when the device last was
+        self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
         self._titles: tuple[str, ...] = ()  # known after retrieval
         self._position = 0
 
     # --- for the methods
 
     def drafter(self, parts: SessionParts) -> Drafter:
-        """Draws this side's drafts."""
+        """The sampler that draws this side's drafts."""
         return parts.drafting
 
     def announce(self, message: Message) -> None:
@@ -59,7 +59,7 @@ class CloudAnswer:
         self.context.send(message)
 
     def retrieved(self, retrieved: Retrieved) -> None:
-        """This side's documents are known. On the retrieval thread."""
+        """Tell the device which documents this side has found. On the retrieval thread."""
         self._titles = retrieved.titles
         ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens)
         if self.answer.recorder is not None:
@@ -74,14 +74,14 @@ class CloudAnswer:
         side.begin(self.answer, self.request, self._drafting, self.retrieved, decoded, peer=self.context.estimates)
 
     def receive(self, message: Message) -> None:
-        """Takes in nothing."""
+        """Ignore the message."""
 
     def tick(self, now: float, run_ahead: int) -> None:
         ahead = self.context.estimates.run_ahead(min(self.request.run_ahead, run_ahead))
         self.answer.poll(now, Limits(NEVER, NEVER), ahead)
 
     def silent(self, now: float) -> float:
-        """Alone, the cloud needs no word of the device while the answer goes on."""
+        """Seconds since the device was heard or a position was decided: answering alone needs no messages."""
         position = self.answer.session.position
         if position != self._position:
             self._position, self.heard = position, now
@@ -110,7 +110,7 @@ class CloudAnswer:
         )
 
     def _spans(self) -> Iterator[Spans]:
-        """This side's half of the trace; nothing unless it was asked for."""
+        """Messages with this side's half of the trace; none unless it was asked for."""
         recorder = self.answer.recorder
         if recorder is None:
             return
@@ -134,6 +134,6 @@ class CloudAnswer:
 
 
 def fitting(titles: Sequence[str]) -> tuple[str, ...]:
-    """`titles`, the long ones cut so that all of them fit into the header of a `Ready`."""
+    """`titles`, with long ones cut so that all fit into the header of a `Ready`."""
     longest = TITLES_BYTES // max(1, len(titles))
     return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)

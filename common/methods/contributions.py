@@ -1,4 +1,4 @@
-"""Shares of the cloud's documents in an answer's tokens: into messages of bounded size, and out of them."""
+"""Shares of the cloud's documents in an answer's tokens, packed into messages of bounded size and unpacked."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def contribution_messages(
     shares: Sequence[Sequence[float]],
     cloud_shares: Sequence[float | None],
 ) -> Iterator[Contributions]:
-    """The messages that tell `shares` [positions][documents], each of whole rows and small enough for any link.
+    """Messages with `shares` [positions][documents], each of whole rows and small enough for any link.
 
-    A row is scaled to the cloud's share of its token, None where the cloud knows only its own documents. It may be
-    shorter than `documents`, as one without a draft is.
+    A row is multiplied by the cloud's share in its token, unless that is None: the cloud knows its own documents only.
+    A row may be shorter than `documents`; without a draft at its position it is empty.
     """
     if documents == 0:
         return
@@ -39,14 +39,14 @@ def _byte(value: float) -> int:
 
 
 class ContributionRows:
-    """Rows of one byte per document. Whatever comes, it stays within the answer."""
+    """Rows of one byte per document, put together from messages. No message makes it larger than the answer."""
 
     def __init__(self) -> None:
         self._documents = 0
         self._data = bytearray()
 
     def add(self, message: Contributions, positions: int) -> None:
-        """Take a part in, of an answer of `positions` tokens; one that does not fit to it is ignored."""
+        """Take in a part for an answer of `positions` tokens; a part that does not fit the answer is ignored."""
         documents, payload = message.documents, message.payload
         if not documents or len(payload) % documents or self._documents not in (0, documents):
             return
@@ -58,5 +58,5 @@ class ContributionRows:
         self._data[start : start + len(payload)] = payload
 
     def rows(self, documents: int) -> bytes:
-        """All rows so far, [positions, documents] as bytes; nothing if they are of another number of documents."""
+        """All rows so far, [positions, documents] as bytes; empty if they came for another number of documents."""
         return bytes(self._data) if documents == self._documents else b""

@@ -1,4 +1,4 @@
-"""One answer on the device that a `Session` decides, alone or with the cloud: the part that several methods share."""
+"""The device's half of an answer that a `Session` decides, alone or with the cloud; several methods share it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from proto.messages import Closed, Side
 
 
 class DeviceAnswer:
-    """A session, its driver, and the figures of both. See `DeviceHalf` for what the methods mean."""
+    """A session, the `Answer` that drives it, and the figures of both. The properties are those of `DeviceHalf`."""
 
     def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
-        """`observer` of the session's tokens; None: they are shown. Raises `RequestError`."""
+        """`observer` gets the session's tokens; None: `context` does, and shows them. Raises `RequestError`."""
         side, opening = context.side, context.opening
         try:
             parts = open_session("device", opening, side.decoder, lambda: context.cloud.peer.estimates, participants)
@@ -36,14 +36,14 @@ class DeviceAnswer:
         return self.answer.session.away
 
     def retrieved(self, retrieved: Retrieved) -> None:
-        """The device's documents are known."""
+        """Note the device's documents for the report."""
         self.context.record.device_titles = retrieved.titles
         self.context.record.prompt_tokens += retrieved.tokens
 
     def figures(
         self, closed: Closed | None, attribution: tuple[tuple[float, ...], ...], judged: bool = False
     ) -> MethodReport:
-        """This method's part of the report; `judged`: drafts were compared with what both sides decided."""
+        """This method's part of the report; `judged`: it compares both sides' drafts with targets."""
         counters, outcome = self.answer.session.counters, self.answer.outcome
         tokens = len(self.context.record.token_times)
         accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]

@@ -1,4 +1,4 @@
-"""Messages that end a session on the cloud, or say that there is none."""
+"""Messages of the cloud that end a session, or say that there is none."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from proto.messages import Error
 
 
 def failure_message(session: int, failure: Exception) -> Error:
-    """The end of a session that was begun; the text of `failure` was made for the user (`as_failure`)."""
+    """The message that ends a running session; the text of `failure` was made for the user (`as_failure`)."""
     return Error(session, "unservable" if isinstance(failure, RequestError) else "failed", str(failure))
 
 
 def unknown_session(session: int) -> Error:
-    """Ends nothing: a device that still wants the answer opens it again."""
+    """The message that this cloud does not know a session; a device that still wants the answer opens it again."""
     return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")

@@ -61,19 +61,19 @@ class Cloud(Protocol):
     def peer(self) -> PeerEstimates: ...
 
     def judged(self, commit: Commit) -> None:
-        """A position was decided between both sides' drafts."""
+        """Note a position that was decided between both sides' drafts."""
         ...
 
     def decoded(self, context: int, seconds: float) -> None:
-        """This side made a decode step for an answer with the cloud."""
+        """Note a decode step of this side for an answer with the cloud."""
         ...
 
     def limits(self, heard: bool) -> Limits:
-        """When an answer is stalled, and when it goes on without the cloud; `heard`: the cloud has read its prompt."""
+        """Limits on an answer's wait for the cloud; `heard`: the cloud has read its prompt."""
         ...
 
     def silence(self, tokens: int = 0) -> float:
-        """Seconds after which a cloud that reads, and generates `tokens` tokens at a stretch, is given up."""
+        """Seconds of silence after which a cloud that reads its prompt and generates `tokens` tokens is given up."""
         ...
 
 
@@ -81,7 +81,7 @@ class DeviceContext(Protocol):
     """A request being answered on the device, as its method's half sees it. Used from any thread."""
 
     request: Request
-    opening: Open  # everything that fixes the answer's law
+    opening: Open  # all parameters of the answer's distribution
     record: Record
     with_cloud: bool  # the session is, or shall be, open on the cloud
     ready: bool  # the cloud has begun its part
@@ -93,15 +93,15 @@ class DeviceContext(Protocol):
     def cloud(self) -> Cloud: ...
 
     def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
-        """The notes of this answer, whose first position `aggregator` decides; None unless a trace was asked for."""
+        """The trace of this answer, whose first position `aggregator` decides; None unless it was asked for."""
         ...
 
     def send(self, message: Message) -> None:
-        """To the cloud, if it takes part."""
+        """Send to the cloud, if it takes part."""
         ...
 
     def note(self, sentence: str) -> None:
-        """Tell the user, once."""
+        """Tell the user a sentence, once."""
         ...
 
     def silent(self, now: float) -> float:
@@ -113,7 +113,7 @@ class DeviceContext(Protocol):
         ...
 
     def withdrawn(self, position: int) -> None:
-        """Never happens: a shown token is final."""
+        """Never called: a shown token is final."""
         ...
 
     def ended(self, failure: Exception | None) -> None:
@@ -122,7 +122,7 @@ class DeviceContext(Protocol):
 
 
 class DeviceHalf(Protocol):
-    """One answer on the device. Called from any thread; an exception from any of this ends the answer."""
+    """One answer on the device. Called from any thread; an exception from any method ends the answer."""
 
     @property
     def over(self) -> bool:
@@ -136,7 +136,7 @@ class DeviceHalf(Protocol):
 
     @property
     def away(self) -> bool:
-        """Whether the cloud is taken for away, so that its part of the report is not waited for."""
+        """Whether the cloud counts as away, so that nobody waits for its part of the report."""
         ...
 
     def start(self, absence: str | None) -> None:
@@ -144,15 +144,15 @@ class DeviceHalf(Protocol):
         ...
 
     def receive(self, message: Message) -> None:
-        """A message of this session came. Raises `ProtocolError` when it is malformed."""
+        """Take in a message of this session. Raises `ProtocolError` when it is malformed."""
         ...
 
     def without_cloud(self, sentence: str) -> None:
-        """Go on without the cloud; `sentence` tells the user why. Nothing happens when it is not needed any more."""
+        """Go on without the cloud; `sentence` tells the user why. Does nothing once the cloud's part is done."""
         ...
 
     def reconnected(self) -> None:
-        """The cloud, or another one, is there again and knows nothing."""
+        """Turn to a cloud, perhaps another one, that is connected again and does not know the session."""
         ...
 
     def tick(self, now: float) -> None:
@@ -164,12 +164,12 @@ class DeviceHalf(Protocol):
         ...
 
     def report(self, closed: Closed | None) -> MethodReport:
-        """This method's part of the report; `closed` is what the cloud says of it, None if it could not."""
+        """This method's part of the report; `closed` is the cloud's contribution, None if it did not come."""
         ...
 
 
 class CloudHalf(Protocol):
-    """One session on the cloud. Called from any thread; an exception from any of this ends the session."""
+    """One session on the cloud. Called from any thread; an exception from any method ends the session."""
 
     began: float  # monotonic seconds
 
@@ -178,7 +178,7 @@ class CloudHalf(Protocol):
         ...
 
     def receive(self, message: Message) -> None:
-        """A message of this session came. Raises `ProtocolError` when it is malformed."""
+        """Take in a message of this session. Raises `ProtocolError` when it is malformed."""
         ...
 
     def tick(self, now: float, run_ahead: int) -> None:
@@ -186,15 +186,15 @@ class CloudHalf(Protocol):
         ...
 
     def silent(self, now: float) -> float:
-        """Seconds in which the device neither said nor took anything."""
+        """Seconds since the device last sent something, or took something that it was sent."""
         ...
 
     def given_up(self) -> Error:
-        """The reason that a device is told which was silent for too long."""
+        """The error for a device that was silent for too long."""
         ...
 
     def closing(self) -> Iterator[Message]:
-        """End the session; the messages that tell what this side noted of it, `Closed` the last."""
+        """End the session; returns the messages of the cloud's part of the report, `Closed` the last."""
         ...
 
     def end(self) -> None:
@@ -210,11 +210,11 @@ class CloudContext:
     estimates: PeerEstimates  # of the device
     send: Callable[[Message], int]  # returns the bytes, 0 for what was dropped
     queued: Callable[[], int]  # bytes that wait in the link for the device
-    over: Callable[[CloudHalf], None]  # to be told when the session ends by itself, after the `Error` if it failed
+    over: Callable[[CloudHalf], None]  # called when the session ends by itself, after the `Error` if it failed
 
 
 class Method(Protocol):
-    """A room of common/methods. Its options are light to import: the command line lists them."""
+    """A decoding method. Its module is light to import: the command line lists the options."""
 
     name: ClassVar[str]
     request: ClassVar[type[Request]]  # its options and their limits
@@ -222,12 +222,12 @@ class Method(Protocol):
     def check(self, request: Request) -> None:
         """Raise `RequestError`, one sentence that names the field, for options that don't go together.
 
-        Numbers that are computed from private documents leave the device under privacy 'balanced' only.
+        Numbers computed from private documents may leave the device under privacy 'balanced' only.
         """
         ...
 
     def opening(self, request: Request, opening: Open) -> Open:
-        """The session to be opened, from one with what all methods share."""
+        """The session to open; `opening` has the values that all methods share."""
         ...
 
     def device(self, context: DeviceContext) -> DeviceHalf:

@@ -1,4 +1,4 @@
-"""From a request to the message that opens its session."""
+"""The message that opens the session of a request."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from proto.messages import Open
 
 
 def open_message(method: Method, request: Request, run_ahead: int, estimates: Estimates, eos: tuple[int, ...]) -> Open:
-    """A new session with everything that fixes the answer's law.
+    """A new session with all parameters of the answer's distribution.
 
-    `run_ahead` is the most that the device wants, `eos` are its model's end-of-sequence ids.
+    `run_ahead` is the most drafts that the device holds undecided, `eos` are its model's end-of-sequence ids.
     """
     opening = Open(
         session=secrets.randbelow(2**32 - 1) + 1,

@@ -1,4 +1,4 @@
-"""The report of an answer: what every method tells, and each method's own part."""
+"""The report of an answer: fields of every method, and each method's own part."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class MethodReport:
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()
     # one row per token: Eq. 5 of (device, cloud); None where the cloud decided, and with sampler `race`
     expected: tuple[tuple[float, float] | None, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)  # further ones that only this method has, by name
+    figures: Mapping[str, float] = field(default_factory=dict)  # of this method only, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(MethodReport):
-    """What happened during one request (sent with the response)."""
+    """Figures, sources and notes of one answer, sent with the response."""
 
     tokens: int
     prompt_tokens: int
@@ -69,7 +69,7 @@ class Report(MethodReport):
     inter_token: float  # median seconds between tokens after the first
     per_token: float  # (seconds - ttft) / (tokens - 1)
     sent_bytes: int  # device -> cloud, of the messages that carry the answer (`LIFECYCLE` has the others)
-    received_bytes: int  # of the same
+    received_bytes: int  # cloud -> device, of the same kinds of messages
     fetched_bytes: int  # of documents
     rtt_ms: float | None
     seed: int
@@ -84,7 +84,7 @@ class Report(MethodReport):
 
 @dataclass(slots=True)
 class Record:
-    """Collected while a request is served. Times are seconds of one monotonic clock."""
+    """Figures collected while a request is served. Times are seconds of one monotonic clock."""
 
     started: float
     seed: int
@@ -95,7 +95,7 @@ class Record:
     sent_bytes: int = 0
     received_bytes: int = 0
     fetched_bytes: int = 0
-    alone: bool = False  # the whole answer is the device's, without what was wanted of the cloud
+    alone: bool = False  # the whole answer is the device's, although the cloud was wanted
     contributions: ContributionRows = field(default_factory=ContributionRows)  # of the cloud's documents
     notes: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""From an opened request to a session with its sampler: the same on both sides."""
+"""Construction of a session and its sampler from the message that opened it, the same on both sides."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_session(
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
     aggregation = make_aggregation(role, request, decoder.vocabulary)
-    # The paper's rule goes with its sampler.
+    # The paper's sampler comes with the paper's rule of placement.
     paper = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
     config = SessionConfig(

@@ -1,8 +1,8 @@
 """One session on one side, as the daemon's threads share it.
 
 The session is a pure object, so a lock around it is all the coordination there is: the decoder thread hands in
-drafts, the link thread messages, the scheduler thread looks at the clock. Whoever hands in an event also carries
-out the actions; each is a hand-over to a queue and takes microseconds.
+drafts, the link thread messages, the scheduler thread looks at the clock. The thread that hands in an event
+also carries out the actions; each is a hand-over to a queue and takes microseconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from proto.messages import Draft, Message
 
 
 class Observer(Protocol):
-    """Who wants to know what became of the answer. Called under the answer's lock: be quick, call nothing back."""
+    """Gets the tokens and the end of an answer. Called under the answer's lock: be quick, don't call the answer."""
 
     def committed(self, commit: Commit) -> bool:
-        """A token became final. Returns whether the answer goes on."""
+        """Take a token that became final. Returns whether the answer goes on."""
         ...
 
     def withdrawn(self, position: int) -> None: ...
@@ -50,10 +50,10 @@ class NullObserver:
 
 
 class Engine(Protocol):
-    """The thread that owns the model, as an answer needs it."""
+    """The thread that owns the model, as an answer sees it."""
 
     def wake(self) -> None:
-        """Look at the answers again: one of them may have work, or none any more."""
+        """Look at the answers again: one of them may have got work, or lost it."""
         ...
 
     def task(self, run: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class Engine(Protocol):
 
 
 class Answer:
-    """A session, its lock, and where its actions go."""
+    """A session with its lock; carries out the session's actions."""
 
     def __init__(
         self,
@@ -80,19 +80,19 @@ class Answer:
         self.over = False  # finished, failed or cancelled
         self._send = send
         self._observer = observer
-        self._judged = judged  # told of decisions between both sides' drafts, with those that are known here
+        self._judged = judged  # called with the commits that were decided between both sides' drafts
         self._engine = engine
         self._watch = Watch()
         self._lock = threading.Lock()
 
     def show_to(self, observer: Observer) -> None:
-        """Another observer than the one it was made with, before anything happens."""
+        """Replace the observer, before the first event."""
         self._observer = observer
 
     # --- events, from any thread
 
     def receive(self, message: Message) -> None:
-        """From the link thread. Raises `ProtocolError` when the message is malformed."""
+        """Take in a message, on the link thread. Raises `ProtocolError` when it is malformed."""
         arrived = time.monotonic_ns()
         with self._lock:
             if self.recorder is not None:
@@ -125,13 +125,13 @@ class Answer:
                 self.outcome.forget(draft.position)
 
     def gave_up(self, work: Work, started: int) -> None:
-        """From the decoder thread: the step that began at `started` (nanoseconds) was pre-empted."""
+        """Note that the step begun at `started` (nanoseconds) was pre-empted, on the decoder thread."""
         self.preempted += 1
         if self.recorder is not None:
             self.recorder.step("pre-empted", work.position, work.epoch, started, time.monotonic_ns())
 
     def poll(self, now: float, limits: Limits, run_ahead: int) -> None:
-        """From the scheduler thread, from time to time."""
+        """Look at the clock, on the scheduler thread, from time to time."""
         with self._lock:
             if self.over:
                 return
@@ -141,19 +141,19 @@ class Answer:
                 self._apply(actions)
 
     def go_alone(self) -> None:
-        """The cloud is known to be away: don't wait for it."""
+        """Carry on without the cloud, which is known to be away."""
         with self._lock:
             if not self.over:
                 self._apply(self.session.out_of_patience())
 
     def without_documents(self) -> None:
-        """This side has retrieved none."""
+        """Note that this side has retrieved no documents."""
         with self._lock:
             if not self.over:
                 self._apply(self.session.without_documents(self.session.role))
 
     def rejoined(self, changed: bool = False) -> int:
-        """The other side is there again, perhaps `changed`: tell it where this answer stands. Returns the position."""
+        """Tell the reconnected cloud where this answer stands; see `Session.rejoined`. Returns the position."""
         with self._lock:
             position = self.session.position
             if not self.over:
@@ -176,7 +176,7 @@ class Answer:
             return (work, self.session.path[: work.position]) if work is not None else None
 
     def outdated(self, work: Work) -> bool:
-        """Whether a step that is under way has become useless. Read without the lock: one word changes."""
+        """Whether the step under way for `work` has become useless. Takes no lock: it reads two single values."""
         return self.over or self.session.epoch != work.epoch
 
     # --- actions
@@ -205,10 +205,10 @@ class Answer:
         if goes_on:
             self._engine.wake()
         else:
-            self._end(None)  # after the last target was sent: what ends the session follows it
+            self._end(None)  # after the last target was sent, so that the message that ends the session follows it
 
     def _look_up(self, action: LookUp) -> None:
-        """On the engine's thread, which owns the mixtures."""
+        """Compute what is asked, on the engine's thread, which owns the mixtures."""
         if self.over:
             return
         try:

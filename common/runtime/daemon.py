@@ -1,4 +1,4 @@
-"""What starting and stopping a daemon has in common for both roles."""
+"""Start and stop of a daemon of either role: logging, keys, signals and failures."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BAD_INPUT = 2
 TRUSTED_CLOUD = "cloud"  # name under which a device trusts its cloud's key
 SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
 
-# What a start can fail with because of how it was called; each carries one sentence.
+# Exceptions of a start with settings or files that can't be used; each carries one sentence.
 EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
 
 
 def start_logging(settings: Settings) -> None:
-    """Lines on stderr; no level logs prompts, documents or tokens."""
+    """Log lines to stderr; no level logs prompts, documents or tokens."""
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
     )
@@ -36,7 +36,7 @@ def start_logging(settings: Settings) -> None:
 
 
 def stay_local() -> None:
-    """Nothing phones home: the hub is asked for nothing when everything is on this machine."""
+    """Set this process up: no telemetry to the model hub, no tokenizer threads, short turns between threads."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -44,7 +44,7 @@ def stay_local() -> None:
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """A failed start is one line on stderr and exit code 2."""
+    """Turn a failed start into one line on stderr and exit code 2."""
     try:
         yield
     except EXPECTED as error:
@@ -71,7 +71,7 @@ def until_told_to_stop(ready: Callable[[], None]) -> None:
 def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
     """The keys and the allow-list of a cloud that listens at `address`; None for a plaintext link.
 
-    On loopback, where nobody exchanged keys, those that this user's daemons share. Raises `TransportError`.
+    On loopback, while no keys have been exchanged, those that this user's daemons share. Raises `TransportError`.
     """
     if settings.curve == "off":
         return None
@@ -84,7 +84,7 @@ def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
 def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
     """The keys of a device whose cloud is at `address`, and that cloud's; None for a plaintext link.
 
-    On loopback, where nobody exchanged keys, those that this user's daemons share. Raises `TransportError`.
+    On loopback, while no keys have been exchanged, those that this user's daemons share. Raises `TransportError`.
     """
     if settings.curve == "off":
         return None

@@ -1,4 +1,4 @@
-"""Failures of an answer: the user gets a sentence, the log where it happened, nobody the text of an exception."""
+"""Failures of an answer: a sentence for the user, a place in the code for the log, no exception's text for anyone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ANSWER_FAILED = "The answer failed; the daemon's log says why."
 def as_failure(error: Exception, sentence: str = ANSWER_FAILED) -> AnswerFailed | RequestError:
     """The failure that an answer ends with because of `error`.
 
-    An exception that was made for users keeps its own sentence. Of any other one the log gets its type and where it
-    was raised, since its text may quote a prompt or a document, and the user is told `sentence`.
+    An exception that was made for users keeps its own sentence. For any other one the user is told `sentence`, and the
+    log gets its type and the place that raised it, but not its text, which may quote a prompt or a document.
     """
     if isinstance(error, AnswerFailed | RequestError):
         return error

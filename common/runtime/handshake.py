@@ -1,4 +1,4 @@
-"""Whether two sides can answer together."""
+"""Compatibility of a device and a cloud, by the `Hello` of each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from proto.messages import Hello
 
 
 def refusal(device: Hello, cloud: Hello) -> str | None:
-    """Why these two sides can't answer together, in sentences that say what to do; None when they can.
+    """The reason that two sides can't answer together, in sentences that say what to do; None when they can.
 
-    The models may differ. What must not: the tokens' meaning, and the scale of the evidence that weighs one side
-    against the other.
+    The models may differ. The tokenizers may not, since tokens would differ in meaning, nor may the scorers and
+    embedding models, since they scale the evidence that weighs one side against the other.
     """
     if device.role != "device" or cloud.role != "cloud":
         return f"A {device.role} talks to a {cloud.role}: connect a device to a cloud."
@@ -35,12 +35,12 @@ def refusal(device: Hello, cloud: Hello) -> str | None:
 
 
 def proper_eos(ids: Sequence[int], vocabulary: int) -> bool:
-    """Whether `ids` are a set of end-of-sequence ids as it travels."""
+    """Whether `ids` are end-of-sequence ids as a message carries them: increasing and below `vocabulary`."""
     return all(one < other for one, other in pairwise(ids)) and all(id_ < vocabulary for id_ in ids)
 
 
 def changes(before: Hello, now: Hello) -> list[str]:
-    """What is another one of a cloud that came back: of the same answer, the rest follows another law."""
+    """Names of what differs in a cloud that came back; the rest of an answer then follows another distribution."""
     found = []
     if before.model != now.model:
         found.append("model")

@@ -40,7 +40,7 @@ class LinkMeter:
 
     @property
     def clock(self) -> ClockOffset | None:
-        """How far the other side's clock is ahead; None before the first sample."""
+        """Lead of the other side's clock over this one's; None before the first sample."""
         with self._lock:
             return self._clocks.offset
 
@@ -59,7 +59,7 @@ class LinkMeter:
         self._send(probe)
 
     def replied(self, reply: ProbeReply) -> None:
-        """A probe came back."""
+        """Take in the reply to a probe."""
         with self._lock:
             trip = self._trips.reply(reply, _microseconds())
             if trip is not None:

@@ -1,4 +1,4 @@
-"""What the other threads tell the profiler about a connection."""
+"""Measurements of a connection that other threads hand to the profiler."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from proto.messages import Side
 
 @dataclass(frozen=True, slots=True)
 class RemoteDecoded:
-    """A step of the other side."""
+    """A decode step of the other side."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A decision: Eq. 5's expectations of (device, cloud) where the sampler has them, and what happened."""
+    """A decided position: Eq. 5's acceptance of (device, cloud), if the sampler has it, and the actual one."""
 
     expected: tuple[float, float] | None
     accepted: dict[Side, bool]

@@ -24,7 +24,7 @@ START_LENGTHS, START_LONGEST = 3, 512  # what a daemon without a profile measure
 
 @dataclass(frozen=True, slots=True)
 class OfflineProfile:
-    """What was measured with `rows` documents, and the line through it. Medians of each context, seconds."""
+    """Median decode steps with `rows` documents at each context length, in seconds, and the line fitted to them."""
 
     rows: int
     contexts: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Attribution, shares and times of an answer, noted down while it runs."""
+"""Attribution, acceptance and decode times of an answer, noted down while it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECENT = 256  # decode times that a median is taken over
 
 
 class Outcome:
-    """Per position: the shares of this side's documents and of the cloud as a whole. Guarded by the answer's lock."""
+    """Shares of this side's documents and of the cloud as a whole, by position. Guarded by the answer's lock."""
 
     def __init__(self) -> None:
         self.shares: list[tuple[float, ...]] = []  # [positions][docs], empty where this side made no draft
@@ -26,12 +26,12 @@ class Outcome:
         self._mixtures: dict[int, Mixing] = {}
 
     def drafted(self, position: int, mixture: Mixing, seconds: float) -> None:
-        """A draft was made at `position`. The mixture is kept until the position is decided."""
+        """Note a draft at `position`, whose mixture is kept until the position is decided."""
         self._mixtures[position] = mixture
         self._local_times.append(1e3 * seconds)
 
     def remote_decode(self, microseconds: int) -> None:
-        """The other side says how long a step of its took."""
+        """Note the time that the other side reports for one of its decode steps."""
         self._remote_times.append(microseconds / 1e3)
 
     @property
@@ -45,11 +45,11 @@ class Outcome:
         return median(self._remote_times) if self._remote_times else 0.0
 
     def forget(self, position: int) -> None:
-        """The draft at `position` came too late to count."""
+        """Forget the draft at `position`, which came too late to count."""
         self._mixtures.pop(position, None)
 
     def commit(self, commit: Commit, role: Side) -> None:
-        """A position was decided on the side `role`."""
+        """Note a decided position; `role` is this side."""
         mixture = self._mixtures.pop(commit.position, None)
         if commit.accepted.get(role) is False:
             self._mixtures.clear()  # what followed the rejected draft

@@ -1,4 +1,4 @@
-"""What one connection has shown of the other side, and of the way to it (DRAGON §5.2, runtime stage)."""
+"""Estimates of the other side and of the link to it, from one connection's measurements (DRAGON §5.2, runtime)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BACKLOG = 4096  # measurements that wait at most; older ones are worth less than
 
 
 class PeerEstimates:
-    """The round trip, the other side's decode time, and whose drafts become targets, of one connection.
+    """Round trip, the other side's decode time, and acceptance rates of both sides' drafts, of one connection.
 
-    One cloud has devices of different speed and with different documents: none of this may be shared between them.
-    Measurements come from any thread, `digest` is called by the profiler's, estimates are for any thread.
+    A cloud's devices differ in speed and in their documents, so their connections share none of this. Any thread may
+    hand in measurements and read estimates; only the profiler's calls `digest`.
     """
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine, send: Callable[[Probe], object]) -> None:
@@ -37,15 +37,15 @@ class PeerEstimates:
     # --- measurements
 
     def decoded(self, context: int) -> None:
-        """This side made a step for an answer of this connection, at `context` tokens in its longest row."""
+        """Note a step of this side for an answer of this connection, at `context` tokens in its longest row."""
         self._knowledge.decoded(context)
 
     def remote_decoded(self, seconds: float) -> None:
-        """The other side says how long its step took."""
+        """Note the time that the other side reports for one of its decode steps."""
         self._measured.append(RemoteDecoded(seconds))
 
     def judged(self, commit: Commit) -> None:
-        """A position was decided; of the drafts known here, it is known which was right."""
+        """Note a decided position, and which of the drafts known here were accepted."""
         self._measured.append(Judged(commit.expected, dict(commit.accepted)))
 
     def digest(self) -> None:
@@ -65,7 +65,7 @@ class PeerEstimates:
 
     @property
     def estimates(self) -> Estimates:
-        """The latest of everything."""
+        """The latest estimates."""
         rtt = self.meter.rtt
         return self._snapshot if rtt is None else replace(self._snapshot, rtt=rtt)
 

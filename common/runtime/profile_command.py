@@ -1,4 +1,4 @@
-"""What `dragon profile` does: the offline stage of §5.2 for the configured model, on a screen and in the store."""
+"""`dragon profile`: the offline stage of §5.2 for the configured model, printed and kept in the store."""
 
 from __future__ import annotations
 

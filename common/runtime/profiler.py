@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 
 class Profiler:
-    """Estimates of this side's decode time, and of each connection: kept up to date by a thread that probes the links,
-    too.
+    """Estimates of this side's decode time and of each connection, kept up to date by a thread; it also probes the
+    links.
     """
 
     def __init__(self, role: Side, line: DecodeLine, died: Died | None = None) -> None:
@@ -35,7 +35,7 @@ class Profiler:
         self._thread.start()
 
     def decoded(self, peer: PeerEstimates, context: int, seconds: float) -> None:
-        """A step of this side for an answer of `peer`, at `context` tokens in its longest row. From any thread."""
+        """Note a step of this side for an answer of `peer`, at `context` tokens in its longest row. From any thread."""
         self._steps.append((context, seconds))
         peer.decoded(context)
 
@@ -48,7 +48,7 @@ class Profiler:
         return peer
 
     def forget(self, peer: PeerEstimates) -> None:
-        """The connection is gone."""
+        """Stop probing a connection that is gone."""
         with self._peers_lock:
             self._peers -= {peer}
 

@@ -1,4 +1,4 @@
-"""From documents to the rows that a side reads: one row each, or all of them in one."""
+"""Rows that a side reads for an answer: one for each document, or one with all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """What is read for one answer."""
+    """The rows of one answer on one side, with their documents' titles and their length."""
 
     prompt: Prompt
     titles: tuple[str, ...]
@@ -31,7 +31,7 @@ class Retrieved:
 
 
 def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None) -> Retrieved:
-    """Output aggregation: a row per document, one without document when there is none."""
+    """Output aggregation: a row per document, or one row without a document when there are none."""
     documents = [*own, *fetched]
     if not documents:
         return _without(query, begin)
@@ -50,7 +50,7 @@ def one_row(
 ) -> Retrieved:
     """Context aggregation: the documents of both sides one after another, the most similar last.
 
-    At most `room` tokens: the most similar ones are kept, the last that fits is cut.
+    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit.
     """
     documents = [*own, *fetched]
     kept: list[int] = []

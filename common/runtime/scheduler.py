@@ -1,4 +1,4 @@
-"""The scheduler thread: looks at the clock for everybody (DRAGON §3: Scheduler)."""
+"""The scheduler thread, which makes the answers look at the clock (DRAGON §3: Scheduler)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon of either role runs: one model, one library, and the threads that serve answers with them."""
+"""The runtime of a daemon of either role: one model, one library, and the threads that serve answers with them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SideRuntime:
 
     @property
     def hello(self) -> Hello:
-        """What this side tells the other one about itself."""
+        """This side's description of itself for the handshake."""
         line = self.profiler.line
         return Hello(
             role=self.role,
@@ -93,12 +93,12 @@ class SideRuntime:
 
     @property
     def eos(self) -> tuple[int, ...]:
-        """The model's end-of-sequence ids as they travel; one beyond the vocabulary is never drawn."""
+        """The model's end-of-sequence ids, increasing; without those beyond the vocabulary, which are never drawn."""
         return tuple(sorted(token for token in self.decoder.eos if token < self.decoder.vocabulary))
 
     @property
     def link_limits(self) -> Limits:
-        """The link must carry a whole distribution (codec `raw`)."""
+        """Limits of a link that can carry a whole distribution (codec `raw`)."""
         largest = min(RAW_BYTES_PER_TOKEN * self.decoder.vocabulary + RAW_HEADER, LARGEST_PAYLOAD)
         return Limits(payload_bytes=max(PAYLOAD_LIMIT, largest))
 
@@ -117,7 +117,7 @@ class SideRuntime:
         self._retrieval.submit(partial(self._begin, answer, request, drafting, retrieved, measured, peer), answer.end)
 
     def later(self, run: Callable[[], object], failed: Failed) -> None:
-        """Call `run` on the retrieval thread; `failed` is told what it raises."""
+        """Call `run` on the retrieval thread; see `TaskThread.submit` for `failed`."""
         self._retrieval.submit(run, failed)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class SideRuntime:
         joint: Joint | None = None,
         peer: Hashable = None,
     ) -> None:
-        """Decode on what was found until the answer is over; see `Assignment`. Peers are treated fairly."""
+        """Decode from the rows in `found` until the answer is over; see `Assignment`. Peers share the model fairly."""
         assignment = Assignment(found.prompt, self.scorer, drafting, request.max_tokens + 1, joint, measured)
         self.decoding.submit(AnswerJob(answer, assignment, peer, partial(_end, answer)))
 
@@ -165,7 +165,7 @@ class SideRuntime:
         return self.arrange(request, self.find(request), ())
 
     def find(self, request: Open) -> list[Document]:
-        """The documents of this side's library that an answer is given. On the retrieval thread."""
+        """Search this side's library for the documents of an answer. On the retrieval thread."""
         room = self.room(request)
         hits = self.search(request.question, request.documents)
         return [self.document(hit.title, hit.text, hit.similarity, room) for hit in hits]
@@ -181,14 +181,14 @@ class SideRuntime:
         return self.decoder.memory.needed_bytes(rows, tokens)
 
     def search(self, question: str, count: int) -> list[Hit]:
-        """The passages of this side's library that fit best. Raises `AnswerFailed`."""
+        """The `count` passages of this side's library that are most similar to `question`. Raises `AnswerFailed`."""
         try:
             return self.library.search(question, count)
         except Exception as error:
             raise as_failure(error, SEARCH_FAILED) from None
 
     def document(self, title: str, text: str, similarity: float, room: int) -> Document:
-        """A passage as rows have it, cut to `room` tokens."""
+        """A passage in the document format, as at most `room` tokens."""
         tokens = self._format.document_tokens(self.tokenizer, text, room)
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
 
@@ -198,7 +198,7 @@ class SideRuntime:
         return self.decoder.max_context - query - request.max_tokens - 1
 
     def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> Retrieved:
-        """The rows of an answer from this side's documents and those fetched from the other one."""
+        """The rows of an answer from this side's documents and those fetched from the other side."""
         query = tuple(self.tokenizer.encode(request.prompt))
         if request.aggregation == "context":
             return one_row(query, own, fetched, self.tokenizer.begin, self.room(request))

@@ -1,4 +1,4 @@
-"""A thread for what answers need done beside decoding; what a task raises goes to the answer it was for."""
+"""A thread for the work of answers besides decoding, such as retrieval; a task's exception goes to its answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TaskThread:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     def submit(self, run: Callable[[], object], failed: Failed) -> None:
-        """Call `run` on the thread, from any other; `failed` is told, as one of the answer's failures, what it raises.
+        """Queue `run` for the thread, from any other. An exception in it is passed to `failed`; see `as_failure`.
 
-        A thread that is closed tells `failed` at once.
+        On a closed thread `failed` is called at once.
         """
         try:
             self._pool.submit(_guarded, run, failed)

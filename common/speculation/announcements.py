@@ -1,4 +1,4 @@
-"""What a session says of its drafts and decisions, and what it lets the other side say."""
+"""Messages that tell the other side of drafts and decisions, and a check of the decisions that it sends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draft_message(config: SessionConfig, epoch: int, draft: LocalDraft, payload:
 
 
 class Announcer:
-    """Puts what a side knows of an answer into the messages that its placement lets it send."""
+    """Makes the messages with a side's drafts and decisions, as far as the placement lets it send them."""
 
     def __init__(self, role: Side, progress: Progress, aggregation: Aggregation) -> None:
         self._role: Side = role
@@ -26,15 +26,16 @@ class Announcer:
         self._aggregation = aggregation
 
     def drafts(self, drafts: Sequence[LocalDraft]) -> list[Action]:
-        """Drafts of this side, if they travel."""
+        """Messages with drafts of this side; none where the placement keeps them here."""
         config, epoch = self._progress.config, self._progress.epoch
         if not config.shares(self._role):
             return []
         return [Send(draft_message(config, epoch, draft, self._aggregation.pack(draft.view))) for draft in drafts]
 
     def targets(self, term: int, start: int, tokens: Sequence[int], aggregator: Side) -> list[Action]:
-        """Tokens that this side decided from position `start` on, if they are news to the other; `aggregator` is in
-        charge after the last of them. The device always speaks for the answer.
+        """Messages with the tokens that this side decided from `start` on; `aggregator` decides the next position.
+
+        Under placement 'mirrored' both sides decide and only the device announces. None if the cloud takes no part.
         """
         config, size = self._progress.config, TOKENS_PER_TARGET
         if "cloud" not in config.participants or (self._role == "cloud" and config.placement == "mirrored"):
@@ -45,13 +46,13 @@ class Announcer:
         ]
 
     def sync(self, term: int, aggregator: Side, wants_reply: bool) -> Send:
-        """The committed prefix."""
+        """The message with the committed prefix."""
         tokens = tuple(self._progress.prefix.committed())
         return Send(Sync(self._progress.config.session, term, tokens, aggregator, wants_reply))
 
 
 def check_tokens(message: Message, vocabulary: int) -> None:
-    """Refuse decided tokens that no model can read: one of them fails the forward pass of every answer in it.
+    """Refuse decided tokens beyond the vocabulary: one of them fails the forward pass of all answers in the batch.
 
     Raises `ProtocolError`.
     """

@@ -1,4 +1,4 @@
-"""The target of a position: of both sides' drafts, or of one side's where the other one has no weight."""
+"""The target of a position: decided from both sides' drafts, or from one side's when the other has no weight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proto.messages import Side
 
 
 class Decider:
-    """Knows whose documents count, and decides the first undecided position of a side's `progress`."""
+    """Decides the first undecided position of `progress`; keeps track of sides that have no documents."""
 
     def __init__(self, role: Side, progress: Progress, aggregation: Aggregation) -> None:
         self.absent: frozenset[Side] = frozenset()  # sides that are known to have no documents for this question
@@ -28,17 +28,19 @@ class Decider:
         return "cloud" if "device" in self.absent else None
 
     def weigh(self, side: Side, evidence: float) -> None:
-        """Take in the evidence of a draft: a side that has none has none for the whole question."""
+        """Take in a draft's evidence: a side without documents at one position has none for the whole question."""
         if not has_documents(evidence):
             self.absent |= {side}
 
     def decide(self, in_charge: bool, away: bool) -> tuple[Outcome | None, bool]:
-        """The target, what it lacks, or None for want of a draft or of the say; and whether it is the device's own
-        because the cloud is `away`. `in_charge`: this side decides, or both do.
+        """The outcome for the position, and whether it is just the device's draft because the cloud is `away`.
+
+        The outcome is None when a draft is missing or the other side decides. `in_charge`: this side decides, or both
+        do.
         """
         mine, theirs = self._progress.first_pair()
         other, sole = OTHER[self._role], self.sole
-        share = float(sole == "cloud") if self.absent else None  # of the cloud in the sole side's token
+        share = float(sole == "cloud") if self.absent else None  # the cloud's share in a token of the sole side
         alone = None if mine is None else Decided(mine.view.token, share)
         if sole == self._role:
             return alone if in_charge or other not in self._progress.config.participants else None, False

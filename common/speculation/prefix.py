@@ -6,9 +6,9 @@ from proto.digest import EMPTY, extend
 
 
 class Prefix:
-    """A committed part followed by a drafted part, and the digest of every prefix of both.
+    """Committed tokens followed by drafted ones, and the digest of every prefix of this path.
 
-    Every operation is O(1) or O(what it removes).
+    A change takes O(1) time, or O(n) when it removes n tokens.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Prefix:
         return self._digests[length]
 
     def extend(self, token: int) -> None:
-        """One more drafted token."""
+        """Append a drafted token."""
         self.path.append(token)
         self._digests.append(extend(self._digests[-1], token))
 
     def commit(self) -> None:
-        """The first drafted token is decided."""
+        """Turn the first drafted token into a committed one."""
         self.length += 1
 
     def roll_back(self) -> None:

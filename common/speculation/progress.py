@@ -1,4 +1,4 @@
-"""What one side knows of one answer: the tokens that are decided, and both sides' drafts of those that are not."""
+"""State of one answer on one side: the decided tokens, and both sides' drafts for the positions after them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proto.messages import Side
 
 
 class Progress:
-    """Prefix, draft queues and the roll-backs between them. Knows nothing of messages and of who aggregates."""
+    """Committed prefix and draft queues, with their roll-backs. Independent of messages and of who aggregates."""
 
     def __init__(self, role: Side, config: SessionConfig) -> None:
         self.counters = Counters()
@@ -42,7 +42,7 @@ class Progress:
         return self.prefix.length
 
     def work(self, run_ahead: int) -> Work | None:
-        """The next decode step when up to `run_ahead` drafts may be held; None if there is none worth doing."""
+        """The next decode step, if up to `run_ahead` drafts may be held; None when no step is worth doing."""
         if self.finished or self._role not in self.config.participants:
             return None
         if len(self.local) >= run_ahead or self.prefix.path_length >= self.config.max_tokens:
@@ -64,7 +64,7 @@ class Progress:
         return True
 
     def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
-        """Keep the other side's draft, or the completed version of it."""
+        """Store a draft of the other side, or the completed version of a stored one."""
         self._remote.put(position, digest, draft)
 
     def remote(self, position: int, digest: int) -> RemoteDraft | None:
@@ -72,7 +72,7 @@ class Progress:
         return self._remote.get(position, digest)
 
     def forget_remote(self) -> None:
-        """Give up every draft of the other side."""
+        """Forget all drafts of the other side."""
         self._remote.clear()
 
     def first_pair(self) -> tuple[LocalDraft | None, RemoteDraft | None]:
@@ -81,13 +81,13 @@ class Progress:
         return self.local.first(), self._remote.get(self.position, digest)
 
     def accepted(self, target: int) -> dict[Side, bool]:
-        """Which of the known drafts of the first undecided position are its `target`."""
+        """Verdict by side on the drafts known for the first undecided position: True if it is the `target`."""
         mine, theirs = self.first_pair()
         known = ((self._role, mine), (OTHER[self._role], theirs))
         return {side: draft.view.token == target for side, draft in known if draft is not None}
 
     def commit(self, decision: Decided, degraded: bool) -> list[Commit | Finish]:
-        """Make a token part of the answer; drafts that follow another one are rolled back."""
+        """Append the decided token to the answer; if this side's draft is another token, its drafts are rolled back."""
         position, token = self.position, decision.token
         accepted: dict[Side, bool] = {}
         mine = self.local.first()
@@ -116,8 +116,8 @@ class Progress:
         return [commit, Finish(self.finished)] if self.finished else [commit]
 
     def follow(self, start: int, tokens: Sequence[int]) -> list[Action]:
-        """Commit what the side in charge decided from `start` on. The cloud gives up what differs; the device, which
-        has shown its tokens, stops there.
+        """Commit the tokens that the aggregator decided from `start` on. Where one differs from a committed token, the
+        cloud withdraws its own; the device, which has shown its own, ignores the rest.
         """
         actions: list[Action] = []
         for position, token in enumerate(tokens, start):
@@ -133,7 +133,7 @@ class Progress:
         return actions
 
     def adopt(self, tokens: Sequence[int], exactly: bool) -> list[Action]:
-        """Follow the whole answer of the side in charge; `exactly`: give up what goes beyond it, too."""
+        """Follow the aggregator's whole committed prefix; `exactly`: the cloud withdraws its tokens beyond that."""
         known = self.prefix.committed()
         shared = min(len(known), len(tokens))
         if known[:shared] != list(tokens[:shared]):
@@ -147,7 +147,7 @@ class Progress:
         return actions
 
     def cut(self, position: int) -> list[Withdraw]:
-        """Give up decided tokens from `position` on, and every draft after them."""
+        """Withdraw decided tokens from `position` on, and forget all drafts."""
         if position >= self.position:
             return []
         self.finished = None

@@ -1,4 +1,4 @@
-"""What certificates lack: asked of the other side, or looked up on this one."""
+"""Requests for the values that a certificate lacks: asked of the other side, or looked up on this one."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from proto.messages import Resolve, Resolved
 
 Question = tuple[int, Undecided]  # digest of the prefix, what is lacking after it
 
-MOST_LOOK_UPS = 4  # for the other side at a time; what it asks beyond is asked again after a `Sync`
+MOST_LOOK_UPS = 4  # for the other side at a time; a question beyond is dropped, and repeated after a `Sync`
 
 
 class Questions:
-    """Asks for what a certificate lacks once, until it is forgotten or something else is lacking."""
+    """Asks once for the values that a certificate lacks; again after `forget`, or when others are lacking."""
 
     def __init__(self, progress: Progress, aggregation: Aggregation) -> None:
-        self.count = 0  # of different ones for the other side
+        self.count = 0  # different questions that the other side was asked
         self._progress = progress
         self._aggregation = aggregation
         self._latest: Question | None = None
-        self._pending = False  # the answer is under way
+        self._pending = False  # the latest question was asked and not forgotten
         self._contested = -1  # the last position whose certificate failed
         self._own: tuple[int, Lacking] | None = None  # digest of the prefix, what is being looked up for this side
         self._others = 0  # look-ups for the other side that are under way
 
     def ask(self, missing: Undecided | Lacking) -> list[Action]:
-        """The certificate of the first undecided position fails for want of `missing`."""
+        """Ask for `missing`, which the certificate of the first undecided position lacks."""
         progress, position = self._progress, self._progress.position
         if self._contested != position:
             progress.counters.certificate_failures += 1
@@ -41,7 +41,7 @@ class Questions:
         return [Send(Resolve(progress.config.session, position, digest, missing.ids, missing.depth))]
 
     def reply(self, question: Resolve, shared: bool) -> list[Action]:
-        """The other side asks for more of a draft; `shared`: it may know. Raises `ProtocolError` for what can't be."""
+        """Look up what the other side asks of a draft, if `shared`. Raises `ProtocolError` for a malformed question."""
         draft = self._progress.local.find(question.position, question.digest)
         if draft is None or not shared or self._others >= MOST_LOOK_UPS:
             self._progress.counters.stale += 1
@@ -51,7 +51,7 @@ class Questions:
         return [LookUp(draft.position, draft.digest, draft.view, question.ids, question.depth, asked=True)]
 
     def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
-        """It is done: a reply, or this side's draft is known better."""
+        """Take in the result of a look-up: reply to the other side, or complete this side's own draft."""
         position, digest, depth = look_up.position, look_up.digest, look_up.depth
         if look_up.asked:
             self._others -= 1
@@ -64,7 +64,7 @@ class Questions:
         return []
 
     def forget(self) -> None:
-        """The question or its answer may be lost."""
+        """Let the latest question be asked again: it or its answer may be lost."""
         self._pending = False
 
     def _look_up(self, lacking: Lacking) -> list[Action]:

@@ -13,8 +13,8 @@ BRANCHES = 4  # remote drafts kept per position: prefixes that are still possibl
 class LocalDrafts:
     """This side's drafts beyond the committed prefix, one per position, each following the one before.
 
-    `retain` decided drafts are kept: where both sides decide for themselves, the other one may be behind and still
-    need them.
+    The last `retain` decided drafts are kept: where both sides decide for themselves, the other side may be behind and
+    still need them.
     """
 
     def __init__(self, retain: int) -> None:
@@ -34,16 +34,16 @@ class LocalDrafts:
         return self._drafts[-1] if self._drafts else None
 
     def accept(self) -> None:
-        """The first draft is the target: it leaves the queue, the others stay."""
+        """Take the first draft, which is the target, out of the queue; the others stay."""
         self._retired.append(self._drafts.popleft())
 
     def reject(self) -> None:
-        """The first draft is not the target: nothing that follows it counts."""
+        """Empty the queue: the first draft is not the target, and those after it follow a wrong token."""
         self._retired.append(self._drafts[0])
         self._drafts.clear()
 
     def clear(self) -> None:
-        """Forget everything: the prefix itself was cut."""
+        """Forget all drafts, decided ones included: the prefix itself was cut."""
         self._drafts.clear()
         self._retired.clear()
 
@@ -52,7 +52,7 @@ class LocalDrafts:
         return [draft for draft in (*self._retired, *self._drafts) if draft.position >= position]
 
     def complete(self, position: int, digest: int, view: View) -> None:
-        """The outstanding draft made at `position` after `digest` is known better now."""
+        """Attach the looked-up `view` to the outstanding draft made at `position` after `digest`."""
         for index, draft in enumerate(self._drafts):
             if (draft.position, draft.digest) == (position, digest):
                 self._drafts[index] = replace(draft, looked_up=view)
@@ -86,7 +86,7 @@ class RemoteDrafts:
         return self._drafts.get(position, {}).get(digest)
 
     def decide(self, position: int, digest: int) -> tuple[RemoteDraft | None, int]:
-        """Drop what was drafted for `position`; returns the draft of `digest` and how many others there were."""
+        """Remove the drafts for `position`; returns the one made after `digest`, and the number of the others."""
         branches = self._drafts.pop(position, {})
         draft = branches.pop(digest, None)
         return draft, len(branches)

@@ -4,9 +4,9 @@ Both daemons, the simulator and the tests drive the same object: they tell it wh
 carry out the actions it returns. It reads no clock and touches no socket, model or thread. The methods are not
 thread-safe: one caller at a time.
 
-The device is the authority over the answer, since it shows the tokens: it takes the aggregation over when the cloud
-is away, which starts a new term, and the cloud follows. Within one term the aggregator alone decides, and the next
-one is named together with the token that precedes it.
+The device is the authority over the answer, since it shows the tokens: when the cloud is away, the device takes the
+aggregation over. That starts a new term, which the cloud follows. Within a term only the aggregator decides, and every
+target that it sends names the aggregator of the next position.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Session:
 
     @property
     def epoch(self) -> int:
-        """Of this side's drafts: one more with every roll-back, which makes decode steps under way useless."""
+        """Number of this side's roll-backs so far, each of which makes the decode step under way useless."""
         return self._progress.epoch
 
     @property
@@ -117,7 +117,7 @@ class Session:
     # --- events
 
     def drafted(self, draft: LocalDraft) -> list[Action]:
-        """A decode step ended."""
+        """Take in the draft of a decode step."""
         if not self._progress.drafted(draft):
             return []
         self._decider.weigh(self.role, draft.evidence)
@@ -125,7 +125,7 @@ class Session:
         return self._announcer.drafts([draft]) + self._advance()
 
     def without_documents(self, side: Side) -> list[Action]:
-        """That side has found none: such a cloud takes no part from now on, such a device need not draft."""
+        """Note that `side` has found none: the cloud takes no part from now on, or the device need not draft."""
         if len(self.config.participants) == 2:
             self._decider.absent |= {side}
             if side == "cloud":
@@ -134,7 +134,7 @@ class Session:
         return self._advance()
 
     def received(self, message: Message) -> list[Action]:
-        """A message of this session came. Raises `ProtocolError` when it is malformed, and changes nothing then."""
+        """Take in a message of this session. Raises `ProtocolError` when it is malformed, and changes nothing then."""
         if self.finished and self.role == "device":
             return []
         check_tokens(message, self.config.vocabulary)
@@ -143,11 +143,11 @@ class Session:
         return actions
 
     def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
-        """The result of an action is here."""
+        """Take in the result of a `LookUp`."""
         return self._questions.looked_up(look_up, payload) + self._advance()
 
     def stalled(self) -> list[Action]:
-        """Nothing came for longer than the network explains: send what may be lost, ask for what is missing."""
+        """Send again what may be lost, ask for what is missing: the silence is longer than the network explains."""
         if self.finished:
             return []
         self._questions.forget()
@@ -155,7 +155,7 @@ class Session:
         return self._state(self.position, wants_reply=True) + self._advance()
 
     def rejoined(self, changed: bool = False) -> list[Action]:
-        """The device's connection is new: a new term says where the answer is. `changed`: it is of another cloud."""
+        """Tell a reconnected cloud where the answer stands, in a new term. `changed`: its model or library has."""
         self._heard = False
         if changed:
             self._progress.forget_remote()
@@ -164,7 +164,7 @@ class Session:
         return self.stalled()
 
     def out_of_patience(self) -> list[Action]:
-        """The cloud is too late: the device carries on alone until it is heard again (eta of the cloud is 0)."""
+        """Let the device carry on alone, with η = 0 for the cloud, until the late cloud is heard again."""
         if self.finished or self.role != "device" or "device" not in self.config.participants:
             return []
         self.away = True
@@ -172,7 +172,7 @@ class Session:
         if self.aggregator != "device":
             self.term += 1
             self._hand_over("device")
-            taken_over = [self._sync(wants_reply=True)]  # a cloud that lives follows it at once
+            taken_over = [self._sync(wants_reply=True)]  # a cloud that is reachable follows at once
         return taken_over + self._advance()
 
     # --- messages
@@ -199,7 +199,7 @@ class Session:
         if not here <= position < here + self.config.window:
             self.counters.stale += 1
             return self._take_back() if in_step else []
-        if self._progress.remote(position, digest) is None:  # a repeated one knows less than what was resolved since
+        if self._progress.remote(position, digest) is None:  # a repeated draft lacks what was resolved since
             view = self.aggregation.read(self._other, position, message.payload)
             self._progress.put(position, digest, RemoteDraft(view, message.evidence))
             self._decider.weigh(self._other, message.evidence)
@@ -208,7 +208,7 @@ class Session:
     def _on_target(self, message: Target) -> list[Action]:
         if message.epoch != self.term or self.aggregator == self.role:
             self.counters.stale += 1
-            return self._take_back()  # too late to count, but not too late to take part
+            return self._take_back()  # too late to count, but the cloud is back
         if message.position > self.position:
             return [self._sync(wants_reply=True)]
         actions = self._progress.follow(message.position, message.tokens)
@@ -264,7 +264,7 @@ class Session:
         return self._decider.decide(self.config.placement == "mirrored" or self.aggregator == self.role, self.away)
 
     def _take_back(self) -> list[Action]:
-        """The cloud is in step with the answer: take it back in, under the placement that was asked for."""
+        """Take a cloud that is in step with the answer back in, under the placement that was asked for."""
         if not self.away:
             return []
         self.away = False
@@ -279,7 +279,7 @@ class Session:
 
     @property
     def _idle(self) -> bool:
-        """Whether the cloud has all the weight and, where it decides, knows it: the device's drafts serve nobody."""
+        """Whether the device need not draft: the cloud has all the weight, and knows it if it gets drafts at all."""
         if self.role != "device" or self.away or not (self._told or not self.config.shares(self.role)):
             return False
         return self._decider.sole == "cloud"

@@ -1,4 +1,4 @@
-"""What goes into a `Session` and what comes out of it."""
+"""Inputs and outputs of a `Session`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The certificate fails: what the remote view lacks."""
+    """A failed certificate, with the values that the remote view lacks."""
 
     ids: tuple[int, ...]
     depth: int  # wanted length of the remote list, 0 when naming `ids` is enough
@@ -41,7 +41,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """The certificate fails: what the local view lacks, which its owner can look up."""
+    """A failed certificate, with the values that the local view lacks and this side can look up."""
 
     ids: tuple[int, ...]
     depth: int  # wanted length of the local list, 0 for the values of `ids`
@@ -62,33 +62,33 @@ class Aggregation(Protocol):
         ...
 
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
-        """The target of both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
+        """Decide from both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
         ...
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
-        """Raise `ProtocolError` for what a `Resolve` can't ask of this side's views."""
+        """Raise `ProtocolError` for a `Resolve` that can't be asked of this side's views."""
         ...
 
     def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
-        """The payload that answers a `Resolve` from a local view: work over the whole vocabulary."""
+        """The payload that answers a `Resolve` from a local view; computed over the whole vocabulary."""
         ...
 
     def complete(self, view: Any, position: int, depth: int, payload: bytes) -> View:
-        """A view with the values of a payload of `supply` added."""
+        """The view with the values added that a payload of `supply` carries."""
         ...
 
 
 class PlacementPolicy(Protocol):
-    """Who aggregates next (§5.1)."""
+    """Names the next aggregator (§5.1)."""
 
     def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
-        """The side that decides `position`; `accepted` tells of the drafts, as far as known, of the one before."""
+        """The side that decides `position`; `accepted` are the outcomes of the known drafts of the position before."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """What stays the same during one answer."""
+    """Parameters of one answer."""
 
     session: int
     placement: Placement
@@ -107,11 +107,11 @@ class SessionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far an answer is. A side that waits has patience anew at every stage; their number is bounded."""
+    """Progress of an answer as far as a waiting side sees it: its patience restarts at each of finitely many stages."""
 
     position: int
     heard: bool  # the cloud has drafted or decided since the session was opened on it
-    questions: int  # different ones that were asked
+    questions: int  # different questions that were asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ class LocalDraft:
     view: View
     evidence: float
     decode_time: int  # microseconds
-    looked_up: View | None = None  # `view` and what was looked up since; what is sent stays `view`
+    looked_up: View | None = None  # `view` with values that were looked up since; `view` is what is sent
 
     @property
     def known(self) -> View:
-        """All that this side knows of it by now."""
+        """The view with all values that this side has looked up."""
         return self.looked_up or self.view
 
 
@@ -162,8 +162,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Compute more of a local draft than its list tells (`Aggregation.supply`), where the model is, and hand the result
-    in (`Session.looked_up`).
+    """Compute values of a local draft that its list lacks (`Aggregation.supply`), on the engine's thread, and hand the
+    result in (`Session.looked_up`).
     """
 
     position: int
@@ -171,7 +171,7 @@ class LookUp:
     view: View
     ids: tuple[int, ...]
     depth: int
-    asked: bool  # the other side wants to know; otherwise this side's certificate does
+    asked: bool  # by the other side; otherwise this side's certificate lacks the values
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ Action = Send | LookUp | Commit | Withdraw | Finish
 
 @dataclass(slots=True)
 class Counters:
-    """What happened so far in one session, on this side."""
+    """Counts of events so far in one session, on this side."""
 
     drafted: int = 0
     late: int = 0  # own drafts that came after their position was decided or rolled back

@@ -1,4 +1,4 @@
-"""When a session that waits for the other side asks again, and when the device stops waiting."""
+"""Limits on a session's wait for the other side: until it asks again, and until the device carries on alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from common.speculation.session import Session
 from common.speculation.values import Action, Stage
 
 SHORTEST_RESYNC = 0.5  # seconds
-# A verdict and a draft after it, a question and its answer, and what the estimates lag behind.
+# Enough for a verdict and the draft after it, a question and its answer, and estimates that lag behind.
 PATIENCE_TRIPS = 3
 PATIENCE_STEPS = 4
 RESYNC_TRIPS = 4
@@ -25,9 +25,9 @@ class Limits:
 
     @classmethod
     def of(cls, estimates: Estimates, longest: float | None, patience: float) -> Limits:
-        """As the link and the cloud's steps allow: not before a living cloud can be heard.
+        """Limits from the link and the cloud's steps: no shorter than a working cloud may take to be heard.
 
-        `longest` is a round trip that is seldom exceeded, None before the first; `patience` the least wanted.
+        `longest` is a round trip that is seldom exceeded, None before the first; `patience` the least for the device.
         """
         steps = estimates.cloud_decode
         resync = RESYNC_TRIPS * estimates.rtt + RESYNC_STEPS * steps
@@ -36,7 +36,7 @@ class Limits:
 
 
 class Watch:
-    """Times how long a session has been waiting at its present stage. The caller's clock, any origin."""
+    """Measures how long a session has been waiting at its present stage, by the caller's clock (any origin)."""
 
     def __init__(self) -> None:
         self._stage: Stage | None = None
@@ -44,7 +44,7 @@ class Watch:
         self._asked = 0.0  # last time the other side was asked again
 
     def poll(self, session: Session, now: float, limits: Limits) -> list[Action]:
-        """To be called at every event and from time to time; returns what the session wants done."""
+        """Apply exceeded limits; returns the session's actions. To be called at every event and periodically."""
         if not session.waiting and not session.away:
             self._stage = None
             return []

@@ -69,5 +69,5 @@ def _writer(output: TextIO | None) -> Any:
 
 
 def to_stderr(text: str) -> None:
-    """One line for the user beside the answer."""
+    """Print one line for the user besides the answer."""
     print(strip_controls(text), file=sys.stderr, flush=True)

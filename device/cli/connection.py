@@ -1,4 +1,4 @@
-"""Which daemon a command talks to."""
+"""Choice of the daemon that a command talks to."""
 
 from __future__ import annotations
 

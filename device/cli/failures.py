@@ -1,4 +1,4 @@
-"""How a command fails: one line for the user and an exit code."""
+"""Failures of a command: one line for the user and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CommandFailed(Exception):
 
 
 def bad_input(text: str) -> CommandFailed:
-    """What was asked can't be done as asked."""
+    """The command can't be carried out as given: wrong input, settings or files."""
     return CommandFailed(text, BAD_INPUT)
 
 

@@ -1,4 +1,4 @@
-"""`dragon config`, and how the other commands get at a role's settings."""
+"""`dragon config`, and a role's settings for the other commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Role = Annotated[Side, typer.Option("--role", help="Whose: the device's or the cloud's")]
 File = Annotated[Path | None, typer.Option("--config", help="Settings file instead of the usual one")]
 
-# The device never imports the cloud, whose settings only the cloud can name: they are asked of it as TOML.
+# The device never imports the cloud's code: a process of its own prints the cloud's settings as TOML.
 CLOUD_SETTINGS = """
 from cloud.settings import CloudSettings
 from common.configuration import ConfigurationError, describe, load_settings
@@ -37,7 +37,7 @@ except ConfigurationError as error:
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """Where this machine's device daemon listens, and the key it wants."""
+    """Address and API key of this machine's device daemon."""
 
     url: str
     api_key: str | None
@@ -62,7 +62,7 @@ def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> Devi
 
 
 def load_common(role: Side) -> Settings:
-    """What both roles' settings have in common, for either role. Raises `CommandFailed`."""
+    """Settings of `role`, without those that only the cloud has. Raises `CommandFailed`."""
     if role == "device":
         return load_device()
     from common.configuration import Settings
@@ -81,7 +81,7 @@ def device_http() -> HttpAddress:
 
 
 def python_environment() -> dict[str, str]:
-    """The environment in which `python -P` finds the packages that this one runs from.
+    """The environment in which another `python -P` finds the packages that this process runs from.
 
     With -P: a folder named `cloud` in the working directory must not be taken for the package.
     """

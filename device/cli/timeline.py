@@ -9,7 +9,7 @@ from common.tracing.trace import Trace
 
 
 def summary(trace: Trace) -> str:
-    """What the time per token went into, how the clocks compare, and what is missing."""
+    """Causes of the time per token, the clocks' offset, and missing parts of the trace."""
     found = steps(trace)
     lines = list(trace.notes)
     if found:
@@ -34,7 +34,7 @@ def summary(trace: Trace) -> str:
 
 
 def table(trace: Trace) -> str:
-    """One line per token: when, how long after the one before, who was waited for, and what for."""
+    """One line per token: its time, the time since the token before, the side that was waited for, and the causes."""
     lines = [f"{'token':>6} {'at ms':>9} {'took ms':>8}  {'waited for':11}for"]
     for step in steps(trace):
         at, took = step.end / 1e6, (step.end - step.start) / 1e6

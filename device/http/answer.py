@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class _LoopClosed(Exception):
-    """Nobody is left to read the answer."""
+    """The event loop has ended, so nobody is left to read the answer."""
 
 
 class Answer:
@@ -26,7 +26,7 @@ class Answer:
 
     All methods belong to the event loop. The thread never waits for the reader: what is not read yet is kept
     up to `unread_limit` events (None: all), beyond that the generation is cancelled. `Generation.cancel` is
-    called on the event loop and must return at once. `on_end` is called on the loop when the engine let go.
+    called on the event loop and must return at once. `on_end` is called on the loop when the generation has ended.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Answer:
         return self._unread.popleft()
 
     def cancel(self, reason: ApiError | None = None) -> None:
-        """Make the engine let go at once; a reader that still waits is told `reason`."""
+        """End the generation at once; a reader that still waits gets `reason`."""
         if self._ended or self._cancelled:
             return
         self._cancelled = True
@@ -74,7 +74,7 @@ class Answer:
             self._generation.cancel()
 
     def _iterate(self) -> None:
-        """The thread: everything it learns is handed to the loop."""
+        """Run on the thread: every event is handed to the loop."""
         generation: Generation | None = None
         try:
             try:

@@ -71,7 +71,7 @@ def answer_failed(sentence: str) -> ApiError:
 
 
 def engine_failed() -> ApiError:
-    """The engine raised something it shouldn't have; its text may hold private text and stays in here."""
+    """The engine raised an unexpected exception, whose text may quote private text and is not told."""
     return ApiError(
         500,
         "The engine failed while answering; the daemon's log says where.",
@@ -91,5 +91,5 @@ def reader_too_slow() -> ApiError:
 
 
 def server_failed() -> ApiError:
-    """This server raised something it shouldn't have."""
+    """This server raised an unexpected exception."""
     return ApiError(500, "The server failed; the daemon's log says where.", kind=SERVER_ERROR, code="server")

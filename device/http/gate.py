@@ -1,4 +1,4 @@
-"""What every HTTP request passes first: its id, the checks of Host, Origin and key, the log line, the last catch."""
+"""Middleware around every HTTP request: its id, checks of Host, Origin and key, the log line, the last catch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP interface is configured with."""
+"""Options of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUERY_FORMAT = "\nQuestion: {question}\nAnswer:"
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Where to listen, whom to admit, and what a request that leaves fields out means.
+    """Address to listen on, API key and limits, and defaults for fields that a request leaves out.
 
     Raises ValueError for a bind off loopback without an API key, and for a query format without its place.
     """
@@ -22,7 +22,7 @@ class HttpOptions:
     api_key: str | None = None
     insecure: bool = False  # listen off loopback without a key
     query_format: str = QUERY_FORMAT
-    # question and prompt are replaced; the rest is what fields that a client leaves out mean
+    # for fields that a client leaves out; question and prompt are always replaced
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
     max_active: int = 8  # answers at a time; more get 429
     max_connections: int = 64  # at a time; when all are being answered, more get 503 and are closed

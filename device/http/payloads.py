@@ -17,7 +17,7 @@ CHAT_CHUNK = "chat.completion.chunk"
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What all objects of one answer have in common; makes each of them."""
+    """Fields that all JSON objects of one answer share; makes each of these objects."""
 
     identity: str  # without OpenAI's prefix
     created: int  # Unix time, seconds

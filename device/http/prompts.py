@@ -1,4 +1,4 @@
-"""From a validated body to what the engine is asked."""
+"""Conversion of a validated body to the engine's request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from device.http.schema import ChatBody, ChatMessage, CompletionBody, make_reque
 
 
 def completion_request(body: CompletionBody, defaults: Request) -> Request:
-    """The prompt goes to the model as it is, and is also what the libraries are searched for."""
+    """A request whose prompt goes to the model as it is, and is also the query to the libraries."""
     if not body.prompt.strip():
         raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
     return _request(body, defaults, body.prompt.strip(), body.prompt)
 
 
 def chat_request(body: ChatBody, defaults: Request, query_format: str) -> Request:
-    """The last user message is the question; everything before it is history in the prompt."""
+    """A request whose question is the last user message; everything before it is history in the prompt."""
     question, prompt = render_conversation(body.messages, query_format)
     return _request(body, defaults, question, prompt)
 
@@ -55,7 +55,7 @@ def _query(texts: Sequence[str], query_format: str) -> str:
 
 
 def _request(body: CompletionBody | ChatBody, defaults: Request, question: str, prompt: str) -> Request:
-    """The race has no `top_p`; 1, which clients send by default, asks for what it does."""
+    """Make the request. The race, which has no `top_p`, accepts 1, the clients' default: it truncates nothing."""
     request = make_request(body.options, defaults, question, prompt)
     if "top_p" not in body.options or request.sampler == "paper":
         return request

@@ -54,7 +54,7 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """A body of either generation endpoint: OpenAI's own fields, and the others, which are options of the method."""
+    """A body of either generation endpoint: OpenAI's own fields; all others are options of the method."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -65,7 +65,7 @@ class GenerationBody(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the method that are given."""
+        """The method's options that the body gives."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")

@@ -61,7 +61,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """Number of open connections."""
         return len(self._server.server_state.connections)
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves, and in which loop; looks after slow clients."""
+    """Tells when it serves, and in which loop; looks after slow clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

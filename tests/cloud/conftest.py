@@ -31,7 +31,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fresh_data(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Copies of it, one per town."""
+    """Makes copies of the data folder, one per town."""
 
     def copy() -> Path:
         target = tmp_path_factory.mktemp("data")

@@ -126,13 +126,13 @@ class TestCloud:
             stranger.send(replace(OPEN, session=3))
             wait_until(lambda: 3 in {ready.session for ready in stranger.of(Ready)}, "room for it", AT_ONCE)
 
-    def test_the_expected_memory_is_about_what_an_answer_takes(self, town: Town) -> None:
+    def test_the_expected_memory_is_what_an_answer_takes_at_most(self, town: Town) -> None:
         memory = town.cloud.decoder.memory
         wait_until(lambda: memory.used_bytes == 0, "the answers before have given theirs back", AT_ONCE)
         stranger = town.stranger()
         take(town, stranger, 1)
         wait_until(lambda: memory.used_bytes > 0, "the prompt is read", AT_ONCE)
-        assert 0.5 < town.cloud.kv_bytes(replace(OPEN, session=1)) / memory.used_bytes < 2.0
+        assert memory.used_bytes <= town.cloud.kv_bytes(replace(OPEN, session=1)) <= 4 * memory.used_bytes
         stranger.close()
         town.check_that_all_is_free()
 
@@ -202,7 +202,7 @@ class TestDevice:
             device.ask(QUESTION, sources="cloud")
 
     def test_an_answer_that_is_not_young_any_more(self, town: Town, device: Resident, taken: list[Stranger]) -> None:
-        """An answer that loses its place in the middle does not stop for another one."""
+        """An answer that loses its place in the middle goes on alone rather than wait for another place."""
         taken[1].send(Cancel(1))
         generation = device.begin(QUESTION, method="token-wise")
         event = next(iter(generation))

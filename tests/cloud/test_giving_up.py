@@ -103,7 +103,7 @@ class TestDevice:
     def test_that_gave_up_is_not_told_otherwise_by_late_messages(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The cloud, which has not heard of it yet, goes on for a while."""
+        """Messages that the cloud sends before it knows that the device gave up change nothing."""
         sent: list[Message] = []
 
         def send(message: Message) -> int:
@@ -130,7 +130,7 @@ class TestDevice:
         town.sessions.tick(time.monotonic() + LATER)  # the real one was never told by this test
 
     def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The device waits no longer: the cloud must not go on."""
+        """The cloud must not go on when the device no longer waits for it."""
         monkeypatch.setattr("common.methods.aggregate.device_half.CLOUD_PATIENCE", 0.01)
         with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
             device.ask(QUESTION, sources="cloud")

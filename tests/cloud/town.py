@@ -71,7 +71,7 @@ class Town:
         return resident
 
     def stranger(self) -> Stranger:
-        """A peer that can say anything, past its handshake."""
+        """A peer that has shaken hands and can send any message."""
         stranger = Stranger(self.link.address)
         self._closing.append(stranger.close)
         stranger.greet(self.cloud)
@@ -79,7 +79,7 @@ class Town:
 
     @staticmethod
     def run(task: Callable[[], object]) -> None:
-        """Run `task` beside the test, which may end before it."""
+        """Run `task` in a thread of its own, which may outlast the test."""
         threading.Thread(target=task, daemon=True).start()
 
     def check_that_all_is_free(self) -> None:
@@ -127,7 +127,7 @@ def finished(generation: Generation) -> Finished:
 
 
 class Stranger:
-    """The handler of a link of its own: what the cloud says is in `heard`."""
+    """A peer with a link of its own; `heard` has the messages of the cloud."""
 
     def __init__(self, address: str) -> None:
         self.heard: list[Message] = []
@@ -135,7 +135,7 @@ class Stranger:
         self.link.start()
 
     def greet(self, side: SideRuntime) -> None:
-        """Say hello as a device that fits to `side`."""
+        """Say hello as a device that is compatible with `side`."""
         wait_until(lambda: self.link.status().state == "connected", "the stranger is connected")
         wait_until(lambda: self.link.send(_as_device(side)) > 0, "the stranger is connected")
         wait_until(lambda: bool(self.of(Welcome)), "the stranger is welcome")
@@ -147,7 +147,7 @@ class Stranger:
         return [message for message in self.heard if isinstance(message, kind)]
 
     def code(self) -> str:
-        """Code of the error that comes."""
+        """Code of the first error that comes."""
         wait_until(lambda: bool(self.of(Error)), "an error", AT_ONCE)
         code: str = self.of(Error)[0].code
         return code

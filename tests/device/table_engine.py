@@ -81,7 +81,7 @@ class TableGeneration:
         threading.Thread(target=self._decode, daemon=True).start()
 
     def allow(self, count: int) -> None:
-        """Let it produce `count` more tokens."""
+        """Let the generation produce `count` more tokens."""
         with self._changed:
             self._allowed = (self._allowed or 0) + count
             self._changed.notify_all()

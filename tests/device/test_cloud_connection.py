@@ -45,7 +45,7 @@ def profiler() -> Iterator[Profiler]:
     ],
 )
 def test_one_that_came_back_as_another_is_refused(profiler: Profiler, hello: Hello, said: str) -> None:
-    """Refused even if that cloud itself would take the device."""
+    """The device refuses an incompatible cloud even if that cloud welcomes it."""
     welcomed: list[Hello] = []
     connection = CloudConnection(
         "tcp://cloud:1", cast(SideRuntime, Side(profiler)), lambda message, size: None, lambda: welcomed.append(hello)

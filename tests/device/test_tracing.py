@@ -17,7 +17,7 @@ from proto.payloads.trace import Span, encode_spans
 
 
 def tracing() -> Tracing:
-    """Tracing of a request over a link whose clocks are the same, and where a probe came back."""
+    """Tracing of a request over a link whose two clocks are equal, after one probe came back."""
     probes: list[Probe] = []
     meter = LinkMeter(probes.append)
     meter.probe(0.0)

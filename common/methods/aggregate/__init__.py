@@ -1,1 +1,1 @@
-"""Two drafts of every token, one from each side's documents, aggregated: ahead of time, or one by one."""
+"""Aggregation of two drafts per token, one from each side's documents: speculatively, or token by token."""

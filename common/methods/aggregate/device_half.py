@@ -70,7 +70,7 @@ class AggregateDevice:
             case Ready():
                 self.answer.receive(message)
                 if not message.titles and self._with_both:
-                    context.send(Close(message.session, 0))  # it has no documents, and with that nothing to say
+                    context.send(Close(message.session, 0))  # without documents the cloud has no part in the answer
                     context.with_cloud = False
 
     def without_cloud(self, sentence: str) -> None:

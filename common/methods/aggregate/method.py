@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Speculative:
-    """Both sides draft ahead of the decided tokens; what does not hold is rolled back."""
+    """Both sides draft ahead of the decided tokens; a rejected draft is rolled back with those after it."""
 
     name: ClassVar[str] = "speculative"
     request: ClassVar[type[Request]] = Request

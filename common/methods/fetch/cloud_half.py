@@ -1,4 +1,4 @@
-"""Documents handed over to a device that reads them itself (DRCG): retrieved, put into messages, sent at its pace."""
+"""Documents for a device that reads them itself (DRCG): retrieved, packed, and sent as fast as it takes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREPARED = 2**22  # bytes of parts beyond which the next document is not prepare
 
 
 class FetchCloud:
-    """Implements `CloudHalf`. Takes a session's place until the last part is with the link."""
+    """Implements `CloudHalf`. Occupies a session's place until the last part is handed to the link."""
 
     def __init__(self, request: Open | Fetch, context: CloudContext) -> None:
         """Raises `ValueError` for a request that can't be served."""
@@ -49,10 +49,10 @@ class FetchCloud:
         self._over = True
 
     def receive(self, message: Message) -> None:
-        """The device has nothing to say."""
+        """Ignore the message: the device has nothing to say."""
 
     def closing(self) -> Iterator[Message]:
-        """Nothing was noted."""
+        """End the session; there is nothing to report."""
         self.end()
         return iter(())
 
@@ -60,7 +60,7 @@ class FetchCloud:
         return Error(self._request.session, "failed", "The documents were not taken in time.")
 
     def silent(self, now: float) -> float:
-        """Seconds since anything was sent."""
+        """Seconds since a part was sent."""
         return now - self._moved
 
     def tick(self, now: float, run_ahead: int) -> None:

@@ -42,7 +42,7 @@ class FetchDevice:
         self._heard = time.monotonic()
         self._own: list[Document] | None = None
         self._fetched: list[Document] | None = None
-        self._begun = False  # the retrieval thread's own
+        self._begun = False  # for the retrieval thread only
         self._lock = threading.Lock()  # of `_waiting` and `_receiver`
 
     # --- DeviceHalf
@@ -138,7 +138,7 @@ class FetchDevice:
         return DocumentReceiver(self._context.opening.documents, largest)
 
     def _read(self) -> None:
-        """Bytes into documents, on the retrieval thread."""
+        """Turn the received bytes into documents, on the retrieval thread."""
         room = self._side.room(self._context.opening)
         try:
             self._fetched = [self._document(body, room) for body in self._receiver.bodies()]
@@ -164,7 +164,7 @@ class FetchDevice:
         self._side.later(task, self.end)
 
     def _find(self) -> None:
-        """The device's own documents, on the retrieval thread."""
+        """Retrieve the device's own documents, on the retrieval thread."""
         if self._answer.over:
             return
         self._own = self._side.find(self._context.opening)

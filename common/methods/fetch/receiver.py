@@ -14,7 +14,7 @@ LARGEST_TOTAL = 2**28  # bytes of all documents of an answer
 
 @dataclass(slots=True)
 class Body:
-    """One document, as far as it is here."""
+    """One document, as far as its parts have arrived."""
 
     title: str
     similarity: float
@@ -27,7 +27,7 @@ class Body:
 
 
 class DocumentReceiver:
-    """At most `documents` documents of at most `largest` bytes each. Parts may come twice and in any order."""
+    """Collects at most `documents` documents of at most `largest` bytes each. Parts may come twice, in any order."""
 
     def __init__(self, documents: int, largest: int) -> None:
         self._documents = documents
@@ -46,7 +46,7 @@ class DocumentReceiver:
         return [self._bodies[index] for index in sorted(self._bodies)]
 
     def add(self, message: Fetched) -> None:
-        """Take a part in. Raises `ProtocolError`; then nothing of this cloud's documents should be used."""
+        """Take in a part. Raises `ProtocolError`; none of the documents should be used then."""
         if message.count > self._documents:
             raise too_large(f"at most {self._documents} documents were asked for")
         if self._count not in (None, message.count):

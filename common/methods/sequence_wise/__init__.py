@@ -1,1 +1,1 @@
-"""Two whole answers, one from each side's documents, of which one is taken (DRDG/SW, §7.1)."""
+"""Sequence-wise aggregation: each side answers from its own documents, one answer is taken (DRDG/SW, §7.1)."""

@@ -24,9 +24,9 @@ SUM_TOLERANCE = 1e-3  # a probability may exceed 1 by the rounding of a sum
 
 
 class RecordingDrafting:
-    """Draws as `drafter` does, and notes the log-probability of every token. For answers of one side alone.
+    """Draws as `drafter` does, and notes the log-probability of every token. For answers that one side decides alone.
 
-    The probability is that of the mixture itself, at every temperature: what the model makes of the answer.
+    The probability is taken from the mixture before temperature, so it does not depend on how tokens are sampled.
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -34,7 +34,7 @@ class RecordingDrafting:
         self._drafter = drafter
 
     def race(self, position: int) -> Race | None:
-        """As the drafter's."""
+        """The race of `drafter` at `position`."""
         return self._drafter.race(position)
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
@@ -44,14 +44,14 @@ class RecordingDrafting:
 
 
 def question_evidence(scorer: DocumentScorer, prompt: Prompt) -> float:
-    """log h of a side's documents before the first token, exact in float32; `NO_EVIDENCE` without documents."""
+    """log h of a side's documents before the first token, rounded to float32; `NO_EVIDENCE` without documents."""
     if prompt.absent:
         return NO_EVIDENCE
     return evidence_of(scorer.begin(prompt.query, prompt.documents, prompt.similarity).scores([]))
 
 
 def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Candidate:
-    """An answer with what was noted of it; the log-probabilities are rounded as they travel."""
+    """This side's own answer as a candidate; its log-probabilities are rounded to float32 as in `generated`."""
     return Candidate(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
 
 
@@ -62,7 +62,7 @@ def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[f
 
 
 def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> Candidate:
-    """The other side's answer. Raises `ProtocolError` for what no side generates."""
+    """The other side's answer as a candidate. Raises `ProtocolError` for an answer that no side generates."""
     tokens = message.tokens
     if not 1 <= len(tokens) <= most_tokens or max(tokens) >= vocabulary:
         raise malformed(f"a generated answer must have 1 to {most_tokens} tokens of the vocabulary")

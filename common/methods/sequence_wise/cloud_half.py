@@ -1,4 +1,4 @@
-"""Sequence-wise aggregation, on the cloud: it answers by itself and sends the answer as a whole."""
+"""Sequence-wise aggregation, on the cloud, which answers by itself and sends the answer as a whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SequenceWiseCloud(CloudAnswer):
         return self._recording
 
     def announce(self, message: Message) -> None:
-        """Nothing of single tokens is told."""
+        """Send nothing: the answer goes out as a whole."""
 
     def retrieved(self, retrieved: Retrieved) -> None:
         self._evidence = question_evidence(self.context.side.scorer, retrieved.prompt)

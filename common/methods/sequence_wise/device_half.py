@@ -1,4 +1,4 @@
-"""Sequence-wise aggregation, on the device: its own answer and the cloud's, of which one is shown."""
+"""Sequence-wise aggregation, on the device, which shows either its own answer or the cloud's."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SequenceWiseDevice:
             self._ask()
 
     def tick(self, now: float) -> None:
-        """Only the device's own answer, once complete, waits for the cloud's."""
+        """Give the cloud's answer up when it is late and the device's own is complete."""
         late = now - self._heard > self._context.cloud.silence(self._context.request.max_tokens)
         if self._own is not None and self._awaited and late:
             self._context.send(Cancel(self._context.opening.session))
@@ -136,7 +136,7 @@ class SequenceWiseDevice:
         self._evidence = question_evidence(self._context.side.scorer, retrieved.prompt)
 
     def _try(self) -> None:
-        """Choose and show, once everything that will come is here."""
+        """Choose and show an answer, once the device's own is complete and the cloud's is here or given up."""
         with self._lock:
             if self._own is None or self._awaited or self._chosen:
                 return
@@ -150,7 +150,7 @@ class SequenceWiseDevice:
         self._context.ended(None)
 
     def _attribute(self, chosen: Chosen, of_own: bool) -> None:
-        """The answer's tokens are the chosen side's, each with the shares that it had there."""
+        """Attribute all tokens to the cloud by its share of the answer; the device's shares hold for its own answer."""
         outcome = self._answer.outcome
         if not of_own:
             outcome.shares = [()] * len(chosen.tokens)

@@ -51,7 +51,7 @@ class TestHost:
 
 
 class TestOrigin:
-    """A page that the user visits sends its origin along; a browser sends no Host but the address it connected to."""
+    """A browser sends the origin of the page that asks; its Host header is always the address it connected to."""
 
     @pytest.mark.parametrize(
         "headers",

@@ -23,7 +23,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appli
 
 @pytest.fixture
 def crowd() -> Iterator[ExitStack]:
-    """The connections of clients that mean no good."""
+    """Connections of slow or hostile clients."""
     with ExitStack() as stack:
         yield stack
 
@@ -48,7 +48,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 def drip(client: socket.socket, part: bytes) -> bytes:
-    """Send `part` now and then until the server ends the connection; what it sent meanwhile."""
+    """Send `part` now and then until the server ends the connection; returns what the server sent meanwhile."""
     client.settimeout(0.02)
     received, deadline = b"", time.monotonic() + WAIT
     with contextlib.suppress(ConnectionError):
