@@ -7,8 +7,8 @@ import logging
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.runtime.daemon import allow_descriptors, cloud_keys, start_logging, stay_local, until_told_to_stop
-from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
+from common.runtime.ticker import Scheduler
 from common.transport.link import CloudLink
 from common.vital import end_process
 

@@ -14,7 +14,7 @@ from common.methods.request import Request
 from common.model.tokenizer import StopFilter
 from common.runtime.failures import as_failure
 from common.runtime.side import SideRuntime
-from common.speculation.values import Commit
+from common.session.values import Commit
 from common.tracing.recorder import Recorder
 from device.cloud_view import CloudView
 from device.interface import Finished, FinishReason, TokenEvent

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from common.placement.policy import Estimates
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.side import SideRuntime
-from common.scheduling.policy import Estimates
-from common.speculation.values import Commit
-from common.speculation.watch import Limits
+from common.session.values import Commit
+from common.session.watch import Limits
 from device.cloud_connection import CloudConnection, alone
 from device.settings import DeviceSettings
 from proto.messages import Hello, Message

@@ -10,8 +10,8 @@ from common.methods.open_message import open_message
 from common.methods.request import Request
 from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
-from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
+from common.runtime.ticker import Scheduler
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone

@@ -26,11 +26,18 @@ MAY_IMPORT = {
 PROTO_LIBRARIES = {"numpy", "msgpack", "lz4"}
 
 # What each of these builds on is below the engine, never the engine.
-FOUNDATIONS = ("sampling", "model", "retrieval", "scoring", "scheduling")
-ENGINE = ("common.speculation", "common.runtime", "common.transport", "common.simulation")
+FOUNDATIONS = ("sampling", "model", "kv", "retrieval", "scoring", "placement")
+ENGINE = (
+    "common.session",
+    "common.engine",
+    "common.methods",
+    "common.runtime",
+    "common.transport",
+    "common.simulation",
+)
 
 # The same objects run in daemons, under a virtual clock and in tests: no clock, thread, socket or model.
-PURE = ("speculation", "simulation", "scheduling")
+PURE = ("session", "simulation", "placement")
 IMPURE_LIBRARIES = (
     "torch",
     "transformers",
@@ -122,17 +129,17 @@ def test_source_tree_keeps_its_shape() -> None:
         ("device/api/a.py", "from cloud import server"),
         ("cloud/a.py", "import device"),
         ("cloud/a.py", "from tests import conftest"),
-        ("common/sampling/a.py", "from common.speculation.session import Session"),
-        ("common/sampling/a.py", "from common import speculation"),
-        ("common/sampling/a.py", "from ..speculation import session"),
-        ("common/sampling/a.py", "from .. import speculation"),
+        ("common/sampling/a.py", "from common.session.session import Session"),
+        ("common/sampling/a.py", "from common import session"),
+        ("common/sampling/a.py", "from ..session import values"),
+        ("common/sampling/a.py", "from .. import session"),
         ("common/retrieval/a.py", "def later():\n    from common.runtime import request"),
         ("common/scoring/a.py", "import common.transport.link as link"),
-        ("common/speculation/a.py", "import torch"),
-        ("common/speculation/a.py", "from time import monotonic"),
-        ("common/speculation/deep/a.py", "import threading"),
+        ("common/session/a.py", "import torch"),
+        ("common/session/a.py", "from time import monotonic"),
+        ("common/session/deep/a.py", "import threading"),
         ("common/simulation/a.py", "import zmq.asyncio"),
-        ("common/scheduling/a.py", "import time"),
+        ("common/placement/a.py", "import time"),
         ("common/model/a.py", "import pickle"),
         ("scripts/a.py", "from joblib import load"),
         ("tests/a.py", "import importlib\nimportlib.import_module('pickle')"),
@@ -156,9 +163,9 @@ def test_violation_is_caught(path: str, source: str) -> None:
             "common/model/a.py",
             "import torch, time, threading\nfrom common.sampling import noise\nimport proto",
         ),
-        ("common/runtime/a.py", "from common.speculation import session\nimport zmq, time"),
-        ("common/speculation/a.py", "from common.sampling import noise\nimport numpy, collections"),
-        ("common/speculation/a.py", "import threadpoolctl"),
+        ("common/runtime/a.py", "from common.session import session\nimport zmq, time"),
+        ("common/session/a.py", "from common.sampling import noise\nimport numpy, collections"),
+        ("common/session/a.py", "import threadpoolctl"),
         ("device/a.py", "import common, proto, device.cli\nimport time"),
         ("tests/a.py", "import device, cloud, torch, time"),
         ("common/model/a.py", "\n" * 300),

@@ -28,7 +28,7 @@ from common.runtime.daemon import BAD_INPUT as NOT_STARTED
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
-from common.speculation.values import Decided
+from common.session.values import Decided
 from common.vital import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app

@@ -10,7 +10,7 @@ from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.fastest import Found
 from common.sampling.paper import PaperDraft, PaperSampler
-from common.speculation.values import Decided
+from common.session.values import Decided
 from proto.errors import malformed
 from proto.messages import Side
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw

@@ -11,7 +11,7 @@ from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
-from common.speculation.values import Decided, Lacking, Undecided
+from common.session.values import Decided, Lacking, Undecided
 from proto.errors import malformed
 from proto.messages import Side
 from proto.payloads.race import decode_race, encode_race

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.scheduling.estimators import DecodeLine
-from common.scheduling.knowledge import TYPICAL_CONTEXT
+from common.placement.estimators import DecodeLine
+from common.placement.peer_model import TYPICAL_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import numpy as np
 from common.aggregation.joint import Joint
 from common.engine.sampling import Drafter, Drawn, Sample
 from common.engine.sequences import Feed, Prompt, PromptRows
+from common.kv.layout import DocumentStates
 from common.kv.memory import KvMemoryFullError, Rows
 from common.model.decoder import Decoder
-from common.model.slab import DocumentStates
 from common.scoring.interface import DocumentScorer, ScoringRun
-from common.speculation.values import Work
+from common.session.values import Work
 from common.tracing.recorder import Recorder
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds

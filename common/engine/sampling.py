@@ -15,7 +15,7 @@ from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.mixture import Weights, attribute, mix, weigh
-from common.speculation.values import View
+from common.session.values import View
 
 # Logits that are worked on together, [rows, vocab] numbers: more fall out of the processor's cache.
 _TOGETHER: Final = 2**20

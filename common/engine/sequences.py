@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from common.kv.layout import DocumentStates
 from common.kv.memory import Rows
 from common.model.decoder import Decoder
-from common.model.slab import DocumentStates
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from common.kv.layout import DocumentStates, Layout
 from common.model.errors import ContextError
-from common.model.slab import DocumentStates, Layout
 
 CHUNK_SLOTS = 64  # slots that share a tensor; memory is taken from the system when a slot is first written to
 SMALLEST_CAPACITY = 64  # tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.methods.report import Record
-from common.runtime.answer import Answer
+from common.runtime.session_driver import Answer
 from proto.messages import WHOLE_SHARE, Closed
 
 DIGITS = 4

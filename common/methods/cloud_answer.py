@@ -11,10 +11,10 @@ from common.methods.contributions import contribution_messages
 from common.methods.failures import failure_message, unknown_session
 from common.methods.interface import CloudContext
 from common.methods.session_setup import SessionParts, open_session
-from common.runtime.answer import Answer
 from common.runtime.reading import Retrieved
-from common.speculation.values import Commit
-from common.speculation.watch import Limits
+from common.runtime.session_driver import Answer
+from common.session.values import Commit
+from common.session.watch import Limits
 from common.tracing.recorder import Recorder
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Message, Open, Ready, Side, Spans

@@ -5,9 +5,9 @@ from __future__ import annotations
 from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport, SideReport
 from common.methods.session_setup import open_session
-from common.runtime.answer import Answer, Observer
 from common.runtime.errors import RequestError
 from common.runtime.reading import Retrieved
+from common.runtime.session_driver import Answer, Observer
 from proto.messages import Closed, Side
 
 

@@ -31,8 +31,8 @@ from proto.messages import (
 if TYPE_CHECKING:
     from common.runtime.peer_estimates import PeerEstimates
     from common.runtime.side import SideRuntime
-    from common.speculation.values import Commit
-    from common.speculation.watch import Limits
+    from common.session.values import Commit
+    from common.session.watch import Limits
     from common.tracing.recorder import Recorder
 
 # Messages that every session has, whatever its method; of them a half gets `Ready` only.

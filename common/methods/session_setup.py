@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from common.aggregation.choice import make_aggregation
 from common.engine.sampling import Drafter
 from common.model.decoder import Decoder
+from common.placement.policy import Estimates, placement_policy
 from common.runtime.handshake import proper_eos
-from common.scheduling.policy import Estimates, placement_policy
-from common.speculation.session import Session
-from common.speculation.values import SessionConfig
+from common.session.session import Session
+from common.session.values import SessionConfig
 from proto.messages import Open, Side
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 
 from common.configuration import Settings
+from common.kv.document_store import StoreOptions
 from common.model.decoder import Decoder
-from common.model.document_store import StoreOptions
 
 _SHARE = 4  # of the machine's memory, for keys and values of running answers
 

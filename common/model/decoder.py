@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache
 
+from common.kv.document_cache import DocumentCache
+from common.kv.document_store import DocumentStore, StoreOptions
+from common.kv.layout import DocumentStates
 from common.kv.memory import KvMemory, Rows
 from common.model.agreement import check_agreement
-from common.model.document_cache import DocumentCache
-from common.model.document_store import DocumentStore, StoreOptions
 from common.model.errors import ContextError, Preempted
 from common.model.layout_probe import find_layout
 from common.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
 from common.model.packed import Item, PackedPass
-from common.model.slab import DocumentStates
 from common.model.source import numbers_source
 
 Interrupt = Callable[[], bool]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from common.kv.layout import LayerShape, Layout
 from common.model.errors import ModelError
 from common.model.loading import LoadedModel
-from common.model.slab import LayerShape, Layout
 
 
 class _LayoutProbe(Cache):

@@ -1,4 +1,4 @@
-"""Offline measurement of the decode step over growing context (DRAGON §5.2) (`common/scheduling` fits it)."""
+"""Offline measurement of the decode step over growing context (DRAGON §5.2) (`common/placement` fits it)."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from common.configuration import Settings
+from common.kv.store_folder import clear_store
 from common.model.errors import ModelError
-from common.model.store_folder import clear_store
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import LibraryError

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from common.scheduling.round_trip import Pace, RoundTripTime
+from common.placement.round_trip import Pace, RoundTripTime
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Probe, ProbeReply
 

@@ -13,8 +13,8 @@ import torch
 
 from common.model.decoder import Decoder
 from common.model.profile import profile_decode
-from common.scheduling.estimators import DecodeLine
-from common.scheduling.profile_store import ProfileKey, ProfileStore
+from common.placement.estimators import DecodeLine
+from common.placement.profile_store import ProfileKey, ProfileStore
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from common.placement.estimators import DecodeDelay, DecodeLine
+from common.placement.peer_model import Knowledge
+from common.placement.policy import Estimates
 from common.runtime.link_meter import LinkMeter
-from common.runtime.notes import Judged, Measurement, RemoteDecoded
-from common.scheduling.estimators import DecodeDelay, DecodeLine
-from common.scheduling.knowledge import Knowledge
-from common.scheduling.policy import Estimates
-from common.speculation.values import Commit
+from common.runtime.measurements import Judged, Measurement, RemoteDecoded
+from common.session.values import Commit
 from proto.messages import Probe, Side
 
 log = logging.getLogger(__name__)

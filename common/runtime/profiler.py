@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from common.placement.estimators import DecodeDelay, DecodeLine
+from common.placement.peer_model import DIGEST_PERIOD, TYPICAL_CONTEXT
 from common.runtime.peer_estimates import BACKLOG, PeerEstimates
-from common.scheduling.estimators import DecodeDelay, DecodeLine
-from common.scheduling.knowledge import DIGEST_PERIOD, TYPICAL_CONTEXT
 from common.vital import Died, vital_thread
 from proto.messages import Hello, Probe, Side
 

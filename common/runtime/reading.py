@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.engine.sequences import Prompt
-from common.model.document_states import shortened
-from common.model.slab import DocumentStates
+from common.kv.document_states import shortened
+from common.kv.layout import DocumentStates
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from common.kv.memory import KvMemoryFullError
 from common.model.configured import load_decoder
 from common.model.errors import ContextError
 from common.model.prompt import PromptFormat
+from common.placement.estimators import DecodeLine
+from common.placement.peer_model import TYPICAL_CONTEXT
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Hit, Library
 from common.runtime.errors import AnswerFailed, RequestError
@@ -24,8 +26,6 @@ from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, Retrieved, one_row, rows
 from common.runtime.tasks import Failed, TaskThread
-from common.scheduling.estimators import DecodeLine
-from common.scheduling.knowledge import TYPICAL_CONTEXT
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
 from common.vital import Died

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from common.speculation.values import Commit
+from common.session.values import Commit
 
 _ROUNDING = 1e-12
 

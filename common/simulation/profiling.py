@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from common.scheduling.estimators import DecodeDelay, DecodeLine
-from common.scheduling.knowledge import DIGEST_PERIOD, Knowledge
-from common.scheduling.policy import Estimates
-from common.scheduling.round_trip import Pace, RoundTripTime
+from common.placement.estimators import DecodeDelay, DecodeLine
+from common.placement.peer_model import DIGEST_PERIOD, Knowledge
+from common.placement.policy import Estimates
+from common.placement.round_trip import Pace, RoundTripTime
+from common.session.values import Commit
 from common.simulation.clock import Clock
-from common.speculation.values import Commit
 from proto.messages import Draft, Message, Side
 
 

@@ -8,7 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from common.scheduling.policy import first_aggregator, placement_policy
+from common.placement.policy import first_aggregator, placement_policy
+from common.session.session import Session
+from common.session.values import SessionConfig
+from common.session.watch import Limits
 from common.simulation.acceptance import AcceptanceModel, Answer
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, SimulatedLink
@@ -16,9 +19,6 @@ from common.simulation.profiling import SimulatedProfiler
 from common.simulation.scripted import WRONG, ScriptedAggregation, ScriptedPredictor
 from common.simulation.side import SimulatedSide
 from common.simulation.timing import DecodeTime, Sending, Way
-from common.speculation.session import Session
-from common.speculation.values import SessionConfig
-from common.speculation.watch import Limits
 from proto.messages import Message, Placement, Side
 
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")

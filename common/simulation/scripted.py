@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from common.session.values import Decided, View
 from common.simulation.acceptance import Answer
-from common.speculation.values import Decided, View
 from proto.errors import malformed
 from proto.messages import Side
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from common.session.session import Session
+from common.session.values import Action, Commit, Finish, LocalDraft, LookUp, Send, View, Withdraw, Work
+from common.session.watch import Limits, Watch
 from common.simulation.clock import Clock
-from common.speculation.session import Session
-from common.speculation.values import Action, Commit, Finish, LocalDraft, LookUp, Send, View, Withdraw, Work
-from common.speculation.watch import Limits, Watch
 from proto.messages import Message, Ready
 
 LOOK = 0.1  # seconds between two looks at the clock, at most; the daemons look more often

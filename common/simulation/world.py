@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from common.session.session import Session
+from common.session.values import Aggregation, PlacementPolicy, SessionConfig
+from common.session.watch import Limits
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, Outage, SimulatedLink
 from common.simulation.side import Predictor, SimulatedSide
-from common.speculation.session import Session
-from common.speculation.values import Aggregation, PlacementPolicy, SessionConfig
-from common.speculation.watch import Limits
 from proto.messages import Message, Side
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Literal, get_args
 
-from common.speculation.values import OTHER
+from common.session.values import OTHER
 from common.tracing.trace import Interval, Trace
 from proto.messages import Side
 

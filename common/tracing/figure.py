@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from common.speculation.values import OTHER
+from common.session.values import OTHER
 from common.tracing.trace import Interval, Trace
 from proto.messages import Side
 

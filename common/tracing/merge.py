@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from common.scheduling.cost import delta_z
-from common.speculation.values import OTHER
+from common.placement.cost import delta_z
+from common.session.values import OTHER
 from common.tracing.trace import Interval, Probed, Snapshot, Trace
 from common.transport.probe import ClockOffset, RoundTrip
 from proto.messages import Side

@@ -15,13 +15,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from common.methods.request import Request
-from device.http.answer import Answer
 from device.http.errors import ApiError, busy, server_failed, stopping
-from device.http.gate import Gate
+from device.http.event_stream import Answer
 from device.http.options import HttpOptions
 from device.http.payloads import Envelope, model_json, status_json
 from device.http.prompts import chat_request, completion_request
 from device.http.reply import StreamedReply, WholeReply
+from device.http.request_guard import Gate
 from device.http.schema import GenerationBody, parse_chat, parse_completion
 from device.interface import Engine
 

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from device.http.answer import Answer
 from device.http.errors import ApiError, reader_too_slow
+from device.http.event_stream import Answer
 from device.http.payloads import Envelope
 from device.interface import Finished
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.aggregation.race import RaceAggregation
 from common.sampling.certificate import Certified, certify, lower_bound_winner
-from common.speculation.values import Undecided
+from common.session.values import Undecided
 from scripts.bench.codecs import answers, share
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan

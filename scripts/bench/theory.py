@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from statistics import fmean
 
-from common.scheduling.cost import speed_up
+from common.placement.cost import speed_up
 from common.simulation.acceptance import Rates
 from common.simulation.scenario import Scenario, Work, simulate
 from common.simulation.timing import DecodeTime, Way

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from common.model.decoder import Decoder
-from common.runtime.answer import Answer
 from common.runtime.errors import AnswerFailed
+from common.runtime.session_driver import Answer
 from common.runtime.side import SideRuntime
 from common.scoring.worker import ScoringError
 from proto.messages import Message

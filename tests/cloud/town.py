@@ -13,8 +13,8 @@ from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.methods.catalog import METHODS
-from common.runtime.scheduler import Scheduler
 from common.runtime.side import SideRuntime
+from common.runtime.ticker import Scheduler
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from common.transport.link import CloudLink

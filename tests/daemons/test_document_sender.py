@@ -12,8 +12,8 @@ import pytest
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration import load_settings
+from common.kv.document_states import unpack_states
 from common.methods.fetch.cloud_half import FetchCloud
-from common.model.document_states import unpack_states
 from common.runtime.side import SideRuntime
 from common.transport.interface import Peer
 from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Form, Message

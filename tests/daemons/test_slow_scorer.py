@@ -15,7 +15,7 @@ from cloud.settings import CloudSettings
 from common.methods.request import Request
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.runtime.errors import AnswerFailed
-from common.runtime.scheduler import Scheduler
+from common.runtime.ticker import Scheduler
 from common.scoring.choice import load_scorer
 from common.scoring.lagged import LaggedScorer
 from common.transport.device_link import DeviceLink

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from common.placement.estimators import DecodeLine
 from common.runtime.handshake import changes
 from common.runtime.profiler import Profiler
 from common.runtime.side import SideRuntime
-from common.scheduling.estimators import DecodeLine
 from common.transport.interface import Peer
 from device.cloud_connection import CloudConnection
 from proto.messages import Hello, Welcome

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from common.placement.policy import Estimates
 from common.runtime.link_meter import LinkMeter
-from common.scheduling.policy import Estimates
 from common.tracing.recorder import Recorder
 from common.tracing.trace import Trace
 from common.transport.probe import answer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.speculation.session import Session
-from common.speculation.values import Action, LookUp
+from common.session.session import Session
+from common.session.values import Action, LookUp
 
 
 def settled(session: Session, actions: Sequence[Action]) -> list[Action]:

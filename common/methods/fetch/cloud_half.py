@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from common.engine.jobs import DocumentJob
+from common.kv.document_states import pack_states
+from common.kv.layout import DocumentStates
 from common.methods.failures import failure_message
 from common.methods.interface import CloudContext
-from common.model.document_states import pack_states
-from common.model.slab import DocumentStates
 from common.retrieval.library import Hit
 from common.runtime.failures import as_failure
 from common.runtime.side import LONGEST_TITLE

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 from common.aggregation.joint import make_joint
+from common.kv.document_states import largest_states, unpack_states
 from common.methods.attribution import of_one_process
 from common.methods.device_answer import DeviceAnswer
 from common.methods.fetch.receiver import LARGEST_TEXT, Body, DocumentReceiver
 from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport
-from common.model.document_states import largest_states, unpack_states
 from common.runtime.errors import RequestError
 from common.runtime.reading import Document, cut
 from common.runtime.side import LONGEST_TITLE

@@ -9,7 +9,7 @@ from common.methods.sequence_wise.candidate import RecordingDrafting, generated,
 from common.methods.session_setup import SessionParts
 from common.runtime.reading import Retrieved
 from common.sampling.certificate import NO_EVIDENCE
-from common.speculation.values import Commit
+from common.session.values import Commit
 from proto.messages import Fetch, Message, Open
 
 

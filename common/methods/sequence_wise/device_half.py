@@ -12,7 +12,7 @@ from common.methods.report import MethodReport
 from common.methods.sequence_wise.candidate import RecordingDrafting, candidate, question_evidence, received_candidate
 from common.methods.sequence_wise.choice import Candidate, Chosen, choose
 from common.runtime.reading import Retrieved
-from common.speculation.values import Commit
+from common.session.values import Commit
 from proto.messages import Cancel, Closed, Generated, Message
 
 LATE = "The cloud did not take part: its answer did not come in time."

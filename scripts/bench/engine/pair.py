@@ -15,13 +15,13 @@ from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
 from common.engine.sampling import Drawn, ListedView, Sample, draw
 from common.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
-from common.runtime.answer import Answer, NullObserver
+from common.placement.policy import Fixed
+from common.runtime.session_driver import Answer, NullObserver
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
-from common.scheduling.policy import Fixed
 from common.scoring.interface import ScoringRun
-from common.speculation.session import Session
-from common.speculation.values import Action, Commit, LocalDraft, Outcome, SessionConfig, View
+from common.session.session import Session
+from common.session.values import Action, Commit, LocalDraft, Outcome, SessionConfig, View
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
 from scripts.bench.engine.stages import Stages

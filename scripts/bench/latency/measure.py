@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.latency.plan import Floors, Leg, Mode, Plan
-from scripts.bench.made_up_model import make_model
+from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 from scripts.netlab.lab import NetLab

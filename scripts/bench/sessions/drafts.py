@@ -11,7 +11,7 @@ import torch
 
 from common.engine.sampling import Drafter
 from common.sampling.noise import race_noise
-from common.speculation.values import LocalDraft, Work
+from common.session.values import LocalDraft, Work
 from proto.logcode import decode, nearest
 from proto.messages import Open
 

@@ -13,9 +13,9 @@ from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from common.methods.request import Request
 from common.methods.session_setup import open_session
-from common.runtime.answer import Answer
+from common.runtime.session_driver import Answer
 from common.runtime.side import SideRuntime
-from common.speculation.values import Commit, LocalDraft
+from common.session.values import Commit, LocalDraft
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from proto.errors import ProtocolError

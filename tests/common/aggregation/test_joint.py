@@ -12,7 +12,7 @@ from common.aggregation.choice import make_aggregation
 from common.aggregation.joint import make_joint
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import Weights, mix, weigh
-from common.speculation.values import Decided
+from common.session.values import Decided
 from proto.messages import Open
 
 VOCABULARY = 300

@@ -14,7 +14,7 @@ from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.scoring.static import StaticScorer
-from common.speculation.values import Work
+from common.session.values import Work
 
 
 class RaceDrafter:

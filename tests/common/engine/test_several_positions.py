@@ -13,7 +13,7 @@ from common.engine import worker as worker_module
 from common.engine.sampling import Drawn
 from common.engine.worker import Worker
 from common.model.decoder import Decoder
-from common.speculation.values import Work
+from common.session.values import Work
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, alone, documents, load
 

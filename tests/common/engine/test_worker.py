@@ -20,7 +20,7 @@ from common.model.decoder import Decoder
 from common.model.errors import ContextError
 from common.model.packed import Item
 from common.sampling.drafting import Race
-from common.speculation.values import Work
+from common.session.values import Work
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"

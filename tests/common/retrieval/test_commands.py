@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from common.configuration import Settings
+from common.kv.document_store import StoreCounters
 from common.model.configured import load_decoder
-from common.model.document_store import StoreCounters
 from common.model.prompt import PromptFormat
 from common.retrieval import commands
 from common.retrieval.embedder import SentenceTransformerEmbedder

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from common.placement.estimators import DecodeDelay, DecodeLine
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.profiler import Profiler
-from common.scheduling.estimators import DecodeDelay, DecodeLine
-from common.speculation.values import Commit
+from common.session.values import Commit
 from proto.messages import Hello, Probe, ProbeReply, Side
 from tests.daemons.streaming import wait_until
 

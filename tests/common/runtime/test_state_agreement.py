@@ -19,10 +19,10 @@ from common.engine.sequences import Feed, Prompt, PromptRows
 from common.model.decoder import Decoder
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
+from common.session.values import SessionConfig, View
+from common.session.watch import Limits
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
-from common.speculation.values import SessionConfig, View
-from common.speculation.watch import Limits
 from proto.messages import Placement, Side
 from tests.support.one_side import OneSide
 

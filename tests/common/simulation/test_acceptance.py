@@ -8,6 +8,7 @@ from statistics import mean
 
 import pytest
 
+from common.session.values import Commit
 from common.simulation.acceptance import (
     InARow,
     Phases,
@@ -18,7 +19,6 @@ from common.simulation.acceptance import (
     load_record,
     save_record,
 )
-from common.speculation.values import Commit
 
 ANSWERS = (
     (Position(True, False), Position(False, True, (0.25, 0.5))),

@@ -10,8 +10,8 @@ import pytest
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
 from proto.messages import Draft, Message, Sampler, Side
+from tests.common.session.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, Setting, build, one_process
-from tests.common.speculation.table_model import TableModel
 
 VOCABULARY = 12
 ONE_WAY = 0.1  # seconds

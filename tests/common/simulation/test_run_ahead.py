@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pytest
 
 from common.aggregation.race import RaceAggregation
+from common.placement.policy import SURVIVAL, run_ahead
 from common.sampling.race import RaceSampler
-from common.scheduling.policy import SURVIVAL, run_ahead
+from common.session.values import SessionConfig
+from common.session.watch import Limits
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
-from common.speculation.values import SessionConfig
-from common.speculation.watch import Limits
 from proto.messages import Side
-from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
+from tests.common.session.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
 LENGTH = 50

@@ -9,15 +9,15 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from common.scheduling.estimators import DecodeLine
-from common.scheduling.policy import Estimates, placement_policy
+from common.placement.estimators import DecodeLine
+from common.placement.policy import Estimates, placement_policy
+from common.session.watch import Limits
 from common.simulation.link import Fate, Outage
 from common.simulation.profiling import SimulatedProfiler
 from common.simulation.world import Network, World
-from common.speculation.watch import Limits
 from proto.messages import Placement, Sampler, Side
+from tests.common.session.table_model import TableModel
 from tests.common.simulation.worlds import Setting, build, one_process
-from tests.common.speculation.table_model import TableModel
 
 VOCABULARY = 12
 PATIENCE = 2.0  # seconds, the default setting

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from common.session.watch import Limits
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
-from common.speculation.watch import Limits
 from proto.messages import Side
+from tests.common.session.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, build, one_process
-from tests.common.speculation.table_model import TableModel
 
 ONE_WAY = 0.15  # seconds
 RESYNC = 0.5  # less than the rounds of one position take: what is sent again meets what was asked for

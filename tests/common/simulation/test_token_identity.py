@@ -14,14 +14,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from common.session.session import Session
+from common.session.values import Action, LocalDraft, Work
+from common.session.watch import Limits
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network
-from common.speculation.session import Session
-from common.speculation.values import Action, LocalDraft, Work
-from common.speculation.watch import Limits
 from proto.messages import Draft
+from tests.common.session.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
-from tests.common.speculation.table_model import TableModel
 
 
 @pytest.mark.parametrize("name", SETTINGS)

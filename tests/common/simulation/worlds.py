@@ -12,12 +12,12 @@ from common.aggregation.race import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.paper import PaperSampler
 from common.sampling.race import LocalRace, RaceSampler
+from common.session.values import PlacementPolicy, SessionConfig
+from common.session.watch import Limits
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
-from common.speculation.values import PlacementPolicy, SessionConfig
-from common.speculation.watch import Limits
 from proto.messages import Placement, Sampler, Side
-from tests.common.speculation.table_model import EOS, TableModel, TablePredictor
+from tests.common.session.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
 NEVER = float("inf")

@@ -9,7 +9,7 @@ from common.tracing.merge import Notes, merge
 from common.tracing.trace import Trace
 from common.transport.probe import ClockOffset
 from proto.payloads.trace import Span
-from tests.common.tracing.made_up import AHEAD, MS, STARTED, at, cloud, device, moved
+from tests.common.tracing.synthetic import AHEAD, MS, STARTED, at, cloud, device, moved
 
 
 def merged(device_spans: list[Span], cloud_spans: list[Span]) -> Trace:

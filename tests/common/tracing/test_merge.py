@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from common.scheduling.cost import delta_z
+from common.placement.cost import delta_z
 from common.tracing.merge import Notes, judged, merge
 from common.tracing.trace import Trace, from_json
 from common.transport.probe import ClockOffset, RoundTrip
 from proto.payloads.trace import Span
-from tests.common.tracing.made_up import AHEAD, KNOWN, MS, STARTED, at, cloud, device
+from tests.common.tracing.synthetic import AHEAD, KNOWN, MS, STARTED, at, cloud, device
 
 CLOCK = ClockOffset(AHEAD, 20 * MS)
 

@@ -13,7 +13,7 @@ from common.tracing.figure import ROWS, accumulated_acceptance, draw_timeline
 from common.tracing.merge import Notes, merge
 from common.tracing.trace import Trace
 from common.transport.probe import ClockOffset, RoundTrip
-from tests.common.tracing.made_up import AHEAD, MS, STARTED, cloud, device
+from tests.common.tracing.synthetic import AHEAD, MS, STARTED, cloud, device
 
 NEEDED = {
     "M": {"name", "pid", "tid", "args"},

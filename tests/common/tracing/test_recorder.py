@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from common.scheduling.policy import Estimates
-from common.speculation.values import Commit, Send, Withdraw
+from common.placement.policy import Estimates
+from common.session.values import Commit, Send, Withdraw
 from common.tracing.recorder import Recorder
 from proto.messages import Close, Draft, Sync, Target
 from proto.payloads.trace import Span, decode_spans, encode_spans

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from common.model.decoder import Decoder
-from scripts.bench.made_up_model import make_model
 from scripts.bench.positions import nats
+from scripts.bench.synthetic_model import make_model
 
 
 @pytest.mark.parametrize("entropy", [1.0, 3.0])

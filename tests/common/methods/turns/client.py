@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from common.engine.sampling import Drawn
-from common.speculation.values import Work
+from common.session.values import Work
 from tests.common.methods.turns.rules import Rules
 
 

@@ -6,7 +6,7 @@ from common.aggregation.choice import make_aggregation
 from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport
 from common.runtime.reading import Retrieved
-from common.speculation.values import Commit
+from common.session.values import Commit
 from proto.messages import Closed, Message, Target
 from tests.common.methods.turns.client import TurnsClient
 from tests.common.methods.turns.method import TurnsRequest
