@@ -8,7 +8,7 @@ from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.runtime.daemon import allow_descriptors, cloud_keys, start_logging, stay_local, until_told_to_stop
 from common.runtime.side import SideRuntime
-from common.runtime.ticker import Scheduler
+from common.runtime.ticker import Ticker
 from common.transport.link import CloudLink
 from common.vital import end_process
 
@@ -26,7 +26,7 @@ def run(settings: CloudSettings) -> None:
     side = SideRuntime("cloud", settings, end_process)
     try:
         sessions = Sessions(settings, side)
-        scheduler = Scheduler(sessions.tick, end_process)
+        scheduler = Ticker(sessions.tick, end_process)
         link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
         sessions.link = link
         with link:

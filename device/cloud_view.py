@@ -8,7 +8,7 @@ from common.placement.policy import Estimates
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.side import SideRuntime
 from common.session.values import Commit
-from common.session.watch import Limits
+from common.session.watch import Patience
 from device.cloud_connection import CloudConnection, alone
 from device.settings import DeviceSettings
 from proto.messages import Hello, Message
@@ -54,9 +54,9 @@ class CloudView:
     def estimates(self) -> Estimates:
         return self.peer.estimates
 
-    def judged(self, commit: Commit) -> None:
+    def observe_acceptance(self, commit: Commit) -> None:
         """Note a position that was decided between both sides' drafts."""
-        self.peer.judged(commit)
+        self.peer.observe_acceptance(commit)
 
     def decoded(self, context: int, seconds: float) -> None:
         """Note a decode step of this side for an answer with the cloud."""
@@ -64,9 +64,9 @@ class CloudView:
 
     # --- patience
 
-    def limits(self, heard: bool) -> Limits:
+    def limits(self, heard: bool) -> Patience:
         """Limits on an answer's wait for the cloud; `heard`: the cloud has read its prompt."""
-        limits = Limits.of(self.estimates(), self.peer.meter.longest, self._settings.patience)
+        limits = Patience.of(self.estimates(), self.peer.meter.longest, self._settings.patience)
         if not self.connected:
             return replace(limits, patience=self._settings.patience)
         return limits if heard else replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))

@@ -11,7 +11,7 @@ from common.methods.request import Request
 from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
 from common.runtime.side import SideRuntime
-from common.runtime.ticker import Scheduler
+from common.runtime.ticker import Ticker
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
@@ -30,7 +30,7 @@ class DeviceEngine:
         self._active: dict[int, ActiveRequest] = {}
         self._lock = threading.Lock()  # of the table
         self._served = 0
-        self._scheduler = Scheduler(self._tick, side.died)
+        self._scheduler = Ticker(self._tick, side.died)
         connection = None
         if settings.cloud is not None and settings.privacy != "offline":
             connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)

@@ -16,7 +16,7 @@ def make_aggregation(role: Side, request: Open, vocabulary: int) -> RaceAggregat
             raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
         sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary)
         # If the device keeps its distributions to itself, its questions must not reveal them either.
-        return RaceAggregation(sampler, vocabulary, request.exact, discreet=request.placement == role == "device")
+        return RaceAggregation(sampler, vocabulary, request.exact, hide_ids=request.placement == role == "device")
     if request.placement == "mirrored":
         raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
     if request.codec == "race":

@@ -11,7 +11,7 @@ from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
-from common.session.values import Decided, Lacking, Undecided
+from common.session.values import Decided, LackingLocal, LackingRemote
 from proto.errors import malformed
 from proto.messages import Side
 from proto.payloads.race import decode_race, encode_race
@@ -21,15 +21,15 @@ class RaceAggregation:
     """The race on one side. `exact`: ask for the values that a certificate lacks; otherwise take the token with the
     highest lower bound.
 
-    `discreet`: ask for longer lists only, not for values of tokens by id, since these ids show which tokens this side's
+    `hide_ids`: ask for longer lists only, not for values of tokens by id, since these ids show which tokens this side's
     own documents favour. Lists of doubled length end in a certificate as well.
     """
 
-    def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool, discreet: bool = False) -> None:
+    def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool, hide_ids: bool = False) -> None:
         self._sampler = sampler
         self._vocabulary = vocabulary
         self._exact = exact
-        self._discreet = discreet
+        self._hide_ids = hide_ids
 
     def race(self, position: int) -> Race:
         """The race whose winner is this side's draft."""
@@ -49,7 +49,7 @@ class RaceAggregation:
 
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
-    ) -> Decided | Undecided | Lacking:
+    ) -> Decided | LackingRemote | LackingLocal:
         """Certify a token from both lists, or name the values that the local list lacks, or else the remote one."""
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
@@ -62,16 +62,16 @@ class RaceAggregation:
         if role == "cloud":
             of_local, of_remote = of_remote, of_local
         if of_local:
-            return Lacking(of_local, 0)
+            return LackingLocal(of_local, 0)
         if outcome.deeper and local.threshold > 0:
-            return Lacking((), 2 * len(local.entries.ids))
+            return LackingLocal((), 2 * len(local.entries.ids))
         return self._undecided(remote, of_remote, outcome.deeper)
 
-    def _undecided(self, remote: RaceView, lacking: tuple[int, ...], deeper: bool) -> Undecided:
+    def _undecided(self, remote: RaceView, lacking: tuple[int, ...], deeper: bool) -> LackingRemote:
         longer = 2 * len(remote.entries.ids)
-        if self._discreet:
-            return Undecided((), longer)
-        return Undecided(lacking, longer if deeper and remote.threshold > 0 else 0)
+        if self._hide_ids:
+            return LackingRemote((), longer)
+        return LackingRemote(lacking, longer if deeper and remote.threshold > 0 else 0)
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         if (not ids and not depth) or max(ids, default=0) >= self._vocabulary:
@@ -79,7 +79,7 @@ class RaceAggregation:
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
         """Values of the `depth` fastest tokens, for another certificate; with `depth` 0, those of the tokens `ids`."""
-        return encode_race(view.deeper(depth) if depth else view.values(ids))
+        return encode_race(view.extend(depth) if depth else view.values(ids))
 
     def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:
         entries = decode_race(payload, self._vocabulary, self._vocabulary)

@@ -9,7 +9,7 @@ from common.placement.peer_model import TYPICAL_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class MinimumTimes:
     """Emulation of slower hardware: seconds that a pass takes at least."""
 
     step: float  # of a decode step

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.aggregation.joint import Joint
 from common.engine.sampling import Drafter, Drawn, Sample
-from common.engine.sequences import Feed, Prompt, PromptRows
+from common.engine.sequences import AnswerRows, Feed, Prompt
 from common.kv.layout import DocumentStates
 from common.kv.memory import KvMemoryFullError, Rows
 from common.model.decoder import Decoder
@@ -117,7 +117,7 @@ class AnswerJob:
         self.assignment = assignment
         self.work: Work | None = None  # the one whose feeds were handed out last
         self._path: list[int] = []
-        self._rows: PromptRows | None = None
+        self._rows: AnswerRows | None = None
         self._scoring: ScoringRun | None = None
         self._begun = time.monotonic_ns()
         self._running = False
@@ -169,7 +169,7 @@ class AnswerJob:
             # Before the prompt is read: a slow scorer reads it in the meantime.
             self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         try:
-            self._rows = PromptRows(decoder, prompt, self.assignment.reserve)
+            self._rows = AnswerRows(decoder, prompt, self.assignment.reserve)
         except KvMemoryFullError:
             if decoder.memory.used_bytes:
                 return False  # answers that end make room

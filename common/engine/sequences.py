@@ -31,7 +31,7 @@ class Feed:
     logits: int = 0
 
 
-class PromptRows:
+class AnswerRows:
     """The rows `[document][query][answer so far]` of one answer. For the thread that owns the decoder.
 
     Documents that were read before are copied in; the others are read first, each in its own row, and remembered. Then

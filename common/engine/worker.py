@@ -17,7 +17,7 @@ import torch
 
 from common.engine.batcher import Batcher, Wish
 from common.engine.budget import PassTimes
-from common.engine.emulation import Floor
+from common.engine.emulation import MinimumTimes
 from common.engine.jobs import AnswerJob, Job
 from common.engine.sampling import Drawn, Sample, draw
 from common.engine.sequences import Feed
@@ -66,12 +66,14 @@ class WorkDone:
 class Worker:
     """Runs the model's thread until closed. `submit`, `task` and `wake` may be called from any thread."""
 
-    def __init__(self, decoder: Decoder, step: float, floor: Floor | None = None, died: Died | None = None) -> None:
+    def __init__(
+        self, decoder: Decoder, step: float, minimum: MinimumTimes | None = None, died: Died | None = None
+    ) -> None:
         """`step` is what a decode step takes as profiled, in seconds; `died` is told if the thread ends by itself."""
         self.decoder = decoder
-        self.times = PassTimes(max(step, 0.0 if floor is None else floor.step))
+        self.times = PassTimes(max(step, 0.0 if minimum is None else minimum.step))
         self.done = WorkDone()
-        self._floor = floor
+        self._minimum = minimum
         self._batcher = Batcher()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
         self._jobs: list[Job] = []
@@ -255,10 +257,10 @@ class Worker:
 
     def _wait_out(self, entries: Sequence[Entry], started: float, useless: Callable[[], bool]) -> bool:
         """Emulate slower hardware; False when the pass was given up meanwhile."""
-        if self._floor is None:
+        if self._minimum is None:
             return True
         contexts = [entry.job.context for entry in entries if _step(entry) and isinstance(entry.job, AnswerJob)]
-        least = self._floor.seconds(max(contexts, default=0), _prompt_tokens(entries))
+        least = self._minimum.seconds(max(contexts, default=0), _prompt_tokens(entries))
         while (left := started + least - time.perf_counter()) > 0:
             self._wake.wait(left)
             self._wake.clear()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from common.methods.report import Record
-from common.runtime.session_driver import Answer
+from common.runtime.session_driver import SessionDriver
 from proto.messages import WHOLE_SHARE, Closed
 
 DIGITS = 4
 
 
-def of_both_sides(record: Record, answer: Answer, closed: Closed | None) -> tuple[tuple[float, ...], ...]:
+def of_both_sides(record: Record, answer: SessionDriver, closed: Closed | None) -> tuple[tuple[float, ...], ...]:
     """Shares [tokens][sources], the device's documents first; `closed` is None when the cloud's part is missing."""
-    outcome = answer.outcome
+    outcome = answer.record
     degraded = set(answer.session.counters.degraded)
     cloud_rows = _cloud_rows(record, closed)
     devices, clouds = len(record.device_titles), len(record.cloud_titles)
@@ -33,9 +33,9 @@ def of_both_sides(record: Record, answer: Answer, closed: Closed | None) -> tupl
     return tuple(rows)
 
 
-def of_one_process(record: Record, answer: Answer) -> tuple[tuple[float, ...], ...]:
+def of_one_process(record: Record, answer: SessionDriver) -> tuple[tuple[float, ...], ...]:
     """Shares [tokens][sources] of an answer for which this device read the documents of both sides."""
-    shares = answer.outcome.shares[: len(record.token_times)]
+    shares = answer.record.shares[: len(record.token_times)]
     return tuple(tuple(round(share, DIGITS) for share in row) for row in shares)
 
 

@@ -11,10 +11,10 @@ from common.methods.contributions import contribution_messages
 from common.methods.failures import failure_message, unknown_session
 from common.methods.interface import CloudContext
 from common.methods.session_setup import SessionParts, open_session
-from common.runtime.reading import Retrieved
-from common.runtime.session_driver import Answer
+from common.runtime.reading import PromptRows
+from common.runtime.session_driver import SessionDriver
 from common.session.values import Commit
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.tracing.recorder import Recorder
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Message, Open, Ready, Side, Spans
@@ -43,7 +43,7 @@ class CloudAnswer:
             recorder = Recorder("cloud", lambda: estimates.estimates, parts.session.aggregator, alone)
             recorder.message("receive", request)
         engine = context.side.decoding
-        self.answer = Answer(parts.session, self.announce, self, estimates.judged, engine, recorder)
+        self.answer = SessionDriver(parts.session, self.announce, self, estimates.observe_acceptance, engine, recorder)
         self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
         self._titles: tuple[str, ...] = ()  # known after retrieval
         self._position = 0
@@ -58,7 +58,7 @@ class CloudAnswer:
         """Send a message of the session."""
         self.context.send(message)
 
-    def retrieved(self, retrieved: Retrieved) -> None:
+    def retrieved(self, retrieved: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
         self._titles = retrieved.titles
         ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens)
@@ -78,7 +78,7 @@ class CloudAnswer:
 
     def tick(self, now: float, run_ahead: int) -> None:
         ahead = self.context.estimates.run_ahead(min(self.request.run_ahead, run_ahead))
-        self.answer.poll(now, Limits(NEVER, NEVER), ahead)
+        self.answer.poll(now, Patience(NEVER, NEVER), ahead)
 
     def silent(self, now: float) -> float:
         """Seconds since the device was heard or a position was decided: answering alone needs no messages."""
@@ -95,7 +95,7 @@ class CloudAnswer:
 
     def closing(self) -> Iterator[Message]:
         self.answer.end()  # nothing changes any more
-        session, outcome = self.answer.session, self.answer.outcome
+        session, outcome = self.answer.session, self.answer.record
         number = self.request.session
         yield from self._spans()
         yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)

@@ -6,13 +6,13 @@ from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport, SideReport
 from common.methods.session_setup import open_session
 from common.runtime.errors import RequestError
-from common.runtime.reading import Retrieved
-from common.runtime.session_driver import Answer, Observer
+from common.runtime.reading import PromptRows
+from common.runtime.session_driver import Observer, SessionDriver
 from proto.messages import Closed, Side
 
 
 class DeviceAnswer:
-    """A session, the `Answer` that drives it, and the figures of both. The properties are those of `DeviceHalf`."""
+    """A session, its `SessionDriver`, and the figures of both. The properties are those of `DeviceHalf`."""
 
     def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
         """`observer` gets the session's tokens; None: `context` does, and shows them. Raises `RequestError`."""
@@ -25,7 +25,9 @@ class DeviceAnswer:
         self.drafting = parts.drafting
         recorder = context.trace(parts.session.aggregator, alone=participants == {"device"})
         watching = context if observer is None else observer
-        self.answer = Answer(parts.session, context.send, watching, context.cloud.judged, side.decoding, recorder)
+        self.answer = SessionDriver(
+            parts.session, context.send, watching, context.cloud.observe_acceptance, side.decoding, recorder
+        )
 
     @property
     def over(self) -> bool:
@@ -35,7 +37,7 @@ class DeviceAnswer:
     def away(self) -> bool:
         return self.answer.session.away
 
-    def retrieved(self, retrieved: Retrieved) -> None:
+    def retrieved(self, retrieved: PromptRows) -> None:
         """Note the device's documents for the report."""
         self.context.record.device_titles = retrieved.titles
         self.context.record.prompt_tokens += retrieved.tokens
@@ -43,8 +45,8 @@ class DeviceAnswer:
     def figures(
         self, closed: Closed | None, attribution: tuple[tuple[float, ...], ...], judged: bool = False
     ) -> MethodReport:
-        """This method's part of the report; `judged`: it compares both sides' drafts with targets."""
-        counters, outcome = self.answer.session.counters, self.answer.outcome
+        """This method's part of the report; `observe_acceptance`: it compares both sides' drafts with targets."""
+        counters, outcome = self.answer.session.counters, self.answer.record
         tokens = len(self.context.record.token_times)
         accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
         if closed is not None:

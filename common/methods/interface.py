@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from common.runtime.peer_estimates import PeerEstimates
     from common.runtime.side import SideRuntime
     from common.session.values import Commit
-    from common.session.watch import Limits
+    from common.session.watch import Patience
     from common.tracing.recorder import Recorder
 
 # Messages that every session has, whatever its method; of them a half gets `Ready` only.
@@ -60,7 +60,7 @@ class Cloud(Protocol):
     @property
     def peer(self) -> PeerEstimates: ...
 
-    def judged(self, commit: Commit) -> None:
+    def observe_acceptance(self, commit: Commit) -> None:
         """Note a position that was decided between both sides' drafts."""
         ...
 
@@ -68,7 +68,7 @@ class Cloud(Protocol):
         """Note a decode step of this side for an answer with the cloud."""
         ...
 
-    def limits(self, heard: bool) -> Limits:
+    def limits(self, heard: bool) -> Patience:
         """Limits on an answer's wait for the cloud; `heard`: the cloud has read its prompt."""
         ...
 

@@ -49,7 +49,7 @@ def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted
             return max(local, remote)
         stall = max(remote + estimates.rtt - local, 0.0)
         both = estimates.device_acceptance * estimates.cloud_acceptance
-        return max(local, remote + estimates.rtt) - _made_up(stall, local - remote, both)
+        return max(local, remote + estimates.rtt) - _won_back(stall, local - remote, both)
     if local_right and not remote_right:
         return max(local, one_way + remote)
     if remote_right and not local_right:
@@ -81,7 +81,7 @@ def best_first(estimates: Estimates) -> Side:
     device, cloud, one_way = estimates.device_decode, estimates.cloud_decode, 0.5 * estimates.rtt
     both = estimates.device_acceptance * estimates.cloud_acceptance
     stall = max(cloud + estimates.rtt - device, 0.0)
-    sooner = device + stall - _made_up(stall, device - cloud, both) - (one_way + max(device, cloud))
+    sooner = device + stall - _won_back(stall, device - cloud, both) - (one_way + max(device, cloud))
     waits = _waits(estimates)
     later = one_way  # how much later the device has the whole answer if the cloud decides its end
     for _ in range(_HORIZON):
@@ -133,7 +133,7 @@ def _next_values(waits: _Waits, value: float) -> tuple[float, float]:
     return device, cloud
 
 
-def _made_up(stall: float, pace: float, both: float) -> float:
+def _won_back(stall: float, pace: float, both: float) -> float:
     """Seconds of a `stall` won back at `pace` per token, for as long as both sides' drafts go on being accepted."""
     if pace <= 0.0 or stall <= 0.0:
         return 0.0

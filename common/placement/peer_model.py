@@ -18,7 +18,7 @@ TYPICAL_CONTEXT: Final = 256.0  # tokens; where a line without a measured contex
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 
 
-class Knowledge:
+class PeerModel:
     """Decode times of both sides and acceptance rates of their drafts, as `role` sees them. One thread feeds it."""
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine) -> None:
@@ -38,7 +38,7 @@ class Knowledge:
         # Its context is not told; the two sides' rows are about equally long.
         self._remote.observe(self._context, seconds)
 
-    def judged(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
+    def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
         """Take in a decided position: Eq. 5 of (device, cloud) if there is one, else outcomes of the known drafts."""
         alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
         for side, alpha in alphas.items():

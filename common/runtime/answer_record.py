@@ -13,7 +13,7 @@ from proto.messages import Side
 RECENT = 256  # decode times that a median is taken over
 
 
-class Outcome:
+class AnswerRecord:
     """Shares of this side's documents and of the cloud as a whole, by position. Guarded by the answer's lock."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from common.placement.estimators import DecodeDelay, DecodeLine
-from common.placement.peer_model import Knowledge
+from common.placement.peer_model import PeerModel
 from common.placement.policy import Estimates
 from common.runtime.link_meter import LinkMeter
 from common.runtime.measurements import Judged, Measurement, RemoteDecoded
@@ -28,23 +28,23 @@ class PeerEstimates:
     """
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine, send: Callable[[Probe], object]) -> None:
-        """`own` and `remote` as `Knowledge` has them; `send` takes the probes."""
+        """`own` and `remote` as `PeerModel` has them; `send` takes the probes."""
         self.meter = LinkMeter(send)
-        self._knowledge = Knowledge(role, own, remote)
+        self._model = PeerModel(role, own, remote)
         self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
-        self._snapshot = self._knowledge.estimates()
+        self._snapshot = self._model.estimates()
 
     # --- measurements
 
     def decoded(self, context: int) -> None:
         """Note a step of this side for an answer of this connection, at `context` tokens in its longest row."""
-        self._knowledge.decoded(context)
+        self._model.decoded(context)
 
     def remote_decoded(self, seconds: float) -> None:
         """Note the time that the other side reports for one of its decode steps."""
         self._measured.append(RemoteDecoded(seconds))
 
-    def judged(self, commit: Commit) -> None:
+    def observe_acceptance(self, commit: Commit) -> None:
         """Note a decided position, and which of the drafts known here were accepted."""
         self._measured.append(Judged(commit.expected, dict(commit.accepted)))
 
@@ -54,12 +54,12 @@ class PeerEstimates:
             try:
                 match self._measured.popleft():
                     case RemoteDecoded(seconds):
-                        self._knowledge.remote_decoded(seconds)
+                        self._model.remote_decoded(seconds)
                     case Judged(expected, accepted):
-                        self._knowledge.judged(expected, accepted)
+                        self._model.observe_acceptance(expected, accepted)
             except ValueError:
                 log.warning("an impossible measurement was left out")
-        self._snapshot = self._knowledge.estimates()
+        self._snapshot = self._model.estimates()
 
     # --- estimates
 
@@ -71,4 +71,4 @@ class PeerEstimates:
 
     def run_ahead(self, maximum: int) -> int:
         """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
-        return self._knowledge.run_ahead(self.meter.longest, maximum)
+        return self._model.run_ahead(self.meter.longest, maximum)

@@ -21,7 +21,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieved:
+class PromptRows:
     """The rows of one answer on one side, with their documents' titles and their length."""
 
     prompt: Prompt
@@ -30,7 +30,7 @@ class Retrieved:
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
 
 
-def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None) -> Retrieved:
+def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None) -> PromptRows:
     """Output aggregation: a row per document, or one row without a document when there are none."""
     documents = [*own, *fetched]
     if not documents:
@@ -42,12 +42,12 @@ def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Docu
         fetched=len(fetched) if own else 0,  # alone they are all there is
         states={row: document.states for row, document in enumerate(documents) if document.states is not None},
     )
-    return Retrieved(prompt, _titles(own), len(query) + sum(map(len, prompt.documents)), _titles(fetched))
+    return PromptRows(prompt, _titles(own), len(query) + sum(map(len, prompt.documents)), _titles(fetched))
 
 
 def one_row(
     query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None, room: int
-) -> Retrieved:
+) -> PromptRows:
     """Context aggregation: the documents of both sides one after another, the most similar last.
 
     At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit.
@@ -71,7 +71,7 @@ def one_row(
     prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
     of_own = [documents[index] for index in sorted(kept) if index < len(own)]
     of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
-    return Retrieved(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))
+    return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))
 
 
 def cut(document: Document, room: int) -> Document:
@@ -82,9 +82,9 @@ def cut(document: Document, room: int) -> Document:
     return Document(document.title, document.tokens[:room], document.similarity, states)
 
 
-def _without(query: tuple[int, ...], begin: int | None) -> Retrieved:
+def _without(query: tuple[int, ...], begin: int | None) -> PromptRows:
     row = () if begin is None else (begin,)
-    return Retrieved(Prompt((row,), query, (0.0,), absent=True), (), len(query) + len(row))
+    return PromptRows(Prompt((row,), query, (0.0,), absent=True), (), len(query) + len(row))
 
 
 def _titles(documents: Sequence[Document]) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Protocol
 
 from common.engine.sampling import Drawn, Mixing
-from common.runtime.answer_record import Outcome
+from common.runtime.answer_record import AnswerRecord
 from common.session.session import Session
 from common.session.values import Action, Commit, Finish, LocalDraft, LookUp, Send, Withdraw, Work
-from common.session.watch import Limits, Watch
+from common.session.watch import Patience, Watch
 from common.tracing.recorder import Recorder
 from proto.messages import Draft, Message
 
@@ -61,7 +61,7 @@ class Engine(Protocol):
         ...
 
 
-class Answer:
+class SessionDriver:
     """A session with its lock; carries out the session's actions."""
 
     def __init__(
@@ -69,25 +69,23 @@ class Answer:
         session: Session,
         send: Callable[[Message], None],
         observer: Observer,
-        judged: Callable[[Commit], None],
+        observe_acceptance: Callable[[Commit], None],
         engine: Engine,
         recorder: Recorder | None = None,
     ) -> None:
         self.session = session
         self.recorder = recorder  # None: nobody asked for a trace
-        self.outcome = Outcome()
+        self.record = AnswerRecord()
         self.preempted = 0
         self.over = False  # finished, failed or cancelled
         self._send = send
         self._observer = observer
-        self._judged = judged  # called with the commits that were decided between both sides' drafts
+        self._observe_acceptance = (
+            observe_acceptance  # called with the commits that were decided between both sides' drafts
+        )
         self._engine = engine
         self._watch = Watch()
         self._lock = threading.Lock()
-
-    def show_to(self, observer: Observer) -> None:
-        """Replace the observer, before the first event."""
-        self._observer = observer
 
     # --- events, from any thread
 
@@ -98,7 +96,7 @@ class Answer:
             if self.recorder is not None:
                 self.recorder.message("receive", message, arrived)
             if isinstance(message, Draft):
-                self.outcome.remote_decode(message.decode_time)
+                self.record.remote_decode(message.decode_time)
             if not self.over:
                 self._apply(self.session.received(message))
 
@@ -114,7 +112,7 @@ class Answer:
         with self._lock:
             if self.over:
                 return
-            self.outcome.drafted(draft.position, mixture, seconds)
+            self.record.drafted(draft.position, mixture, seconds)
             epoch, late = self.session.epoch, self.session.counters.late
             actions = self.session.drafted(draft)
             if self.recorder is not None:
@@ -122,7 +120,7 @@ class Answer:
                 self.recorder.step(detail, draft.position, epoch, ended - int(seconds * 1e9), ended)
             self._apply(actions)
             if draft.position < self.session.position:
-                self.outcome.forget(draft.position)
+                self.record.forget(draft.position)
 
     def gave_up(self, work: Work, started: int) -> None:
         """Note that the step begun at `started` (nanoseconds) was pre-empted, on the decoder thread."""
@@ -130,7 +128,7 @@ class Answer:
         if self.recorder is not None:
             self.recorder.step("pre-empted", work.position, work.epoch, started, time.monotonic_ns())
 
-    def poll(self, now: float, limits: Limits, run_ahead: int) -> None:
+    def poll(self, now: float, limits: Patience, run_ahead: int) -> None:
         """Look at the clock, on the scheduler thread, from time to time."""
         with self._lock:
             if self.over:
@@ -192,13 +190,13 @@ class Answer:
                 case LookUp():
                     self._engine.task(partial(self._look_up, action))
                 case Commit():
-                    self.outcome.commit(action, self.session.role)
+                    self.record.commit(action, self.session.role)
                     # Alone, a side accepts whatever it drafts.
                     if action.accepted and not action.degraded and len(self.session.config.participants) == 2:
-                        self._judged(action)
+                        self._observe_acceptance(action)
                     goes_on = goes_on and self._observer.committed(action)
                 case Withdraw():
-                    self.outcome.withdraw(action.position)
+                    self.record.withdraw(action.position)
                     self._observer.withdrawn(action.position)
                 case Finish():
                     goes_on = goes_on and self.session.role == "cloud"  # which stays until the device is done

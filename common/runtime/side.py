@@ -8,7 +8,7 @@ from functools import partial
 
 from common.aggregation.joint import Joint
 from common.configuration import ConfigurationError, Settings
-from common.engine.emulation import Floor
+from common.engine.emulation import MinimumTimes
 from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.sampling import Drafter
 from common.engine.worker import Worker
@@ -24,7 +24,7 @@ from common.runtime.errors import AnswerFailed, RequestError
 from common.runtime.failures import as_failure
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
-from common.runtime.reading import Document, Retrieved, one_row, rows
+from common.runtime.reading import Document, PromptRows, one_row, rows
 from common.runtime.tasks import Failed, TaskThread
 from common.scoring.choice import load_scorer
 from common.transport.limits import Limits
@@ -57,11 +57,11 @@ class SideRuntime:
         self._format = PromptFormat(settings.document_format, settings.query_format)
         self._retrieval = TaskThread("retrieval")
         line = self._profiled_line()
-        floor = _floor(settings)
-        if floor is not None:
-            line = floor.line(line)
+        minimum = _minimum(settings)
+        if minimum is not None:
+            line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
-        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), floor, died)
+        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
 
     def _profiled_line(self) -> DecodeLine:
         settings = self.settings
@@ -107,7 +107,7 @@ class SideRuntime:
         answer: Client,
         request: Open,
         drafting: Drafter,
-        retrieved: Callable[[Retrieved], None],
+        retrieved: Callable[[PromptRows], None],
         measured: Measured,
         peer: Hashable = None,
     ) -> None:
@@ -133,7 +133,7 @@ class SideRuntime:
         answer: Client,
         request: Open,
         drafting: Drafter,
-        retrieved: Callable[[Retrieved], None],
+        retrieved: Callable[[PromptRows], None],
         measured: Measured,
         peer: Hashable,
     ) -> None:
@@ -151,7 +151,7 @@ class SideRuntime:
         answer: Client,
         request: Open,
         drafting: Drafter,
-        found: Retrieved,
+        found: PromptRows,
         measured: Measured,
         joint: Joint | None = None,
         peer: Hashable = None,
@@ -160,7 +160,7 @@ class SideRuntime:
         assignment = Assignment(found.prompt, self.scorer, drafting, request.max_tokens + 1, joint, measured)
         self.decoding.submit(AnswerJob(answer, assignment, peer, partial(_end, answer)))
 
-    def retrieve(self, request: Open) -> Retrieved:
+    def retrieve(self, request: Open) -> PromptRows:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""
         return self.arrange(request, self.find(request), ())
 
@@ -197,7 +197,7 @@ class SideRuntime:
         query = len(self.tokenizer.encode(request.prompt))
         return self.decoder.max_context - query - request.max_tokens - 1
 
-    def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> Retrieved:
+    def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> PromptRows:
         """The rows of an answer from this side's documents and those fetched from the other side."""
         query = tuple(self.tokenizer.encode(request.prompt))
         if request.aggregation == "context":
@@ -215,8 +215,10 @@ def _end(answer: Client, error: Exception) -> None:
         answer.end(as_failure(error, "The model failed while decoding; the daemon's log says why."))
 
 
-def _floor(settings: Settings) -> Floor | None:
+def _minimum(settings: Settings) -> MinimumTimes | None:
     """The slower hardware that is emulated, if any."""
     if settings.emulate_decode_ms is None:
         return None
-    return Floor(settings.emulate_decode_ms / 1e3, settings.emulate_context_us / 1e6, settings.emulate_prompt_ms / 1e3)
+    return MinimumTimes(
+        settings.emulate_decode_ms / 1e3, settings.emulate_context_us / 1e6, settings.emulate_prompt_ms / 1e3
+    )

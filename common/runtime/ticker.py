@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 PERIOD = 0.02  # seconds; a stalled answer is noticed this much later than it could be
 
 
-class Scheduler:
+class Ticker:
     """Calls `tick(now)` periodically, on a thread of its own, until closed."""
 
     def __init__(self, tick: Callable[[float], None], died: Died | None = None) -> None:

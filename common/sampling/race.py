@@ -58,7 +58,7 @@ class LocalRace(RaceView):
         codes = codes_at(self.probabilities[None], 0, unique)
         return RaceEntries(unique.astype(np.uint32), codes)
 
-    def deeper(self, depth: int, kernel: RaceKernel | None = None) -> RaceEntries:
+    def extend(self, depth: int, kernel: RaceKernel | None = None) -> RaceEntries:
         """The `depth` fastest tokens, fewer when fewer have a positive probability."""
         if depth < 1:
             raise malformed("a deeper list must have at least one entry")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.session.progress import Progress
-from common.session.values import Action, Aggregation, LocalDraft, Send, SessionConfig
+from common.session.progress import SessionState
+from common.session.values import Action, LocalDraft, Send, SessionConfig, SessionSampler
 from proto.errors import malformed
 from proto.messages import Draft, Message, Side, Sync, Target
 
@@ -20,14 +20,14 @@ def draft_message(config: SessionConfig, epoch: int, draft: LocalDraft, payload:
 class Announcer:
     """Makes the messages with a side's drafts and decisions, as far as the placement lets it send them."""
 
-    def __init__(self, role: Side, progress: Progress, aggregation: Aggregation) -> None:
+    def __init__(self, role: Side, progress: SessionState, aggregation: SessionSampler) -> None:
         self._role: Side = role
-        self._progress = progress
+        self._state = progress
         self._aggregation = aggregation
 
     def drafts(self, drafts: Sequence[LocalDraft]) -> list[Action]:
         """Messages with drafts of this side; none where the placement keeps them here."""
-        config, epoch = self._progress.config, self._progress.epoch
+        config, epoch = self._state.config, self._state.epoch
         if not config.shares(self._role):
             return []
         return [Send(draft_message(config, epoch, draft, self._aggregation.pack(draft.view))) for draft in drafts]
@@ -37,7 +37,7 @@ class Announcer:
 
         Under placement 'mirrored' both sides decide and only the device announces. None if the cloud takes no part.
         """
-        config, size = self._progress.config, TOKENS_PER_TARGET
+        config, size = self._state.config, TOKENS_PER_TARGET
         if "cloud" not in config.participants or (self._role == "cloud" and config.placement == "mirrored"):
             return []
         return [
@@ -47,8 +47,8 @@ class Announcer:
 
     def sync(self, term: int, aggregator: Side, wants_reply: bool) -> Send:
         """The message with the committed prefix."""
-        tokens = tuple(self._progress.prefix.committed())
-        return Send(Sync(self._progress.config.session, term, tokens, aggregator, wants_reply))
+        tokens = tuple(self._state.prefix.committed())
+        return Send(Sync(self._state.config.session, term, tokens, aggregator, wants_reply))
 
 
 def check_tokens(message: Message, vocabulary: int) -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from common.sampling.certificate import has_documents
-from common.session.progress import Progress
-from common.session.values import OTHER, Aggregation, Decided, Lacking, Outcome, Undecided
+from common.session.progress import SessionState
+from common.session.values import OTHER, Decided, LackingLocal, LackingRemote, SessionSampler, Verdict
 from proto.messages import Side
 
 
 class Decider:
     """Decides the first undecided position of `progress`; keeps track of sides that have no documents."""
 
-    def __init__(self, role: Side, progress: Progress, aggregation: Aggregation) -> None:
+    def __init__(self, role: Side, progress: SessionState, aggregation: SessionSampler) -> None:
         self.absent: frozenset[Side] = frozenset()  # sides that are known to have no documents for this question
         self._role: Side = role
-        self._progress = progress
+        self._state = progress
         self._aggregation = aggregation
 
     @property
     def sole(self) -> Side | None:
         """The side that has all the weight (eta is 0 or 1), None while both may have some."""
-        participants = self._progress.config.participants
+        participants = self._state.config.participants
         if len(participants) == 1:
             return next(iter(participants))
         if "cloud" in self.absent:
@@ -32,18 +32,18 @@ class Decider:
         if not has_documents(evidence):
             self.absent |= {side}
 
-    def decide(self, in_charge: bool, away: bool) -> tuple[Outcome | None, bool]:
+    def decide(self, in_charge: bool, away: bool) -> tuple[Verdict | None, bool]:
         """The outcome for the position, and whether it is just the device's draft because the cloud is `away`.
 
         The outcome is None when a draft is missing or the other side decides. `in_charge`: this side decides, or both
         do.
         """
-        mine, theirs = self._progress.first_pair()
+        mine, theirs = self._state.first_pair()
         other, sole = OTHER[self._role], self.sole
         share = float(sole == "cloud") if self.absent else None  # the cloud's share in a token of the sole side
         alone = None if mine is None else Decided(mine.view.token, share)
         if sole == self._role:
-            return alone if in_charge or other not in self._progress.config.participants else None, False
+            return alone if in_charge or other not in self._state.config.participants else None, False
         if theirs is None:
             return (alone, True) if away else (None, False)
         if not in_charge:
@@ -55,8 +55,8 @@ class Decider:
         views, evidence = (mine.known, theirs.view), (mine.evidence, theirs.evidence)
         if self._role == "cloud":
             views, evidence = views[::-1], evidence[::-1]
-        position = self._progress.position
+        position = self._state.position
         outcome = self._aggregation.aggregate(self._role, position, *views, evidence)
-        if isinstance(outcome, Undecided | Lacking) and away:
+        if isinstance(outcome, LackingRemote | LackingLocal) and away:
             return alone, True
         return outcome, False

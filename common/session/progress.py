@@ -10,24 +10,24 @@ from common.session.values import (
     OTHER,
     Action,
     Commit,
-    Counters,
     Decided,
     Finish,
     FinishReason,
     LocalDraft,
     RemoteDraft,
     SessionConfig,
+    SessionCounters,
     Withdraw,
     Work,
 )
 from proto.messages import Side
 
 
-class Progress:
+class SessionState:
     """Committed prefix and draft queues, with their roll-backs. Independent of messages and of who aggregates."""
 
     def __init__(self, role: Side, config: SessionConfig) -> None:
-        self.counters = Counters()
+        self.counters = SessionCounters()
         self.finished: FinishReason | None = None
         self.epoch = 0  # of this side's drafts: one more with every roll-back
         self.prefix = Prefix()

@@ -15,25 +15,25 @@ from dataclasses import replace
 
 from common.session.announcements import Announcer, check_tokens
 from common.session.decision import Decider
-from common.session.progress import Progress
+from common.session.progress import SessionState
 from common.session.questions import Questions
 from common.session.values import (
     OTHER,
     Action,
-    Aggregation,
-    Counters,
     Decided,
     FinishReason,
-    Lacking,
+    LackingLocal,
+    LackingRemote,
     LocalDraft,
     LookUp,
-    Outcome,
     PlacementPolicy,
     RemoteDraft,
     Send,
     SessionConfig,
+    SessionCounters,
+    SessionSampler,
     Stage,
-    Undecided,
+    Verdict,
     Work,
 )
 from proto.messages import Draft, Message, Ready, Resolve, Resolved, Side, Sync, Target
@@ -46,7 +46,7 @@ class Session:
         self,
         role: Side,
         config: SessionConfig,
-        aggregation: Aggregation,
+        aggregation: SessionSampler,
         policy: PlacementPolicy,
         run_ahead: int = 1,
     ) -> None:
@@ -58,10 +58,10 @@ class Session:
         self._other: Side = OTHER[role]
         self.aggregation = aggregation
         self._policy = policy
-        self._progress = Progress(role, config)
-        self._announcer = Announcer(role, self._progress, aggregation)
-        self._decider = Decider(role, self._progress, aggregation)
-        self._questions = Questions(self._progress, aggregation)
+        self._state = SessionState(role, config)
+        self._announcer = Announcer(role, self._state, aggregation)
+        self._decider = Decider(role, self._state, aggregation)
+        self._questions = Questions(self._state, aggregation)
         self._heard = False  # the cloud has drafted or decided since the session was opened on it
         self._told = False  # the other side has this side's evidence
 
@@ -69,46 +69,46 @@ class Session:
 
     @property
     def config(self) -> SessionConfig:
-        return self._progress.config
+        return self._state.config
 
     @property
     def committed(self) -> tuple[int, ...]:
         """The answer so far."""
-        return tuple(self._progress.prefix.committed())
+        return tuple(self._state.prefix.committed())
 
     @property
     def position(self) -> int:
         """The first undecided position."""
-        return self._progress.position
+        return self._state.position
 
     @property
     def path(self) -> list[int]:
         """The committed tokens followed by this side's drafts: what the next decode step is conditioned on."""
-        return self._progress.prefix.path
+        return self._state.prefix.path
 
     @property
     def epoch(self) -> int:
         """Number of this side's roll-backs so far, each of which makes the decode step under way useless."""
-        return self._progress.epoch
+        return self._state.epoch
 
     @property
     def finished(self) -> FinishReason | None:
-        return self._progress.finished
+        return self._state.finished
 
     @property
-    def counters(self) -> Counters:
-        return self._progress.counters
+    def counters(self) -> SessionCounters:
+        return self._state.counters
 
     @property
     def work(self) -> Work | None:
         """The next decode step, or None while there is nothing worth decoding."""
-        return None if self._idle else self._progress.work(self.run_ahead)
+        return None if self._idle else self._state.work(self.run_ahead)
 
     @property
     def waiting(self) -> bool:
         """Whether only the other side can bring this answer forward."""
         passive = self._idle or self.role not in self.config.participants
-        return not self.finished and (passive or len(self._progress.local) > 0)
+        return not self.finished and (passive or len(self._state.local) > 0)
 
     @property
     def stage(self) -> Stage:
@@ -118,7 +118,7 @@ class Session:
 
     def drafted(self, draft: LocalDraft) -> list[Action]:
         """Take in the draft of a decode step."""
-        if not self._progress.drafted(draft):
+        if not self._state.drafted(draft):
             return []
         self._decider.weigh(self.role, draft.evidence)
         self._told = True
@@ -129,7 +129,7 @@ class Session:
         if len(self.config.participants) == 2:
             self._decider.absent |= {side}
             if side == "cloud":
-                self._progress.config = replace(self.config, participants=frozenset({"device"}))
+                self._state.config = replace(self.config, participants=frozenset({"device"}))
                 self.away, self.aggregator = False, "device"
         return self._advance()
 
@@ -152,13 +152,13 @@ class Session:
             return []
         self._questions.forget()
         self._told = False
-        return self._state(self.position, wants_reply=True) + self._advance()
+        return self._synchronize(self.position, wants_reply=True) + self._advance()
 
     def rejoined(self, changed: bool = False) -> list[Action]:
         """Tell a reconnected cloud where the answer stands, in a new term. `changed`: its model or library has."""
         self._heard = False
         if changed:
-            self._progress.forget_remote()
+            self._state.forget_remote()
         if not self.finished:
             self.term += 1
         return self.stalled()
@@ -195,13 +195,13 @@ class Session:
 
     def _on_draft(self, message: Draft) -> list[Action]:
         position, digest, here = message.position, message.digest, self.position
-        in_step = position <= here and digest == self._progress.prefix.digest(position)
+        in_step = position <= here and digest == self._state.prefix.digest(position)
         if not here <= position < here + self.config.window:
             self.counters.stale += 1
             return self._take_back() if in_step else []
-        if self._progress.remote(position, digest) is None:  # a repeated draft lacks what was resolved since
+        if self._state.remote(position, digest) is None:  # a repeated draft lacks what was resolved since
             view = self.aggregation.read(self._other, position, message.payload)
-            self._progress.put(position, digest, RemoteDraft(view, message.evidence))
+            self._state.put(position, digest, RemoteDraft(view, message.evidence))
             self._decider.weigh(self._other, message.evidence)
         return (self._take_back() if in_step else []) + self._advance()
 
@@ -211,25 +211,25 @@ class Session:
             return self._take_back()  # too late to count, but the cloud is back
         if message.position > self.position:
             return [self._sync(wants_reply=True)]
-        actions = self._progress.follow(message.position, message.tokens)
+        actions = self._state.follow(message.position, message.tokens)
         if message.position + len(message.tokens) >= self.position:
             self._hand_over(message.aggregator)
         return actions + self._advance()
 
     def _on_resolved(self, message: Resolved) -> list[Action]:
-        draft = self._progress.remote(message.position, message.digest)
+        draft = self._state.remote(message.position, message.digest)
         if draft is None:
             self.counters.stale += 1
             return []
         view = self.aggregation.complete(draft.view, message.position, message.depth, message.payload)
-        self._progress.put(message.position, message.digest, RemoteDraft(view, draft.evidence))
+        self._state.put(message.position, message.digest, RemoteDraft(view, draft.evidence))
         return self._advance()
 
     def _on_sync(self, message: Sync) -> list[Action]:
         actions: list[Action] = []
         take_over = message.epoch > self.term and self.role == "cloud"
         if take_over or (message.epoch == self.term and self.aggregator != self.role):
-            actions += self._progress.adopt(message.tokens, exactly=take_over)
+            actions += self._state.adopt(message.tokens, exactly=take_over)
             if len(message.tokens) >= self.position:
                 self._hand_over(message.aggregator)
         if take_over:
@@ -238,7 +238,7 @@ class Session:
             actions += self._take_back()
         if message.wants_reply:
             self._questions.forget()  # what was asked may have been lost with the rest
-            actions += self._state(len(message.tokens), wants_reply=False)
+            actions += self._synchronize(len(message.tokens), wants_reply=False)
         return actions + self._advance()
 
     # --- moving forward
@@ -249,18 +249,18 @@ class Session:
         start, tokens = self.position, list[int]()
         while not self.finished:
             decision, degraded = self._decide()
-            if isinstance(decision, Undecided | Lacking):
+            if isinstance(decision, LackingRemote | LackingLocal):
                 actions += self._questions.ask(decision)
             if not isinstance(decision, Decided):
                 break
             tokens.append(decision.token)
-            accepted = self._progress.accepted(decision.token)
+            accepted = self._state.accepted(decision.token)
             next_one = self.aggregator if self.away else self._policy.next_aggregator(self.position + 1, accepted)
-            actions += self._progress.commit(decision, degraded)
+            actions += self._state.commit(decision, degraded)
             self._hand_over(next_one)
         return actions + self._announcer.targets(self.term, start, tokens, self.aggregator)
 
-    def _decide(self) -> tuple[Outcome | None, bool]:
+    def _decide(self) -> tuple[Verdict | None, bool]:
         return self._decider.decide(self.config.placement == "mirrored" or self.aggregator == self.role, self.away)
 
     def _take_back(self) -> list[Action]:
@@ -291,9 +291,9 @@ class Session:
             self.counters.switches += 1
             self.aggregator = aggregator
 
-    def _state(self, position: int, wants_reply: bool) -> list[Action]:
+    def _synchronize(self, position: int, wants_reply: bool) -> list[Action]:
         """The committed prefix and this side's drafts from `position` on."""
-        return [self._sync(wants_reply), *self._announcer.drafts(self._progress.local.since(position))]
+        return [self._sync(wants_reply), *self._announcer.drafts(self._state.local.since(position))]
 
     def _sync(self, wants_reply: bool) -> Send:
         return self._announcer.sync(self.term, self.aggregator, wants_reply)

@@ -32,7 +32,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class LackingRemote:
     """A failed certificate, with the values that the remote view lacks."""
 
     ids: tuple[int, ...]
@@ -40,17 +40,17 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class LackingLocal:
     """A failed certificate, with the values that the local view lacks and this side can look up."""
 
     ids: tuple[int, ...]
     depth: int  # wanted length of the local list, 0 for the values of `ids`
 
 
-Outcome = Decided | Undecided | Lacking
+Verdict = Decided | LackingRemote | LackingLocal
 
 
-class Aggregation(Protocol):
+class SessionSampler(Protocol):
     """A sampler as the session uses it: aggregates two views and speaks their payloads."""
 
     def pack(self, view: Any) -> bytes:
@@ -61,7 +61,7 @@ class Aggregation(Protocol):
         """The remote view in a draft's payload. Raises `ProtocolError` when it is malformed."""
         ...
 
-    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
+    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
         """Decide from both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
         ...
 
@@ -162,7 +162,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Compute values of a local draft that its list lacks (`Aggregation.supply`), on the engine's thread, and hand the
+    """Compute values that a local draft's list lacks (`SessionSampler.supply`), on the engine's thread, and hand the
     result in (`Session.looked_up`).
     """
 
@@ -204,7 +204,7 @@ Action = Send | LookUp | Commit | Withdraw | Finish
 
 
 @dataclass(slots=True)
-class Counters:
+class SessionCounters:
     """Counts of events so far in one session, on this side."""
 
     drafted: int = 0

@@ -17,14 +17,14 @@ RESYNC_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Patience:
     """Both in seconds."""
 
     resync: float  # silence after which the committed prefix is sent again
     patience: float  # silence after which the device carries on alone
 
     @classmethod
-    def of(cls, estimates: Estimates, longest: float | None, patience: float) -> Limits:
+    def of(cls, estimates: Estimates, longest: float | None, patience: float) -> Patience:
         """Limits from the link and the cloud's steps: no shorter than a working cloud may take to be heard.
 
         `longest` is a round trip that is seldom exceeded, None before the first; `patience` the least for the device.
@@ -43,7 +43,7 @@ class Watch:
         self._since = 0.0  # waiting at this stage since then
         self._asked = 0.0  # last time the other side was asked again
 
-    def poll(self, session: Session, now: float, limits: Limits) -> list[Action]:
+    def poll(self, session: Session, now: float, limits: Patience) -> list[Action]:
         """Apply exceeded limits; returns the session's actions. To be called at every event and periodically."""
         if not session.waiting and not session.away:
             self._stage = None

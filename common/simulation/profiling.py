@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from common.placement.estimators import DecodeDelay, DecodeLine
-from common.placement.peer_model import DIGEST_PERIOD, Knowledge
+from common.placement.peer_model import DIGEST_PERIOD, PeerModel
 from common.placement.policy import Estimates
 from common.placement.round_trip import Pace, RoundTripTime
 from common.session.values import Commit
@@ -24,13 +24,13 @@ class SimulatedProfiler:
         self.digested: Callable[[], None] = lambda: None  # called when there may be other estimates
         self._clock = clock
         self._own = DecodeDelay(own)
-        self._knowledge = Knowledge(role, self._own, remote)
+        self._model = PeerModel(role, self._own, remote)
         self._round_trip = round_trip
         self._link = RoundTripTime()
         self._pace = Pace()
         self._outstanding = 0
         self._measured: list[Callable[[], None]] = []
-        self._snapshot = self._knowledge.estimates()
+        self._snapshot = self._model.estimates()
 
     def start(self) -> None:
         """Runs for as long as the clock does."""
@@ -41,7 +41,7 @@ class SimulatedProfiler:
         for take_in in self._measured:
             take_in()
         self._measured.clear()
-        self._snapshot = self._knowledge.estimates()
+        self._snapshot = self._model.estimates()
         self.digested()
         self._clock.after(DIGEST_PERIOD, self.start)
 
@@ -49,25 +49,25 @@ class SimulatedProfiler:
         return replace(self._snapshot, rtt=self._link.estimate or 0.0)
 
     def run_ahead(self, maximum: int) -> int:
-        return self._knowledge.run_ahead(self._link.upper(), maximum)
+        return self._model.run_ahead(self._link.upper(), maximum)
 
     # --- measurements
 
     def decoded(self, context: int, seconds: float) -> None:
-        self._knowledge.decoded(context)
+        self._model.decoded(context)
         self._measured.append(lambda: self._own.observe(float(context), seconds))
 
     def received(self, message: Message) -> None:
         if isinstance(message, Draft):
             seconds = message.decode_time / 1e6
-            self._measured.append(lambda: self._knowledge.remote_decoded(seconds))
+            self._measured.append(lambda: self._model.remote_decoded(seconds))
 
-    def judged(self, commit: Commit) -> None:
-        self._measured.append(lambda: self._knowledge.judged(commit.expected, commit.accepted))
+    def observe_acceptance(self, commit: Commit) -> None:
+        self._measured.append(lambda: self._model.observe_acceptance(commit.expected, commit.accepted))
 
     def judged_before(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
         """Take in a verdict of an earlier answer, known from the start."""
-        self._knowledge.judged(expected, accepted)
+        self._model.observe_acceptance(expected, accepted)
 
     def _returned(self, trip: float) -> None:
         self._outstanding -= 1

@@ -11,7 +11,7 @@ import numpy as np
 from common.placement.policy import first_aggregator, placement_policy
 from common.session.session import Session
 from common.session.values import SessionConfig
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.acceptance import AcceptanceModel, Answer
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, SimulatedLink
@@ -30,7 +30,7 @@ SHORTEST_RESYNC: Final = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepCosts:
     """Seconds that an answer costs beside its decode steps and the network."""
 
     step: float = 0.6e-3  # per decode step: sessions, queues and payloads
@@ -54,7 +54,7 @@ class Scenario:
     run_ahead: int = 64  # drafts beyond the committed prefix, at most
     paper_rule: bool = False  # of `greedy`: Eq. 6
     earlier: Answer = ()  # what both sides' acceptance estimates have seen before this answer
-    work: Work = field(default_factory=Work)
+    work: StepCosts = field(default_factory=StepCosts)
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.run_ahead < 1:
@@ -64,7 +64,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedAnswer:
     """One simulated answer, as the device's user sees it."""
 
     times: tuple[float, ...]  # seconds from the question to each token
@@ -93,7 +93,7 @@ class Outcome:
         return median(gaps) if gaps else 0.0
 
 
-def simulate(scenario: Scenario, seed: int) -> Outcome:
+def simulate(scenario: Scenario, seed: int) -> SimulatedAnswer:
     """Run one answer: both sessions, both links, both profilers. The same for the same arguments.
 
     Raises `ValueError` for a placement or a share of jitter that there isn't.
@@ -128,7 +128,7 @@ class _Run:
             link = self._link(side, other)
             self._sides[side].send = link.send
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulatedAnswer:
         device, cloud = self._sides["device"], self._sides["cloud"]
         work = self._scenario.work
         self._clock.after(work.prepare_device, device.start)
@@ -136,7 +136,7 @@ class _Run:
         if not self._clock.run(MOST_SECONDS, lambda: device.session.finished is not None):
             raise RuntimeError("the simulated answer never ended")
         counters = device.session.counters
-        return Outcome(
+        return SimulatedAnswer(
             tuple(time - EARLIER for time, _ in device.commits),
             {"device": counters.drafted, "cloud": cloud.session.counters.drafted},
             dict(counters.accepted),
@@ -171,9 +171,9 @@ class _Run:
             session,
             ScriptedPredictor(role, self._answer, alone=len(scenario.participants) == 1),
             lambda position: decode.seconds(position, self._random),
-            Limits(resync, NEVER),
+            Patience(resync, NEVER),
             decoded=lambda position, seconds: profiler.decoded(decode.prompt + position, seconds),
-            judged=profiler.judged,
+            observe_acceptance=profiler.observe_acceptance,
             step_overhead=scenario.work.step,
         )
         if not scenario.synchronous:

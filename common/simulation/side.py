@@ -8,7 +8,7 @@ from typing import Protocol
 
 from common.session.session import Session
 from common.session.values import Action, Commit, Finish, LocalDraft, LookUp, Send, View, Withdraw, Work
-from common.session.watch import Limits, Watch
+from common.session.watch import Patience, Watch
 from common.simulation.clock import Clock
 from proto.messages import Message, Ready
 
@@ -31,11 +31,11 @@ class SimulatedSide:
     session: Session
     predictor: Predictor
     decode_seconds: Callable[[int], float]  # of a position
-    limits: Limits
+    limits: Patience
     send: Callable[[Message], None] = lambda message: None
     decoded: Callable[[int, float], None] = lambda position, seconds: None  # told of every finished step
     documents: bool = True  # whether this side finds any for the question
-    judged: Callable[[Commit], None] = lambda commit: None  # told of positions where both drafts are known
+    observe_acceptance: Callable[[Commit], None] = lambda commit: None  # told of positions where both drafts are known
     step_overhead: float = 0.0  # seconds of work beside the model per step, not part of the step's own time
     commits: list[tuple[float, Commit]] = field(default_factory=list)
     finished_at: float | None = None
@@ -92,7 +92,7 @@ class SimulatedSide:
                 case Commit():
                     self.commits.append((self.clock.now, action))
                     if len(action.accepted) == 2:
-                        self.judged(action)
+                        self.observe_acceptance(action)
                 case Withdraw():
                     del self.commits[action.position :]
                     self.finished_at = None

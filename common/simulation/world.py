@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.session.session import Session
-from common.session.values import Aggregation, PlacementPolicy, SessionConfig
-from common.session.watch import Limits
+from common.session.values import PlacementPolicy, SessionConfig, SessionSampler
+from common.session.watch import Patience
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, Outage, SimulatedLink
 from common.simulation.side import Predictor, SimulatedSide
@@ -19,7 +19,7 @@ class SideModel:
     """Predictor, aggregation and decode time (seconds) of one side."""
 
     predictor: Predictor
-    aggregation: Aggregation
+    aggregation: SessionSampler
     decode_seconds: Callable[[int], float]  # of a position
     documents: bool = True  # whether its library has any for the question
 
@@ -43,7 +43,7 @@ class World:
         cloud: SideModel,
         policy: Callable[[Side], PlacementPolicy],
         network: Network,
-        limits: Limits,
+        limits: Patience,
         run_ahead: int,
     ) -> None:
         self.clock = Clock()
@@ -66,7 +66,7 @@ class World:
         config: SessionConfig,
         model: SideModel,
         policy: PlacementPolicy,
-        limits: Limits,
+        limits: Patience,
         run_ahead: int,
     ) -> SimulatedSide:
         session = Session(role, config, model.aggregation, policy, run_ahead)

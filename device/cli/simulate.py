@@ -14,7 +14,7 @@ from proto.messages import Placement
 
 if TYPE_CHECKING:
     from common.simulation.acceptance import AcceptanceModel
-    from common.simulation.scenario import Outcome, Scenario
+    from common.simulation.scenario import Scenario, SimulatedAnswer
     from common.simulation.timing import Jitter
 
 JitterKind = Literal["none", "sinusoid", "scatter"]
@@ -127,7 +127,7 @@ def _acceptance(rates: str, record: Path | None) -> AcceptanceModel:
     return Rates(*numbers) if len(numbers) == 3 else Rates.independent(*numbers)
 
 
-def _row(scenario: Scenario, outcomes: list[Outcome]) -> dict[str, float]:
+def _row(scenario: Scenario, outcomes: list[SimulatedAnswer]) -> dict[str, float]:
     """Means over the answers."""
     from statistics import fmean
 

@@ -16,12 +16,12 @@ from starlette.types import ASGIApp
 
 from common.methods.request import Request
 from device.http.errors import ApiError, busy, server_failed, stopping
-from device.http.event_stream import Answer
+from device.http.event_stream import EventStream
 from device.http.options import HttpOptions
 from device.http.payloads import Envelope, model_json, status_json
 from device.http.prompts import chat_request, completion_request
 from device.http.reply import StreamedReply, WholeReply
-from device.http.request_guard import Gate
+from device.http.request_guard import RequestGuard
 from device.http.schema import GenerationBody, parse_chat, parse_completion
 from device.interface import Engine
 
@@ -34,7 +34,7 @@ class Api:
     def __init__(self, engine: Engine, options: HttpOptions) -> None:
         self._engine = engine
         self._options = options
-        self._answers: set[Answer] = set()
+        self._answers: set[EventStream] = set()
         self._stopping = False
         self._started = int(time.time())
         routes = [
@@ -48,7 +48,7 @@ class Api:
         handlers = {ApiError: _on_refusal, HTTPException: _on_routing_error, Exception: _on_crash}
         application = Starlette(routes=routes, exception_handlers=handlers)
         application.router.redirect_slashes = False
-        self.application: ASGIApp = Gate(application, options)
+        self.application: ASGIApp = RequestGuard(application, options)
 
     def stop(self) -> None:
         """Cancel what runs and refuse what comes."""
@@ -87,7 +87,7 @@ class Api:
         if len(self._answers) >= self._options.max_active:
             raise busy(len(self._answers))
         unread_limit = self._options.unread_limit if body.stream else None
-        answer = Answer(self._engine, request, unread_limit, self._answers.discard)
+        answer = EventStream(self._engine, request, unread_limit, self._answers.discard)
         self._answers.add(answer)
         if body.stream:
             return StreamedReply(answer, envelope, self._options.keep_alive, self._options.stall_limit)

@@ -21,7 +21,7 @@ class _LoopClosed(Exception):
     """The event loop has ended, so nobody is left to read the answer."""
 
 
-class Answer:
+class EventStream:
     """A generation iterated by a thread of its own: neither the engine nor the loop waits for the other.
 
     All methods belong to the event loop. The thread never waits for the reader: what is not read yet is kept
@@ -30,7 +30,7 @@ class Answer:
     """
 
     def __init__(
-        self, engine: Engine, request: Request, unread_limit: int | None, on_end: Callable[[Answer], None]
+        self, engine: Engine, request: Request, unread_limit: int | None, on_end: Callable[[EventStream], None]
     ) -> None:
         self._engine = engine
         self._request = request

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from device.http.errors import ApiError, reader_too_slow
-from device.http.event_stream import Answer
+from device.http.event_stream import EventStream
 from device.http.payloads import Envelope
 from device.interface import Finished
 
@@ -21,7 +21,7 @@ DONE = b"data: [DONE]\n\n"
 class WholeReply(Response):
     """Waits for the answer and sends one JSON object."""
 
-    def __init__(self, answer: Answer, envelope: Envelope) -> None:
+    def __init__(self, answer: EventStream, envelope: Envelope) -> None:
         self._answer = answer
         self._envelope = envelope
         self.background = None
@@ -45,7 +45,7 @@ class StreamedReply(Response):
     write may wait for the reader before the answer is given up.
     """
 
-    def __init__(self, answer: Answer, envelope: Envelope, keep_alive: float, stall_limit: float) -> None:
+    def __init__(self, answer: EventStream, envelope: Envelope, keep_alive: float, stall_limit: float) -> None:
         self._answer = answer
         self._envelope = envelope
         self._keep_alive = keep_alive
@@ -97,7 +97,7 @@ class StreamedReply(Response):
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _while_connected(writing: Any, receive: Receive, answer: Answer) -> None:
+async def _while_connected(writing: Any, receive: Receive, answer: EventStream) -> None:
     """Run `writing` until it is done or the client disconnects; either way the answer is let go."""
     work = asyncio.create_task(writing)
     gone = asyncio.create_task(_disconnected(receive))

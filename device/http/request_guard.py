@@ -26,7 +26,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 LOGGED_PATHS = frozenset({"/health", "/status", "/v1/models", "/v1/completions", "/v1/chat/completions"})
 
 
-class Gate:
+class RequestGuard:
     """ASGI middleware around the application; nothing that is raised inside gets past it.
 
     The server's own handler would log an exception's text, which can hold a prompt.

@@ -27,7 +27,7 @@ from common.sampling.race import RaceSampler
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
-from scripts.bench.positions import Position, follow, made_up
+from scripts.bench.positions import Position, follow, synthetic
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
@@ -70,12 +70,12 @@ class Case:
     @property
     def name(self) -> str:
         if self.entropy is not None:
-            return f"made up, {self.entropy:g} nats"
+            return f"synthetic, {self.entropy:g} nats"
         return f"{self.documents} document{'s' * (self.documents > 1)} per side"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SessionDriver:
     """One answer: what became of the drafts of every position by sampler, and how far apart both sides were."""
 
     case: Case
@@ -99,7 +99,7 @@ def run(results: Results, demonstration: Demonstration | None = None) -> None:
     draw(answers, results)
 
 
-def measure(plan: Plan, demonstration: Demonstration, results: Results) -> list[Answer]:
+def measure(plan: Plan, demonstration: Demonstration, results: Results) -> list[SessionDriver]:
     answers = []
     for documents in plan.documents:
         for temperature in plan.temperatures:
@@ -109,13 +109,15 @@ def measure(plan: Plan, demonstration: Demonstration, results: Results) -> list[
                 positions = follow(demonstration, question, documents, temperature, seed, plan.tokens)
                 answers.append(judge(Case(documents, temperature), number, seed, list(positions)))
     for number, entropy in enumerate(plan.entropies):
-        results.say(f"made up, {entropy:g} nats")
+        results.say(f"synthetic, {entropy:g} nats")
         seed = plan.seed * 1000 + number  # one for all would repeat its luck in every row
-        answers.append(judge(Case(0, 1.0, entropy), 0, seed, list(made_up(VOCABULARY, entropy, plan.positions, seed))))
+        answers.append(
+            judge(Case(0, 1.0, entropy), 0, seed, list(synthetic(VOCABULARY, entropy, plan.positions, seed)))
+        )
     return answers
 
 
-def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -> Answer:
+def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -> SessionDriver:
     """Draft and decide at every position by every sampler."""
     vocabulary = len(positions[0].device)
     race = RaceSampler(seed, case.temperature, ENTRIES, vocabulary)
@@ -128,7 +130,7 @@ def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -
         judged[RACE].append(_race(race, position))
         for name, sampler in paper.items():
             judged[name].append(_paper(sampler, position))
-    return Answer(case, question, seed, judged, [position.total_variation for position in positions])
+    return SessionDriver(case, question, seed, judged, [position.total_variation for position in positions])
 
 
 def _race(sampler: RaceSampler, position: Position) -> Judged:
@@ -180,15 +182,15 @@ def expected(judged: Sequence[Judged]) -> tuple[float, float]:
     return fmean(device), fmean(cloud)
 
 
-def gathered(answers: Sequence[Answer], case: Case, sampler: str) -> list[Judged]:
+def gathered(answers: Sequence[SessionDriver], case: Case, sampler: str) -> list[Judged]:
     return [judged for answer in answers if answer.case == case for judged in answer.judged[sampler]]
 
 
-def cases(answers: Sequence[Answer]) -> list[Case]:
+def cases(answers: Sequence[SessionDriver]) -> list[Case]:
     return list(dict.fromkeys(answer.case for answer in answers))
 
 
-def show(answers: Sequence[Answer]) -> Table:
+def show(answers: Sequence[SessionDriver]) -> Table:
     rows: list[list[object]] = []
     for case in cases(answers):
         distances = [distance for answer in answers if answer.case == case for distance in answer.distances]
@@ -202,7 +204,7 @@ def show(answers: Sequence[Answer]) -> Table:
     return Table(heads, rows)
 
 
-def write_records(answers: Sequence[Answer], folder: Path) -> list[Path]:
+def write_records(answers: Sequence[SessionDriver], folder: Path) -> list[Path]:
     """One file per case and sampler for the simulator to replay.
 
     A list of answers, each a list of `[device, cloud, expected of device, expected of cloud]`, the first two 0 or 1.
@@ -226,7 +228,7 @@ def write_records(answers: Sequence[Answer], folder: Path) -> list[Path]:
     return written
 
 
-def draw(answers: Sequence[Answer], results: Results) -> None:
+def draw(answers: Sequence[SessionDriver], results: Results) -> None:
     """One panel per number of documents, over the temperature; one for synthetic distributions, over their entropy."""
     found = cases(answers)
     counts = sorted({case.documents for case in found if case.entropy is None})
@@ -241,7 +243,7 @@ def draw(answers: Sequence[Answer], results: Results) -> None:
                 for index, (name, style) in enumerate((("device", "--"), ("cloud", ":"), ("both", "-"))):
                     label = f"{sampler}: {name}"
                     axis.plot(places, [each[index] for each in shares], style, color=f"C{number}", label=label)
-            axis.set_title(f"made up, V = {VOCABULARY}, T = 1" if made else shown[0].name)
+            axis.set_title(f"synthetic, V = {VOCABULARY}, T = 1" if made else shown[0].name)
             axis.set_xlabel("entropy, nats" if made else "temperature")
             axis.set_ylim(0, 1.02)
         axes[0].set_ylabel("share of drafts that are the target")

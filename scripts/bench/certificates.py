@@ -15,11 +15,11 @@ import numpy as np
 
 from common.aggregation.race import RaceAggregation
 from common.sampling.certificate import Certified, certify, lower_bound_winner
-from common.session.values import Undecided
+from common.session.values import LackingRemote
 from scripts.bench.codecs import answers, share
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
-from scripts.bench.positions import DISAGREEMENT, Position, made_up, race_sampler
+from scripts.bench.positions import DISAGREEMENT, Position, race_sampler, synthetic
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
@@ -86,8 +86,8 @@ def sources(plan: Plan, demonstration: Demonstration) -> Iterator[tuple[str, Ite
         name = f"embedded model, T = {temperature:g}"
         yield name, answers(demonstration, temperature, plan.questions, plan.tokens, plan.seed)
     for vocabulary, disagreement, entropy in product(plan.vocabularies, plan.disagreements, plan.entropies):
-        name = f"made up, V = {vocabulary}, {entropy:g} nats, disagreement {disagreement:g}"
-        yield name, made_up(vocabulary, entropy, plan.positions, plan.seed, disagreement)
+        name = f"synthetic, V = {vocabulary}, {entropy:g} nats, disagreement {disagreement:g}"
+        yield name, synthetic(vocabulary, entropy, plan.positions, plan.seed, disagreement)
 
 
 def measure(source: str, positions: Iterator[Position], entries: Sequence[int]) -> Measured:
@@ -107,12 +107,12 @@ def attempt(position: Position, entries: int, target: int) -> Tried:
     sampler = race_sampler(position, entries)
     device, cloud = (sampler.draft(position.index, probabilities) for probabilities in position.both)
     received = sampler.receive(position.index, cloud.entries)
-    aggregation = RaceAggregation(sampler, len(position.device), exact=True, discreet=True)
+    aggregation = RaceAggregation(sampler, len(position.device), exact=True, hide_ids=True)
     decided = aggregation.aggregate("device", position.index, device, received, position.evidence)
     eta = position.eta_device
     return Tried(
         failed=not isinstance(certify(device, cloud, eta), Certified),
-        asks=isinstance(decided, Undecided),
+        asks=isinstance(decided, LackingRemote),
         wrong=lower_bound_winner(device, cloud, eta) != target,
     )
 

@@ -26,7 +26,7 @@ from proto.payloads.top_p import TopPEntries, encode_top_p
 from scripts.bench.engine.pair import SIDES, TYPICAL_STEP
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
-from scripts.bench.positions import Position, follow, made_up, nats, race_sampler, race_winner
+from scripts.bench.positions import Position, follow, nats, race_sampler, race_winner, synthetic
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
@@ -97,8 +97,8 @@ def sources(plan: Plan, demonstration: Demonstration) -> Iterator[tuple[Source, 
         )
     for vocabulary in plan.vocabularies:
         for entropy in plan.entropies:
-            name = f"made up, {entropy:g} nats"
-            yield Source(name, vocabulary, entropy), made_up(vocabulary, entropy, plan.positions, plan.seed)
+            name = f"synthetic, {entropy:g} nats"
+            yield Source(name, vocabulary, entropy), synthetic(vocabulary, entropy, plan.positions, plan.seed)
 
 
 def answers(
@@ -198,7 +198,7 @@ def draw(measured: Sequence[Measured], results: Results) -> None:
     largest = max(each.source.vocabulary for each in measured if each.source.entropy is not None)
     shown = [each for each in measured if each.source.entropy is not None and each.source.vocabulary == largest]
     entropies = [each.source.entropy or 0.0 for each in shown]
-    with results.figure("made-up", columns=2) as (sizes, changes):
+    with results.figure("synthetic", columns=2) as (sizes, changes):
         for codec in shown[0].told:
             sizes.plot(entropies, [fmean(one.size for one in each.told[codec]) for each in shown], "o-", label=codec)
             shares = [100 * fmean(one.changed for one in each.told[codec]) for each in shown]

@@ -100,7 +100,7 @@ def follow(
         path.append(position.target())
 
 
-def made_up(
+def synthetic(
     vocabulary: int, entropy: float, count: int, seed: int, disagreement: float = DISAGREEMENT
 ) -> Iterator[Position]:
     """`count` positions with Zipf-like mixtures of `entropy` nats.

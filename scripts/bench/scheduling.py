@@ -40,7 +40,7 @@ REGIMES: dict[str, AcceptanceModel] = {
 }
 RECORDED = {  # what the suite `acceptance` wrote down
     "recorded, embedded model": "race-4-documents-per-side-temperature-1.json",
-    "recorded, made-up distributions of 3 nats": "race-made-up-3-nats-temperature-1.json",
+    "recorded, synthetic distributions of 3 nats": "race-synthetic-3-nats-temperature-1.json",
 }
 
 

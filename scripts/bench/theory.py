@@ -7,7 +7,7 @@ from statistics import fmean
 
 from common.placement.cost import speed_up
 from common.simulation.acceptance import Rates
-from common.simulation.scenario import Scenario, Work, simulate
+from common.simulation.scenario import Scenario, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Way
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
@@ -15,7 +15,7 @@ from scripts.bench.results import Results
 CLOUD = 0.05  # seconds of the cloud's decode step
 DEVICE_ALPHA = 0.85  # by Corollary 6.5 it does not matter
 ALPHAS = (0.3, 0.6, 0.9)
-IDEAL = Work(0.0, 0.0)  # the theorem knows of no other work
+IDEAL = StepCosts(0.0, 0.0)  # the theorem knows of no other work
 
 NOTE = (
     "Theorem 6.2 takes a rejection's wait as it comes (Eq. 7). Where the device is the slower side it drafts on "

@@ -49,7 +49,7 @@ def opened(town: Town, stranger: Stranger) -> CloudAnswer:
 def test_a_long_answer_from_many_documents(town: Town, stranger: Stranger) -> None:
     session = opened(town, stranger)
     session._titles = tuple(f"document {number}" for number in range(DOCUMENTS))
-    outcome = session.answer.outcome
+    outcome = session.answer.record
     outcome.shares = [(0.5, 0.25, 0.25)] * TOKENS
     outcome.cloud_shares = [None] * TOKENS
     stranger.send(Close(SESSION, TOKENS))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from common.model.decoder import Decoder
 from common.runtime.errors import AnswerFailed
-from common.runtime.session_driver import Answer
+from common.runtime.session_driver import SessionDriver
 from common.runtime.side import SideRuntime
 from common.scoring.worker import ScoringError
 from proto.messages import Message
@@ -133,12 +133,12 @@ class TestCloud:
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An exception in taking a message in ends the session that it belongs to."""
-        whole = Answer.receive
+        whole = SessionDriver.receive
 
-        def receive(answer: Answer, message: Message) -> None:
+        def receive(answer: SessionDriver, message: Message) -> None:
             (broken if answer.session.role == "cloud" else whole)(answer, message)
 
-        monkeypatch.setattr(Answer, "receive", receive)
+        monkeypatch.setattr(SessionDriver, "receive", receive)
         started = time.monotonic()
         report = device.ask(QUESTION, placement="cloud").report
         assert time.monotonic() - started < AT_ONCE

@@ -119,7 +119,7 @@ class TestDevice:
         session = active.opening.session
         device.engine._on_message(Error(session, "failed", "It failed."), 0)
         position = going_on.position
-        digest = going_on._progress.prefix.digest(position)
+        digest = going_on._state.prefix.digest(position)
         device.engine._on_message(Sync(session, 0, going_on.committed, "device", True), 0)
         device.engine._on_message(Draft(session, 0, position, digest, 0.0, 0, b"\xff"), 0)
         device.engine._on_message(Error(session, "unknown-session", "Open it again."), 0)

@@ -14,7 +14,7 @@ from cloud.settings import CloudSettings
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.methods.catalog import METHODS
 from common.runtime.side import SideRuntime
-from common.runtime.ticker import Scheduler
+from common.runtime.ticker import Ticker
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from common.transport.link import CloudLink
@@ -44,7 +44,7 @@ class Town:
         self.sessions = Sessions(settings, self.cloud)
         self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
         self.sessions.link = self.link
-        self._scheduler = Scheduler(self.sessions.tick)
+        self._scheduler = Ticker(self.sessions.tick)
         self._closing: list[Callable[[], object]] = []
 
     def __enter__(self) -> Town:

@@ -15,7 +15,7 @@ from cloud.settings import CloudSettings
 from common.methods.request import Request
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.runtime.errors import AnswerFailed
-from common.runtime.ticker import Scheduler
+from common.runtime.ticker import Ticker
 from common.scoring.choice import load_scorer
 from common.scoring.lagged import LaggedScorer
 from common.transport.device_link import DeviceLink
@@ -75,7 +75,7 @@ def town(fresh_data: Callable[[], Path], tmp_path_factory: pytest.TempPathFactor
     slow = Line(delay=0.01, jitter=0.04)
     with FaultyProxy(port, up=slow, down=slow, seed=5) as proxy:
         sessions = Sessions(cast(CloudSettings, cloud.settings), cloud)
-        scheduler = Scheduler(sessions.tick)
+        scheduler = Ticker(sessions.tick)
         address = f"tcp://127.0.0.1:{proxy.address.rpartition(':')[2]}"
         settings = DeviceSettings(
             data=device.settings.data, cloud=address, privacy="balanced", patience=PATIENCE, max_tokens=LENGTH

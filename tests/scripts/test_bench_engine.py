@@ -35,7 +35,7 @@ class Ticking:
         return self.now
 
 
-def made_up(**changes: Any) -> Pair:
+def synthetic(**changes: Any) -> Pair:
     sources = {side: Sources(Logits.draw(side, VOCABULARY, 3, "flat", 4), Even(3)) for side in SIDES}
     return Pair(make_request(**changes), VOCABULARY, sources)
 
@@ -79,13 +79,13 @@ def test_the_interval_of_a_median_holds_the_true_one() -> None:
 def test_the_pair_gives_the_same_tokens_under_every_placement(temperature: float) -> None:
     """The stages are timed on answers that are right."""
     placements = ("device", "mirrored", "cloud")
-    answers = {made_up(placement=placement, temperature=temperature).run(12) for placement in placements}
+    answers = {synthetic(placement=placement, temperature=temperature).run(12) for placement in placements}
     assert len(answers) == 1
     assert len(next(iter(answers))) == 12
 
 
 def test_both_halves_know_the_answer_and_every_token_has_a_lap() -> None:
-    pair = made_up(temperature=1.0)
+    pair = synthetic(temperature=1.0)
     answer = pair.run(9)
     for half in pair.halves.values():
         assert half.answer.session.committed == answer
@@ -94,10 +94,10 @@ def test_both_halves_know_the_answer_and_every_token_has_a_lap() -> None:
 
 
 def test_only_targets_leave_the_device_in_the_private_placement() -> None:
-    pair = made_up(temperature=1.0)
+    pair = synthetic(temperature=1.0)
     pair.run(9)
     assert set(pair.halves["device"].bytes) <= {"Target", "Resolve"}
-    mirrored = made_up(temperature=1.0, placement="mirrored")
+    mirrored = synthetic(temperature=1.0, placement="mirrored")
     mirrored.run(9)
     assert "Draft" in mirrored.halves["device"].bytes
 

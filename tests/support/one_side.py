@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from common.engine.sampling import Drafter, Drawn, Sample, draw
-from common.engine.sequences import Prompt, PromptRows
+from common.engine.sequences import AnswerRows, Prompt
 from common.model.decoder import Decoder
 from common.model.packed import Item
 from common.sampling.drafting import RaceKernel
@@ -20,7 +20,7 @@ class OneSide:
     def __init__(
         self, decoder: Decoder, prompt: Prompt, scorer: DocumentScorer, drafter: Drafter, reserve: int
     ) -> None:
-        self.rows = PromptRows(decoder, prompt, reserve)
+        self.rows = AnswerRows(decoder, prompt, reserve)
         self._decoder = decoder
         self._drafter = drafter
         self._scoring = scorer.begin(prompt.query, prompt.documents, prompt.similarity)

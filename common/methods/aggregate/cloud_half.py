@@ -6,7 +6,7 @@ import time
 
 from common.methods.cloud_answer import CloudAnswer
 from common.methods.interface import CloudContext
-from common.runtime.reading import Retrieved
+from common.runtime.reading import PromptRows
 from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Side, Sync, Target
 
 
@@ -30,7 +30,7 @@ class AggregateCloud(CloudAnswer):
             self.context.estimates.remote_decoded(message.decode_time / 1e6)
         self.answer.receive(message)
 
-    def retrieved(self, retrieved: Retrieved) -> None:
+    def retrieved(self, retrieved: PromptRows) -> None:
         super().retrieved(retrieved)
         if retrieved.prompt.absent and self.request.sources == "both":
             self.answer.end()  # the device decides alone, so there is nothing to read

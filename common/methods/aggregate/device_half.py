@@ -8,7 +8,7 @@ from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport
 from common.runtime.errors import AnswerFailed
 from common.runtime.handshake import changes
-from common.runtime.reading import Retrieved
+from common.runtime.reading import PromptRows
 from proto.messages import Close, Closed, Draft, Hello, Message, Ready, Resolve, Resolved, Side, Sync, Target
 
 CLOUD_PATIENCE = 15.0  # seconds between two tokens of an answer from the cloud's documents alone
@@ -110,7 +110,7 @@ class AggregateDevice:
         shares = of_both_sides(self._context.record, self.answer, closed)
         return self._own.figures(closed, shares, judged=True)
 
-    def _retrieved(self, retrieved: Retrieved) -> None:
+    def _retrieved(self, retrieved: PromptRows) -> None:
         self._own.retrieved(retrieved)
         if retrieved.prompt.absent:
             self.answer.without_documents()

@@ -7,7 +7,7 @@ from common.methods.cloud_answer import CloudAnswer
 from common.methods.interface import CloudContext
 from common.methods.sequence_wise.candidate import RecordingDrafting, generated, question_evidence
 from common.methods.session_setup import SessionParts
-from common.runtime.reading import Retrieved
+from common.runtime.reading import PromptRows
 from common.sampling.certificate import NO_EVIDENCE
 from common.session.values import Commit
 from proto.messages import Fetch, Message, Open
@@ -31,7 +31,7 @@ class SequenceWiseCloud(CloudAnswer):
     def announce(self, message: Message) -> None:
         """Send nothing: the answer goes out as a whole."""
 
-    def retrieved(self, retrieved: Retrieved) -> None:
+    def retrieved(self, retrieved: PromptRows) -> None:
         self._evidence = question_evidence(self.context.side.scorer, retrieved.prompt)
         super().retrieved(retrieved)
 

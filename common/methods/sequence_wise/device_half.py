@@ -11,7 +11,7 @@ from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport
 from common.methods.sequence_wise.candidate import RecordingDrafting, candidate, question_evidence, received_candidate
 from common.methods.sequence_wise.choice import Candidate, Chosen, choose
-from common.runtime.reading import Retrieved
+from common.runtime.reading import PromptRows
 from common.session.values import Commit
 from proto.messages import Cancel, Closed, Generated, Message
 
@@ -131,7 +131,7 @@ class SequenceWiseDevice:
         self._context.ready = False
         self._context.send(self._context.opening)
 
-    def _retrieved(self, retrieved: Retrieved) -> None:
+    def _retrieved(self, retrieved: PromptRows) -> None:
         self._device.retrieved(retrieved)
         self._evidence = question_evidence(self._context.side.scorer, retrieved.prompt)
 
@@ -151,7 +151,7 @@ class SequenceWiseDevice:
 
     def _attribute(self, chosen: Chosen, of_own: bool) -> None:
         """Attribute all tokens to the cloud by its share of the answer; the device's shares hold for its own answer."""
-        outcome = self._answer.outcome
+        outcome = self._answer.record
         if not of_own:
             outcome.shares = [()] * len(chosen.tokens)
         outcome.cloud_shares = [chosen.cloud_share] * len(chosen.tokens)

@@ -16,12 +16,12 @@ from common.aggregation.race import RaceAggregation
 from common.engine.sampling import Drawn, ListedView, Sample, draw
 from common.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
 from common.placement.policy import Fixed
-from common.runtime.session_driver import Answer, NullObserver
+from common.runtime.session_driver import NullObserver, SessionDriver
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.scoring.interface import ScoringRun
 from common.session.session import Session
-from common.session.values import Action, Commit, LocalDraft, Outcome, SessionConfig, View
+from common.session.values import Action, Commit, LocalDraft, SessionConfig, Verdict, View
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
 from scripts.bench.engine.stages import Stages
@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 class TimedAggregation:
-    """An `Aggregation` whose parts are timed."""
+    """An `SessionSampler` whose parts are timed."""
 
     def __init__(self, inner: RaceAggregation | PaperAggregation, stages: Stages) -> None:
         self._inner: RaceAggregation | PaperAggregation = inner
@@ -66,7 +66,7 @@ class TimedAggregation:
         with self._stages(READ):
             return self._inner.read(side, position, payload)
 
-    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
+    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
         with self._stages(AGGREGATE):
             return self._inner.aggregate(role, position, device, cloud, evidence)
 
@@ -146,7 +146,7 @@ class Half:
         session.stages = self.stages
         observer = NullObserver() if reader is None else Reader(reader.stream(), reader.size, self.stages)
         self._tasks: deque[Callable[[], None]] = deque()
-        self.answer = Answer(session, self._send, observer, lambda commit: None, self)
+        self.answer = SessionDriver(session, self._send, observer, lambda commit: None, self)
 
     def wake(self) -> None:
         """Do nothing: nothing sleeps here."""

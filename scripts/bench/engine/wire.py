@@ -57,11 +57,11 @@ def measure(plan: Plan, demonstration: Demonstration | None) -> list[Traffic]:
             found.append(_embedded(plan, mode, demonstration))
         for vocabulary in plan.vocabularies:
             for shape in SHAPES:
-                found.append(_made_up(plan, mode, vocabulary, shape))
+                found.append(_synthetic(plan, mode, vocabulary, shape))
     return sorted(found, key=lambda traffic: traffic.vocabulary)
 
 
-def _made_up(plan: Plan, mode: Mode, vocabulary: int, shape: Shape) -> Traffic:
+def _synthetic(plan: Plan, mode: Mode, vocabulary: int, shape: Shape) -> Traffic:
     sources = {
         side: Sources(Logits.draw(side, vocabulary, DOCUMENTS, shape, plan.seed), Even(DOCUMENTS)) for side in SIDES
     }

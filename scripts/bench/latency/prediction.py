@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from common.simulation.acceptance import Answer, Position, Recorded
-from common.simulation.scenario import Outcome, Scenario, Work, simulate
+from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.messages import Placement
 from scripts.bench.latency.measure import Answered
@@ -89,8 +89,8 @@ def verdict(predicted: Sequence[Predicted]) -> str:
 
 
 def _simulated(
-    floors: Floors, rtt: float, plan: Plan, mode: Mode, answer: Answered, records: Records, work: Work
-) -> list[Outcome]:
+    floors: Floors, rtt: float, plan: Plan, mode: Mode, answer: Answered, records: Records, work: StepCosts
+) -> list[SimulatedAnswer]:
     record = records[answer.question, answer.pieces]
     earlier = tuple(
         position for (question, _), known in records.items() if question < answer.question for position in known
@@ -128,13 +128,13 @@ def _records(found: Sequence[Answered], mode: Mode, temperature: float) -> Recor
     return records
 
 
-def _work(found: Sequence[Answered], floors: Floors) -> Work:
+def _work(found: Sequence[Answered], floors: Floors) -> StepCosts:
     """Seconds of retrieval and prefill on either side, from the one-sided answers without added latency."""
     prepared = {}
     for mode, floor in ((DEVICE_ONLY, floors.device), (CLOUD_ONLY, floors.cloud)):
         first = [one.ttft for one in found if (one.floors, one.mode, one.rtt) == (floors.name, mode.name, 0.0)]
         prepared[mode.name] = max(0.0, (median(first) - floor) / 1e3) if first else 0.0
-    return Work(prepare_device=prepared[DEVICE_ONLY.name], prepare_cloud=prepared[CLOUD_ONLY.name])
+    return StepCosts(prepare_device=prepared[DEVICE_ONLY.name], prepare_cloud=prepared[CLOUD_ONLY.name])
 
 
 def _method(mode: Mode) -> str:

@@ -13,7 +13,7 @@ from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from common.methods.request import Request
 from common.methods.session_setup import open_session
-from common.runtime.session_driver import Answer
+from common.runtime.session_driver import SessionDriver
 from common.runtime.side import SideRuntime
 from common.session.values import Commit, LocalDraft
 from common.transport.device_link import DeviceLink
@@ -66,7 +66,7 @@ class Played:
 
 @dataclass
 class Play:
-    """One answer under way: observer of its `Answer`, and the engine that makes its drafts.
+    """One answer under way: observer of its `SessionDriver`, and the engine that makes its drafts.
 
     One that is `held` hears nothing of the cloud's drafts until it is released, so that several can go on at the same
     moment. Messages come on the link's thread.
@@ -84,7 +84,7 @@ class Play:
     closed: Closed | None = None
     failure: str = ""
     done: threading.Event = field(default_factory=threading.Event)
-    answer: Answer = field(init=False)
+    answer: SessionDriver = field(init=False)
     drafts: ScriptedDrafts | None = None
     _tasks: deque[Callable[[], None]] = field(default_factory=deque)
     _waiting: list[Message] = field(default_factory=list)
@@ -227,7 +227,7 @@ class Player:
         opened = open_session("device", opening, self._side.decoder, lambda: estimates, both)
         opened.session.run_ahead = 1  # its drafts take no time: none is needed before the one before it is decided
         play = Play(self._link.send, held)
-        play.answer = Answer(opened.session, play.post, play, lambda commit: None, play)
+        play.answer = SessionDriver(opened.session, play.post, play, lambda commit: None, play)
         if weight:
             play.drafts = ScriptedDrafts(opening, opened.drafting, self._side.decoder.vocabulary, weight)
         else:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from common.engine.emulation import Floor
+from common.engine.emulation import MinimumTimes
 from common.engine.jobs import DocumentJob
 from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
@@ -250,7 +250,7 @@ def test_a_slow_scorer_holds_up_its_own_answer_only(worker: Worker, decoder: Dec
 class TestPrompts:
     def test_long_prompts_do_not_hold_up_steps(self, decoder: Decoder) -> None:
         """One answer at 40 ms steps, four newcomers whose prompts take half a second each: emulated hardware."""
-        worker = Worker(decoder, 0.040, Floor(0.040, prompt=0.5e-3))
+        worker = Worker(decoder, 0.040, MinimumTimes(0.040, prompt=0.5e-3))
         try:
             runner, newcomers = GreedyClient(60), [GreedyClient(2) for _ in range(4)]
             started = threading.Event()

@@ -20,7 +20,7 @@ TOKENS = 16
 QUERY = [5, 6, 7]
 
 
-def made_up(number: int, layout: Layout = LAYOUT, tokens: int = TOKENS) -> DocumentStates:
+def synthetic(number: int, layout: Layout = LAYOUT, tokens: int = TOKENS) -> DocumentStates:
     """Keys and values that depend on `number` alone."""
     generator = torch.Generator().manual_seed(number)
     return tuple(
@@ -50,7 +50,7 @@ def write_documents(options: StoreOptions, numbers: range, told: Connection) -> 
     store = DocumentStore(options, "source", LAYOUT)
     for number in numbers:
         if store.get(key(number)) is None:
-            store.put(key(number), made_up(number))
+            store.put(key(number), synthetic(number))
             store.flush()
         told.send(number)
     store.close()

@@ -24,8 +24,8 @@ from tests.common.kv.storing import (
     LAYOUT,
     TOKENS,
     key,
-    made_up,
     other_process,
+    synthetic,
     write_documents,
 )
 
@@ -60,7 +60,7 @@ def store(folder: Path) -> Iterator[DocumentStore]:
 def fill(store: DocumentStore, *numbers: int) -> None:
     for number in numbers:
         assert store.get(key(number)) is None
-        store.put(key(number), made_up(number))
+        store.put(key(number), synthetic(number))
     store.flush()
 
 
@@ -73,7 +73,7 @@ class TestFiles:
     def test_every_type_comes_back_bit_for_bit(self, folder: Path, dtype: torch.dtype) -> None:
         layout = replace(LAYOUT, dtype=dtype)
         store = DocumentStore(StoreOptions(folder, LIMIT), "source", layout)
-        states = made_up(1, layout)
+        states = synthetic(1, layout)
         states[0][0].view(-1)[:4] = torch.tensor([float("nan"), float("-inf"), -0.0, 1e-7])
         assert store.get(key(1)) is None
         store.put(key(1), states)
@@ -93,7 +93,7 @@ class TestFiles:
 
     def test_nothing_is_written_before_it_is_released(self, store: DocumentStore) -> None:
         assert store.get(key(1)) is None
-        store.put(key(1), made_up(1))
+        store.put(key(1), synthetic(1))
         assert store._thread is None
         assert not store.folder.exists()
         store.release()
@@ -121,7 +121,7 @@ class TestDamage:
             found = store.get(key(1))
             if found is not None:
                 accepted.append(position)
-                assert same(found, made_up(1))
+                assert same(found, synthetic(1))
             else:
                 assert not path.exists()
         # Blanks that pad the header may turn into other blanks, and that is all.
@@ -184,13 +184,13 @@ class TestDamage:
         (path,) = document_files(store.folder)
         with path.open("r+b") as file:  # in place: a mapping would show it
             file.write(bytes(path.stat().st_size))
-        assert same(found, made_up(1))
+        assert same(found, synthetic(1))
 
     def test_a_folder_in_the_way(self, store: DocumentStore) -> None:
         (store.folder / f"{key(1).hex()}.safetensors").mkdir(parents=True)
         fill(store, 1, 2)
         assert store.get(key(1)) is None
-        assert same(store.get(key(2)), made_up(2))
+        assert same(store.get(key(2)), synthetic(2))
 
 
 class TestLimit:
@@ -257,7 +257,7 @@ class TestLimit:
         assert sum(path.stat().st_size for path in left) <= limit
         # What both wrote and what only one wrote is whole, and the very last is there.
         assert {39, 69} & {int(path.stem, 16) for path in left}
-        assert all(same(store.get(bytes.fromhex(path.stem)), made_up(int(path.stem, 16))) for path in left)
+        assert all(same(store.get(bytes.fromhex(path.stem)), synthetic(int(path.stem, 16))) for path in left)
 
 
 class TestFailures:
@@ -280,7 +280,7 @@ class TestFailures:
         torn.write_bytes(b"what a writer killed half-way leaves")
         paths = [path for path in document_files(store.folder) if path != torn]
         assert len(paths) > 15
-        assert all(same(store.get(bytes.fromhex(path.stem)), made_up(int(path.stem, 16))) for path in paths)
+        assert all(same(store.get(bytes.fromhex(path.stem)), synthetic(int(path.stem, 16))) for path in paths)
         fill(store, 9999)
         assert not torn.exists()
         assert store.counters.damaged == store.counters.failed == 0
@@ -297,7 +297,7 @@ class TestFailures:
         (warning,) = caplog.records
         assert warning.levelno == logging.WARNING
         fill(store, 1)
-        assert same(store.get(key(1)), made_up(1))
+        assert same(store.get(key(1)), synthetic(1))
 
     def test_a_folder_that_cannot_be(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         (tmp_path / "file").write_text("")
@@ -312,7 +312,7 @@ class TestFailures:
         (path,) = document_files(store.folder)
         with safe_open(path, framework="pt") as file:
             assert clear_store(store.folder) == 1
-            assert torch.equal(file.get_tensor("1.values"), made_up(1)[1][1])
+            assert torch.equal(file.get_tensor("1.values"), synthetic(1)[1][1])
 
 
 class TestForgetting:
@@ -327,7 +327,7 @@ class TestForgetting:
         fill(store, 1)
         assert store.get(key(2)) is None
         clear_store(store.folder)
-        store.put(key(2), made_up(2))
+        store.put(key(2), synthetic(2))
         store.flush()
         assert not document_files(store.folder)
 

@@ -42,8 +42,8 @@ class TestTwoDevices:
         slow = profiler.watch(hello(0.2), lambda probe: None)
         assert (fast.estimates.device_decode, slow.estimates.device_decode) == pytest.approx((0.02, 0.2))
         for _ in range(40):
-            fast.judged(commit(device=True, cloud=True))
-            slow.judged(commit(device=False, cloud=True))
+            fast.observe_acceptance(commit(device=True, cloud=True))
+            slow.observe_acceptance(commit(device=False, cloud=True))
             fast.remote_decoded(0.04)
         wait_until(lambda: fast.estimates.device_decode > 0.039, "digested")
         assert slow.estimates.device_decode == pytest.approx(0.2)
@@ -76,14 +76,14 @@ def peer() -> PeerEstimates:
 def test_an_impossible_measurement_costs_only_itself() -> None:
     estimates = peer()
     estimates.remote_decoded(-1.0)
-    estimates.judged(commit(cloud=True))
+    estimates.observe_acceptance(commit(cloud=True))
     estimates.digest()
     assert estimates.estimates.cloud_acceptance == 0.75
 
 
 def test_expectations_go_before_outcomes() -> None:
     estimates = peer()
-    estimates.judged(Commit(0, 1, False, None, (0.9, 0.1), {"device": False, "cloud": True}))
+    estimates.observe_acceptance(Commit(0, 1, False, None, (0.9, 0.1), {"device": False, "cloud": True}))
     estimates.digest()
     found = estimates.estimates
     assert (found.device_acceptance, found.cloud_acceptance) == pytest.approx((0.7, 0.3))
@@ -97,6 +97,6 @@ def test_run_ahead_is_the_maximum_until_a_round_trip_is_known_and_falls_with_the
     estimates.meter.replied(ProbeReply(sent[0].sequence, sent[0].sent, 0))
     assert estimates.run_ahead(64) == 64  # the other side needs 10,000 times as long for a step
     for _ in range(200):
-        estimates.judged(commit(device=True, cloud=False))
+        estimates.observe_acceptance(commit(device=True, cloud=False))
     estimates.digest()
     assert estimates.run_ahead(64) == 2

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from common.aggregation.race import RaceAggregation
-from common.engine.sequences import Feed, Prompt, PromptRows
+from common.engine.sequences import AnswerRows, Feed, Prompt
 from common.model.decoder import Decoder
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
 from common.session.values import SessionConfig, View
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
 from proto.messages import Placement, Side
@@ -92,7 +92,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
         side("cloud", 0.02),
         lambda role: Aggregator(),
         Network(fate, ordered=False),
-        Limits(1.0, float("inf")),
+        Patience(1.0, float("inf")),
         run_ahead=6,
     )
     assert world.run(until=300)
@@ -109,6 +109,6 @@ def test_a_cache_that_is_not_cropped_is_noticed(decoder: Decoder, monkeypatch: p
     predictor.predict(0, [])
     predictor.predict(1, [good])
     predictor.predict(2, [good, bad])
-    monkeypatch.setattr(PromptRows, "feeds", lambda rows, path: [Feed(rows.rows, path[-1:], 1)])
+    monkeypatch.setattr(AnswerRows, "feeds", lambda rows, path: [Feed(rows.rows, path[-1:], 1)])
     with pytest.raises(AssertionError):
         predictor.predict(2, [bad, good])

@@ -26,7 +26,7 @@ def answers(draw: st.DrawFn) -> tuple[RaceSampler, LocalRace, list[Told]]:
     temperature = draw(st.sampled_from([0.0, 0.7]))
     sampler = RaceSampler(draw(st.integers(0, 99)), temperature, draw(st.integers(1, vocabulary)), vocabulary)
     local = sampler.draft(draw(st.integers(0, 9)), torch.tensor(masses) / sum(masses))
-    by_depth = st.integers(1, vocabulary + 2).map(lambda depth: (depth, local.deeper(depth)))
+    by_depth = st.integers(1, vocabulary + 2).map(lambda depth: (depth, local.extend(depth)))
     named = st.lists(st.integers(0, vocabulary - 1), min_size=1, max_size=5).map(lambda ids: (0, local.values(ids)))
     return sampler, local, draw(st.lists(st.one_of(by_depth, named), max_size=6))
 

@@ -164,13 +164,13 @@ class TestExtend:
     ) -> None:
         sampler, local, seed, temperature, _ = race
         depth = data.draw(st.integers(len(local.entries.ids), len(local.probabilities) + 3))
-        extended = sampler.extend(sampler.receive(local.position, local.entries), depth, local.deeper(depth))
+        extended = sampler.extend(sampler.receive(local.position, local.entries), depth, local.extend(depth))
         longer = RaceSampler(seed, temperature, depth, len(local.probabilities))
-        expected = longer.receive(local.position, local.deeper(depth))
+        expected = longer.receive(local.position, local.extend(depth))
         if not local.threshold:  # nothing was lacking, nothing is lost
             expected = dataclasses.replace(expected, threshold=0.0)
         assert same(extended, expected)
-        assert same(extended, sampler.extend(local, depth, local.deeper(depth)))
+        assert same(extended, sampler.extend(local, depth, local.extend(depth)))
 
     @given(races(), st.data())
     def test_named_values_leave_the_threshold(
@@ -191,11 +191,11 @@ class TestExtend:
         local = sampler.draft(0, mixture(60))
         slowest = int(all_speeds(local, SEED, 1.0).argmin())
         named = sampler.extend(sampler.receive(0, local.entries), 0, local.values([slowest]))
-        both = sampler.extend(named, 9, local.deeper(9))
+        both = sampler.extend(named, 9, local.extend(9))
         assert both.threshold == sorted(both.speeds)[1]  # of the nine, not of the named one
         assert len(both.speeds) == 10
         # the same messages in the other order
-        other = sampler.extend(sampler.extend(local, 9, local.deeper(9)), 0, local.values([slowest]))
+        other = sampler.extend(sampler.extend(local, 9, local.extend(9)), 0, local.values([slowest]))
         assert same(both, other)
 
     def test_refuses_contradictions(self) -> None:

@@ -86,19 +86,19 @@ class TestWindow:
         assert device.counters.stale == 1
         device.received(remote(device, WINDOW - 1, digest(path[:-1]), 1))
         assert device.counters.stale == 1
-        assert device._progress.remote(WINDOW - 1, digest(path[:-1])) is not None
-        assert device._progress.remote(WINDOW, digest(path)) is None
+        assert device._state.remote(WINDOW - 1, digest(path[:-1])) is not None
+        assert device._state.remote(WINDOW, digest(path)) is None
 
     def test_it_moves_with_the_answer(self) -> None:
         cloud = session("cloud", "cloud")
         far = remote(cloud, WINDOW, 17, 1)
         cloud.received(far)
-        assert cloud._progress.remote(WINDOW, 17) is None
+        assert cloud._state.remote(WINDOW, 17) is None
         cloud.received(remote(cloud, 0, EMPTY, 5))
         decode(cloud, 5)
         assert cloud.position == 1
         cloud.received(far)
-        assert cloud._progress.remote(WINDOW, 17) is not None
+        assert cloud._state.remote(WINDOW, 17) is not None
 
 
 class TestBranches:

@@ -31,11 +31,11 @@ from common.sampling.view import RaceView
 from common.session.session import Session
 from common.session.values import (
     Action,
-    Aggregation,
     LocalDraft,
-    Outcome,
     PlacementPolicy,
     SessionConfig,
+    SessionSampler,
+    Verdict,
     View,
 )
 from proto.logcode import decode, encode
@@ -113,7 +113,7 @@ class RaceRun:
 
     def __init__(self, seed: int) -> None:
         self.sampler = RaceSampler(seed, 1.0, VOCABULARY, VOCABULARY)
-        self.aggregation: Aggregation = RaceAggregation(self.sampler, VOCABULARY, exact=True)
+        self.aggregation: SessionSampler = RaceAggregation(self.sampler, VOCABULARY, exact=True)
 
     def predict(self, side: Side, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         view: RaceView = self.sampler.receive(position, CODES[side, tuple(prefix)])
@@ -130,7 +130,7 @@ class PaperRun:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         sampler = PaperSampler(seed, 1.0, 1.0, "top-p", VOCABULARY)
-        self.aggregation: Aggregation = PaperAggregation(sampler, "device", "top-p", VOCABULARY)
+        self.aggregation: SessionSampler = PaperAggregation(sampler, "device", "top-p", VOCABULARY)
 
     def predict(self, side: Side, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         """Draft as `PaperSampler.draft` does, on the few truncated tables that there are."""
@@ -204,13 +204,13 @@ class Stale(Session):
 
     def _on_draft(self, message: Draft) -> list[Action]:
         if message.position == self.position:
-            message = replace(message, digest=self._progress.prefix.digest(self.position))
+            message = replace(message, digest=self._state.prefix.digest(self.position))
         return super()._on_draft(message)
 
-    def _decide(self) -> tuple[Outcome | None, bool]:
-        drafts = self._progress._remote._drafts.get(self.position, {})
+    def _decide(self) -> tuple[Verdict | None, bool]:
+        drafts = self._state._remote._drafts.get(self.position, {})
         for draft in list(drafts.values()):
-            self._progress.put(self.position, self._progress.prefix.digest(self.position), draft)
+            self._state.put(self.position, self._state.prefix.digest(self.position), draft)
         return super()._decide()
 
 

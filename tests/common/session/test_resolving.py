@@ -27,7 +27,7 @@ class TestRepeatedDraft:
     def test_does_not_undo_what_was_resolved(self) -> None:
         """A `Sync` makes the cloud repeat its drafts while the lists that the device asked for are on their way."""
         sampler = RaceSampler(1, 0.0, 1, VOCABULARY)
-        aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, discreet=True)
+        aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
         device = Session("device", config, aggregation, Fixed("device"), 2)
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)

@@ -11,7 +11,7 @@ from common.aggregation.race import RaceAggregation
 from common.placement.policy import SURVIVAL, run_ahead
 from common.sampling.race import RaceSampler
 from common.session.values import SessionConfig
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
 from proto.messages import Side
@@ -50,7 +50,7 @@ def ran(disagreement: float, rtt: float, acceptance: dict[Side, float], survival
         side("cloud"),
         lambda role: OnDevice(),
         Network(lambda sender: Fate((rtt / 2,))),
-        Limits(1e4, float("inf")),
+        Patience(1e4, float("inf")),
         run_ahead=1,
     )
     slower = max(DECODE.values())

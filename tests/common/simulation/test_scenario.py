@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from common.simulation.acceptance import Answer, Rates
-from common.simulation.scenario import Outcome, Scenario, Work, simulate
+from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Scatter, Sinusoid, Way
 from proto.messages import Placement
 
-FREE = Work(0.0, 0.0)
+FREE = StepCosts(0.0, 0.0)
 TOKENS = 64
 
 
@@ -28,7 +28,7 @@ def scenario(device: float, cloud: float, rtt: float, device_right: float, cloud
     return Scenario(*steps, Way(rtt / 1e3), settings.pop("acceptance", rates), **settings)
 
 
-def period(outcome: Outcome) -> float:
+def period(outcome: SimulatedAnswer) -> float:
     """Milliseconds per token once the answer runs: over its last quarter."""
     start = 3 * len(outcome.times) // 4
     return 1e3 * (outcome.times[-1] - outcome.times[start - 1]) / (len(outcome.times) - start)
@@ -73,14 +73,14 @@ class TestPipelines:
 
     def test_first_token_waits_for_the_later_side(self) -> None:
         """Open goes one way, the cloud prepares and decodes, its draft goes one way."""
-        work = Work(0.0, 0.0, prepare_device=0.1, prepare_cloud=0.4)
+        work = StepCosts(0.0, 0.0, prepare_device=0.1, prepare_cloud=0.4)
         assert simulate(scenario(20, 10, 300, 1, 1, work=work), 1).ttft == pytest.approx(0.15 + 0.4 + 0.01 + 0.15)
-        work = Work(0.0, 0.0, prepare_device=2.0)
+        work = StepCosts(0.0, 0.0, prepare_device=2.0)
         assert simulate(scenario(20, 10, 300, 1, 1, work=work), 1).ttft == pytest.approx(2.02)
 
     def test_work_beside_the_model_adds_up(self) -> None:
         """Steps take longer; a rejection costs the overhead of a step and of two messages."""
-        work = Work(step=0.002, message=0.005)
+        work = StepCosts(step=0.002, message=0.005)
         assert period(simulate(scenario(20, 10, 300, 1, 1, work=work), 1)) == pytest.approx(22, abs=1e-6)
         assert period(simulate(scenario(20, 10, 300, 1, 0, work=work), 1)) == pytest.approx(322, abs=1e-6)
 

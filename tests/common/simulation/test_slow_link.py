@@ -11,7 +11,7 @@ import pytest
 
 from common.placement.estimators import DecodeLine
 from common.placement.policy import Estimates, placement_policy
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.profiling import SimulatedProfiler
 from common.simulation.world import Network, World
@@ -49,7 +49,7 @@ class Answered:
         outages: tuple[Outage, ...] = (),
         read: float = 0.0,
         length: int = LENGTH,
-        waits: Callable[[Limits], Limits] = lambda limits: limits,
+        waits: Callable[[Patience], Patience] = lambda limits: limits,
     ) -> None:
         """`read`: seconds that the cloud takes to read its documents. Times are counted from the question."""
         self.model = TableModel(VOCABULARY, SEED, disagreement=0.6, end=0.0)
@@ -81,7 +81,7 @@ class Answered:
 
         def follow() -> None:
             session, profiler = world.device.session, self._profilers["device"]
-            limits = Limits.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
+            limits = Patience.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
             if not session.stage.heard:
                 limits = replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
             world.device.limits = waits(limits)

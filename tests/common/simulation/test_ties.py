@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
 from proto.messages import Side
@@ -46,8 +46,8 @@ def answered(name: str, entries: int, temperature: float, seed: int) -> tuple[Wo
         network,
         generator,
         6,
-        limits=Limits(RESYNC, float("inf")),
-        discreet=name == "device",
+        limits=Patience(RESYNC, float("inf")),
+        hide_ids=name == "device",
     )
     assert world.run(until=600), "the answer never ended"
     return world, one_process(model, seed, temperature, entries, LENGTH)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from common.session.session import Session
 from common.session.values import Action, LocalDraft, Work
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network
 from proto.messages import Draft
@@ -88,8 +88,8 @@ class TestMutants:
             def _on_draft(self, message: Draft) -> list[Action]:
                 if self.position <= message.position:
                     digest = (
-                        self._progress.prefix.digest(message.position)
-                        if message.position <= self._progress.prefix.path_length
+                        self._state.prefix.digest(message.position)
+                        if message.position <= self._state.prefix.path_length
                         else message.digest
                     )
                     message = replace(message, digest=digest)
@@ -110,8 +110,8 @@ class TestMutants:
 
             def drafted(self, draft: LocalDraft) -> list[Action]:
                 moved = LocalDraft(
-                    self._progress.prefix.path_length,
-                    self._progress.prefix.path_digest,
+                    self._state.prefix.path_length,
+                    self._state.prefix.path_digest,
                     draft.view,
                     draft.evidence,
                     draft.decode_time,
@@ -127,7 +127,7 @@ class TestDegraded:
         model = TableModel(VOCABULARY, 5, end=0.0)
         network = Network(lambda sender: Fate((0.05,)), True, (Outage(1.0, 6.0),))
         for name in SETTINGS:
-            simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, limits=Limits(1.0, 0.5))
+            simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, limits=Patience(1.0, 0.5))
             for side in (simulated.device, simulated.cloud):
                 side.decode_seconds = lambda position: 0.05
             assert simulated.run(until=200), name

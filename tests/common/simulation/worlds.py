@@ -13,7 +13,7 @@ from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.paper import PaperSampler
 from common.sampling.race import LocalRace, RaceSampler
 from common.session.values import PlacementPolicy, SessionConfig
-from common.session.watch import Limits
+from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
 from proto.messages import Placement, Sampler, Side
@@ -21,7 +21,7 @@ from tests.common.session.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
 NEVER = float("inf")
-DEFAULT_LIMITS = Limits(1.0, NEVER)
+DEFAULT_LIMITS = Patience(1.0, NEVER)
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ SETTINGS = {
 
 
 def sampling(
-    seed: int, temperature: float, entries: int, vocabulary: int = VOCABULARY, discreet: bool = False
+    seed: int, temperature: float, entries: int, vocabulary: int = VOCABULARY, hide_ids: bool = False
 ) -> RaceAggregation:
     sampler = RaceSampler(seed, temperature, entries, vocabulary)
-    return RaceAggregation(sampler, vocabulary, exact=True, discreet=discreet)
+    return RaceAggregation(sampler, vocabulary, exact=True, hide_ids=hide_ids)
 
 
 def one_process(model: TableModel, seed: int, temperature: float, entries: int, length: int) -> list[int]:
@@ -71,7 +71,7 @@ def one_process(model: TableModel, seed: int, temperature: float, entries: int, 
         eta = eta_fixed(*evidence)
         for view, weight in zip(views, (eta, WHOLE - eta), strict=True):
             assert isinstance(view, LocalRace)
-            everything = complete.receive(len(answer), view.deeper(vocabulary))
+            everything = complete.receive(len(answer), view.extend(vocabulary))
             for token, speed in everything.speed_of.items():
                 scores[token] += weight * speed
         answer.append(int(scores.argmax()))
@@ -88,13 +88,13 @@ def build(
     network: Network,
     decode: np.random.Generator,
     run_ahead: int,
-    limits: Limits = DEFAULT_LIMITS,
-    discreet: bool = False,
+    limits: Patience = DEFAULT_LIMITS,
+    hide_ids: bool = False,
     sampler: Sampler = "race",
     participants: frozenset[Side] = frozenset({"device", "cloud"}),
     policy: Callable[[Side], PlacementPolicy] | None = None,
 ) -> World:
-    """`discreet`: the device names no tokens, as where it keeps its distributions to itself."""
+    """`hide_ids`: the device names no tokens, as where it keeps its distributions to itself."""
     config = SessionConfig(7, setting.placement, frozenset({EOS}), length, model.vocabulary, participants)
 
     def side(role: Side) -> SideModel:
@@ -103,7 +103,7 @@ def build(
             paper = PaperSampler(seed, temperature, 1.0, "top-p", model.vocabulary)
             aggregation = PaperAggregation(paper, role, "top-p", model.vocabulary)
         else:
-            aggregation = sampling(seed, temperature, entries, model.vocabulary, discreet and role == "device")
+            aggregation = sampling(seed, temperature, entries, model.vocabulary, hide_ids and role == "device")
         mean = float(decode.uniform(0.01, 0.2))
         return SideModel(
             TablePredictor(model, role, aggregation),

@@ -13,7 +13,7 @@ from common.sampling.certificate import Certified, certify
 from common.sampling.race import RaceSampler
 from scripts.bench import acceptance, certificates, codecs
 from scripts.bench.acceptance import PAPER, RACE, SAMPLERS, Case, both_races
-from scripts.bench.positions import Position, follow, made_up, nats
+from scripts.bench.positions import Position, follow, nats, synthetic
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
@@ -31,16 +31,16 @@ def demonstration() -> Demonstration:
 
 @pytest.fixture(scope="module")
 def positions() -> list[Position]:
-    return list(made_up(VOCABULARY, 4.0, 100, seed=2))
+    return list(synthetic(VOCABULARY, 4.0, 100, seed=2))
 
 
 class TestPositions:
-    def test_made_up_ones_have_the_entropy_that_is_asked_for(self) -> None:
+    def test_synthetic_ones_have_the_entropy_that_is_asked_for(self) -> None:
         for entropy in (3.0, 5.0):
-            found = [nats(each.cloud) for each in made_up(5_000, entropy, 40, seed=4)]
+            found = [nats(each.cloud) for each in synthetic(5_000, entropy, 40, seed=4)]
             assert np.mean(found) == pytest.approx(entropy, abs=0.35)
         with pytest.raises(ValueError, match="can't have an entropy of 9"):
-            next(made_up(5_000, 9.0, 1, seed=4))
+            next(synthetic(5_000, 9.0, 1, seed=4))
 
     def test_an_answer_is_followed_as_the_running_system_gives_it(self, demonstration: Demonstration) -> None:
         """Each position's target is the next one's prefix: the same model asked again gives the same distributions."""
@@ -77,7 +77,7 @@ class TestAcceptance:
         assert len(records) == len(SAMPLERS) * (len(plan.temperatures) + len(plan.entropies))
         for path in records:
             answers = json.loads(path.read_text())
-            assert len(answers) == (1 if "made-up" in path.name else plan.questions)
+            assert len(answers) == (1 if "synthetic" in path.name else plan.questions)
             for device, cloud, of_device, of_cloud in (each for answer in answers for each in answer):
                 assert {device, cloud} <= {0, 1}
                 assert 0 <= of_device <= 1
@@ -132,7 +132,7 @@ class TestCodecs:
             assert all(each["entries"] <= 8 and each["size"] < 100 for each in told["race, K = 8"])
 
     def test_a_list_of_everything_changes_no_token_and_a_truncation_does(self, positions: list[Position]) -> None:
-        measured = codecs.measure(codecs.Source("made up", VOCABULARY, 4.0), iter(positions), (2, VOCABULARY))
+        measured = codecs.measure(codecs.Source("synthetic", VOCABULARY, 4.0), iter(positions), (2, VOCABULARY))
         whole = measured.told[f"race, K = {VOCABULARY}"]
         assert not any(each.changed or each.failed or each.changed_after for each in whole)
         changed = {codec: sum(each.changed for each in told) for codec, told in measured.told.items()}
@@ -158,7 +158,7 @@ class TestCertificates:
             assert {len(tried) for tried in measured["tried"].values()} == {len(measured["needed"])}
 
     def test_more_entries_never_fail_more(self, positions: list[Position]) -> None:
-        measured = certificates.measure("made up", iter(positions), (1, 2, 4, 16, VOCABULARY))
+        measured = certificates.measure("synthetic", iter(positions), (1, 2, 4, 16, VOCABULARY))
         for fewer, more in ((1, 2), (2, 4), (4, 16), (16, VOCABULARY)):
             for low, high in zip(measured.tried[fewer], measured.tried[more], strict=True):
                 assert low.failed or not high.failed

@@ -9,7 +9,7 @@ from common.aggregation.choice import make_aggregation
 from common.methods.failures import failure_message, unknown_session
 from common.methods.interface import CloudContext
 from common.methods.request import read_own_options
-from common.runtime.reading import Retrieved
+from common.runtime.reading import PromptRows
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
 from tests.common.methods.turns.client import TurnsClient
 from tests.common.methods.turns.method import TurnsRequest
@@ -61,7 +61,7 @@ class TurnsCloud:
     def end(self) -> None:
         self._client.end(None)
 
-    def _retrieved(self, retrieved: Retrieved) -> None:
+    def _retrieved(self, retrieved: PromptRows) -> None:
         self._context.send(Ready(self._request.session, retrieved.titles, retrieved.tokens))
 
     def _decided(self, position: int, token: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from common.aggregation.choice import make_aggregation
 from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport
-from common.runtime.reading import Retrieved
+from common.runtime.reading import PromptRows
 from common.session.values import Commit
 from proto.messages import Closed, Message, Target
 from tests.common.methods.turns.client import TurnsClient
@@ -76,7 +76,7 @@ class TurnsDevice:
     def report(self, closed: Closed | None) -> MethodReport:
         return MethodReport(figures={"turns_of_the_device": float(self._passed)})
 
-    def _retrieved(self, retrieved: Retrieved) -> None:
+    def _retrieved(self, retrieved: PromptRows) -> None:
         self._context.record.device_titles = retrieved.titles
         self._context.record.prompt_tokens += retrieved.tokens
 
