@@ -7,12 +7,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tokenizers.decoders import DecodeStream
+
 from common.model.errors import ModelError
 from common.model.location import locate
 from common.model.pretrained_tokenizer import load_pretrained_tokenizer
-from common.model.token_bytes import TokenBytes
 
-MOST_IDS = 2**24  # as the wire has them; every one below the highest takes its place in a table
+MOST_IDS = 2**24  # as the wire has them
 
 # Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
 # adds special tokens, which `encode` never asks for: none of them changes an id.
@@ -42,7 +43,6 @@ class Tokenizer:
         self.begin = bos if bos is not None else self.eos
         self.specials = frozenset(entry["id"] for entry in description["added_tokens"] if entry["special"])
         self.content_hash = _content_hash(description, bos, self.eos)
-        self.token_bytes = TokenBytes(description, vocabulary, self.size)
 
     @classmethod
     def load(cls, folder_or_hub_id: str) -> Tokenizer:
@@ -62,34 +62,37 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
-        stream = self.stream()
-        return "".join([stream.push(token) for token in ids]) + stream.finish()
+        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        return text
 
     def stream(self) -> StreamDecoder:
         """A decoder for one answer's tokens, one at a time."""
-        return StreamDecoder(self)
+        return StreamDecoder(self._backend)
 
 
 class StreamDecoder:
-    """Incremental detokenisation of one answer; constant time per token.
+    """Incremental detokenisation of one answer.
 
     The concatenation of what `push` and `finish` return is `Tokenizer.decode` of the same tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._table = tokenizer.token_bytes
-        self._specials = tokenizer.specials
-        self._text = self._table.text_decoder()
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._tokens: list[int] = []
+        self._shown = 0  # characters
 
     def push(self, token: int) -> str:
         """Text that became final with `token`; a character whose bytes are not all there is held back."""
-        if token in self._specials:
-            return ""
-        return self._text.push(self._table[token])
+        self._tokens.append(token)
+        text: str = self._stream.step(self._backend, token) or ""
+        self._shown += len(text)
+        return text
 
     def finish(self) -> str:
         """Text that was held back; U+FFFD if a character never became complete."""
-        return self._text.finish()
+        text: str = self._backend.decode(self._tokens, skip_special_tokens=True)
+        return text[self._shown :]
 
 
 class StopFilter:
