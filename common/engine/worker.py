@@ -102,7 +102,8 @@ class Worker:
         self._closing = True
         self._wake.set()
         self._thread.join()
-        log.info("decoding: %s", self.done)
+        if self.done.passes:
+            log.info("decoding: %s", self.done)
 
     # --- the thread
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -48,6 +49,9 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         values = {name: given.pop(name) for name in shared}
         fields = {name: value for name, value in values.items() if value is not None and value != []}
+        for name, value in fields.items():
+            if isinstance(value, float) and not math.isfinite(value):  # JSON has no such number
+                raise bad_input(f"--{name.replace('_', '-')} must be a finite number, not {value}")
         command(**given, fields=fields)
 
     listed = [*shared.values(), *(parameter for name, parameter in own.items() if name != "fields")]

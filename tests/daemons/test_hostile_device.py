@@ -153,7 +153,7 @@ def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_device(
     broken, sound = engine.generate(question), engine.generate(question)
     looked_at: list[object] = []
     monkeypatch.setattr(broken, "tick", stumble)
-    monkeypatch.setattr(sound, "tick", looked_at.append)
+    monkeypatch.setattr(sound, "tick", lambda *times: looked_at.append(times))
     engine._tick(time.monotonic())
     assert looked_at
     with pytest.raises(AnswerFailed, match="log says why"):

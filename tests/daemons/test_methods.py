@@ -20,6 +20,7 @@ from common.runtime.side import SideRuntime
 from common.sampling.race import RaceSampler
 from common.transport.faulty import FaultyProxy
 from common.transport.link import CloudLink, Peer
+from common.transport.local_keys import local_cloud_keys
 from proto.errors import ProtocolError
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Cancel, Close, Fetch, Fetched, Generated, Hello, Message, Open, Welcome
@@ -42,12 +43,13 @@ PATIENCE = 1.0
 class Imposter:
     """A cloud that passes the handshake and answers what it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Path) -> None:
+        """`keys` is the folder that the daemons of one user share."""
         self.answers: list[Message] = []  # to the next `Fetch` or `Open`, with its session
         self.asked: list[Message] = []
         self.heard = Event()  # a `Fetch` or `Open` came
         self.port = free_port()
-        self._link = CloudLink(f"tcp://127.0.0.1:{self.port}", None, self)
+        self._link = CloudLink(f"tcp://127.0.0.1:{self.port}", local_cloud_keys(keys), self)
         self._link.start()
 
     def close(self) -> None:
@@ -76,7 +78,7 @@ class Place:
 
     def __init__(self, pair: Pair, proxy: FaultyProxy, cloud_port: int) -> None:
         self.pair = pair
-        self.imposter = Imposter()
+        self.imposter = Imposter(pair.data / "local-keys")
         self._proxy = proxy
         self._cloud_port = cloud_port
 

@@ -52,8 +52,8 @@ class TestPositions:
             rows = again["cloud"].logits.logits(path[:number])
             assert len(rows) == 2
             assert each.index == number
-            # a mixture lies between its documents' distributions
-            alone = torch.softmax(rows[:, : len(each.cloud)] / 0.7, dim=-1)
+            # a mixture lies between its documents' distributions, whatever the temperature
+            alone = torch.softmax(rows[:, : len(each.cloud)], dim=-1)
             assert (each.cloud <= alone.amax(0) + 1e-4).all()
             assert (each.cloud >= alone.amin(0) - 1e-4).all()
 
