@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from cloud.settings import CloudSettings
 from common.configuration import Settings
 from common.retrieval.commands import add
 from device.settings import DeviceSettings
-from tests.daemons.conftest import ENTRIES, NOTES
+from tests.daemons.conftest import ENTRIES, NOTES, fresh_data
 
 
 @pytest.fixture(scope="session")
@@ -29,13 +27,4 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-@pytest.fixture(scope="module")
-def fresh_data(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Makes copies of the data folder, one per town."""
-
-    def copy() -> Path:
-        target = tmp_path_factory.mktemp("data")
-        shutil.copytree(libraries, target, dirs_exist_ok=True)
-        return target
-
-    return copy
+__all__ = ["fresh_data", "libraries"]

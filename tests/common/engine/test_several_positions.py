@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,9 @@ from common.engine.worker import Worker
 from common.model.decoder import Decoder
 from common.session.values import Work
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
-from tests.common.engine.test_worker import LENGTH, QUERY, alone, documents, load
+from tests.common.engine.test_worker import LENGTH, QUERY, alone, decoder, documents, worker
+
+__all__ = ["decoder", "worker"]  # fixtures
 
 Propose = Callable[[int], int]
 
@@ -45,18 +47,6 @@ class Verifier(GreedyClient):
                 break
         if len(self.tokens) == self.length:
             self.end(None)
-
-
-@pytest.fixture(scope="module")
-def decoder() -> Decoder:
-    return load()
-
-
-@pytest.fixture
-def worker(decoder: Decoder) -> Iterator[Worker]:
-    worker = Worker(decoder, 0.003)
-    yield worker
-    worker.close()
 
 
 def submit(worker: Worker, client: GreedyClient, seed: int) -> None:
