@@ -58,12 +58,18 @@ def add_documents(data: Path, role: str, source: Path) -> str:
 
 
 def fill_library(data: Path, role: str, texts: Mapping[str, str]) -> None:
-    """Write `texts` by name below `data`, and add them to the library of `role`, as `add_documents` does."""
+    """Write `texts` by name below `data`, and add them to the library of `role` in this process."""
     folder = data / f"{role}-documents"
     folder.mkdir()
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text)
-    add_documents(data, role, folder)
+    from cloud.settings import CloudSettings
+    from common.retrieval.commands import add
+    from device.settings import DeviceSettings
+
+    kinds: dict[str, Any] = {"device": DeviceSettings, "cloud": CloudSettings}
+    if add(kinds[role](data=data / role), [folder]) != 0:
+        raise StartFailed(f"the documents in {folder} could not be added")
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""The town of tests/cloud, for methods."""
+"""Libraries for the two sides of a method, in this process."""
 
-from tests.cloud.conftest import fresh_data, libraries
+from tests.daemons.conftest import fresh_data, libraries
 
 __all__ = ["fresh_data", "libraries"]
