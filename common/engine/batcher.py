@@ -7,13 +7,13 @@ their number is bounded by a budget, which follows from the measured times (`com
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 SHORT: Final = 4  # tokens per row of a running answer that are fed whole, whatever the budget: a step, a short catch-up
 QUANTUM: Final = 64  # tokens that each peer may feed in turn
-SMALLEST: Final = 8  # tokens per row; a chunk is not cut smaller unless less is left
+SMALLEST: Final = 8  # tokens per row; a chunk is not cut smaller unless less is left, or the budget holds less
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,22 @@ class Batcher:
             if not wish.due:
                 waiting.setdefault(wish.peer, deque()).append(index)
         self._enter(waiting)
-        left = budget
+        left, smallest = budget, dict[int, int]()
+        for index, wish in enumerate(wishes):
+            # Cut smaller where the budget holds no chunk of that size: else a prompt of many rows would never be read.
+            smallest[index] = min(wish.tokens, SMALLEST, max(1, budget // wish.rows))
+        behind = next((waiting[peer][0] for peer in self._turn if peer in waiting), None)
         while left > 0 and waiting:
             peer = self._turn[0]
             self._turn.rotate(-1)
             if peer in waiting:
                 self._owed[peer] += QUANTUM
-                left -= self._serve(peer, waiting[peer], wishes, left, chosen)
+                left -= self._serve(peer, waiting[peer], wishes, left, chosen, smallest)
                 if not waiting[peer]:
                     del waiting[peer]
-        if not chosen and wishes:
-            chosen[0] = min(wishes[0].tokens, SMALLEST)  # the budget is too small for any chunk
+        if behind is not None and left == budget:
+            chosen[behind] = smallest[behind]  # a token for each row, although the budget holds less
+            self._turn.rotate(-1)
         return [Share(index, tokens) for index, tokens in chosen.items()]
 
     def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
@@ -78,14 +83,20 @@ class Batcher:
         self._owed = {peer: self._owed.get(peer, 0) for peer in self._turn}
 
     def _serve(
-        self, peer: Hashable, mine: deque[int], wishes: Sequence[Wish], left: int, chosen: dict[int, int]
+        self,
+        peer: Hashable,
+        mine: deque[int],
+        wishes: Sequence[Wish],
+        left: int,
+        chosen: dict[int, int],
+        smallest: Mapping[int, int],
     ) -> int:
         """Give `peer` its turn; returns the tokens that it feeds. What finds no room in this pass is taken off."""
         spent = 0
         while mine:
             index = mine[0]
             wish, already = wishes[index], chosen.get(index, 0)
-            least = 1 if already else min(wish.tokens, SMALLEST)
+            least = 1 if already else smallest[index]
             if (left - spent) // wish.rows < least:
                 mine.clear()
                 break

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -19,48 +18,17 @@ from common.engine.batcher import Batcher, Wish
 from common.engine.budget import PassTimes
 from common.engine.emulation import MinimumTimes
 from common.engine.jobs import AnswerJob, Job
+from common.engine.passes import Entry, WorkDone, prompt_tokens
 from common.engine.sampling import Drawn, Sample, draw
 from common.engine.sequences import Feed
 from common.model.decoder import Decoder
 from common.model.errors import Preempted
-from common.model.packed import Item
 from common.sampling.drafting import RaceKernel
 from common.vital import Died, vital_thread
 
 log = logging.getLogger(__name__)
 
 Task = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A feed as it takes part in a pass, with how many of its tokens do."""
-
-    job: Job
-    feed: Feed
-    tokens: int
-
-    @property
-    def item(self) -> Item:
-        whole = self.tokens == len(self.feed.tokens)
-        return Item(self.feed.rows, self.feed.tokens[: self.tokens], self.feed.logits if whole else 0)
-
-
-@dataclass(slots=True)
-class WorkDone:
-    """Passes and tokens computed, and those computed in vain. Tokens count once per row."""
-
-    passes: int = 0
-    given_up: int = 0  # passes that ended between two layers
-    tokens: int = 0  # fed in whole passes
-    stale: int = 0  # of them, those whose draft nobody wanted any more when the pass ended
-
-    def __str__(self) -> str:
-        share = self.stale / self.tokens if self.tokens else 0.0
-        return (
-            f"{self.passes} passes of {self.tokens / max(self.passes, 1):.1f} tokens, {share:.1%} of them for drafts "
-            f"that were outdated when the pass ended; {self.given_up} passes given up"
-        )
 
 
 class Worker:
@@ -184,7 +152,7 @@ class Worker:
             _give_up(jobs, started)
             return
         seconds = time.perf_counter() - clock
-        self.times.observe(seconds, any(_step(entry) for entry in entries), _prompt_tokens(entries))
+        self.times.observe(seconds, any(entry.step for entry in entries), prompt_tokens(entries))
         for entry, drafts in drawn:
             try:
                 self._hand_out(entry, drafts, seconds)
@@ -252,7 +220,7 @@ class Worker:
         job = entry.job
         if not isinstance(job, AnswerJob) or job.work is None:
             return
-        if _step(entry):
+        if entry.step:
             job.assignment.measured(job.context, seconds)
         job.client.drawn(job.work, drafts, seconds)
 
@@ -260,8 +228,8 @@ class Worker:
         """Emulate slower hardware; False when the pass was given up meanwhile."""
         if self._minimum is None:
             return True
-        contexts = [entry.job.context for entry in entries if _step(entry) and isinstance(entry.job, AnswerJob)]
-        least = self._minimum.seconds(max(contexts, default=0), _prompt_tokens(entries))
+        contexts = [entry.job.context for entry in entries if entry.step and isinstance(entry.job, AnswerJob)]
+        least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(entries))
         while (left := started + least - time.perf_counter()) > 0:
             self._wake.wait(left)
             self._wake.clear()
@@ -279,14 +247,6 @@ class Worker:
 def _give_up(jobs: Sequence[Job], started: int) -> None:
     for job in jobs:
         job.gave_up(started)
-
-
-def _step(entry: Entry) -> bool:
-    return entry.job.running and len(entry.feed.tokens) == 1
-
-
-def _prompt_tokens(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.feed.rows) * entry.tokens for entry in entries if not _step(entry))
 
 
 def _by_position(logits: torch.Tensor, parts: Sequence[tuple[slice, int]]) -> torch.Tensor:

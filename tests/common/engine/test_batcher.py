@@ -139,6 +139,23 @@ class TestRunningAnswers:
             times.observe(10.0, True, 16)
         assert times.budget(running=True) == FEWEST
 
+    @pytest.mark.parametrize("rows", [1, 2, 4, 16, 17, 64])
+    def test_prompts_of_many_rows_go_forward_beside_running_answers(self, rows: int) -> None:
+        """However small the budget, and whoever else waits, a newcomer does not wait until the others have ended."""
+        batcher, left = Batcher(), {"one": 24, "other": 24}
+        passes = 0
+        while left:
+            names = sorted(left)
+            wishes = [Wish("runner", 4, 1, True)] + [Wish(name, rows, left[name], False) for name in names]
+            shares = {share.wish: share.tokens for share in batcher.plan(wishes, FEWEST)}
+            assert shares.pop(0) == 1
+            assert sum(shares.values()) * rows <= max(FEWEST, rows)
+            for index, tokens in shares.items():
+                left[names[index - 1]] -= tokens
+            left = {name: tokens for name, tokens in left.items() if tokens}
+            passes += 1
+            assert passes <= 2 * 24 * max(1, rows / FEWEST * 2), "nothing goes forward"
+
     def test_alone_a_prompt_takes_larger_chunks(self) -> None:
         times = PassTimes(0.010)
         times.observe(0.010, True, 0)

@@ -1,0 +1,52 @@
+"""A feed's part in a forward pass, and the account of what passes were for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.engine.jobs import Job
+from common.engine.sequences import Feed
+from common.model.packed import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A feed as it takes part in a pass, with how many of its tokens do."""
+
+    job: Job
+    feed: Feed
+    tokens: int
+
+    @property
+    def item(self) -> Item:
+        """The tokens to feed; logits are wanted once all of them are."""
+        whole = self.tokens == len(self.feed.tokens)
+        return Item(self.feed.rows, self.feed.tokens[: self.tokens], self.feed.logits if whole else 0)
+
+    @property
+    def step(self) -> bool:
+        """Whether it is a decode step, rather than a prompt or a catch-up."""
+        return self.job.running and len(self.feed.tokens) == 1
+
+
+@dataclass(slots=True)
+class WorkDone:
+    """Passes and tokens computed, and those computed in vain. Tokens count once per row."""
+
+    passes: int = 0
+    given_up: int = 0  # passes that ended between two layers
+    tokens: int = 0  # fed in whole passes
+    stale: int = 0  # of them, those whose draft nobody wanted any more when the pass ended
+
+    def __str__(self) -> str:
+        share = self.stale / self.tokens if self.tokens else 0.0
+        return (
+            f"{self.passes} passes of {self.tokens / max(self.passes, 1):.1f} tokens, {share:.1%} of them for drafts "
+            f"that were outdated when the pass ended; {self.given_up} passes given up"
+        )
+
+
+def prompt_tokens(entries: Sequence[Entry]) -> int:
+    """Tokens of all rows that are not steps."""
+    return sum(len(entry.feed.rows) * entry.tokens for entry in entries if not entry.step)
