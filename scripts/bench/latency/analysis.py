@@ -42,6 +42,11 @@ class Cell:
         return self.spread(lambda answer: answer.whole / answer.tokens)
 
     @property
+    def limit(self) -> float:
+        """Milliseconds per token without a network."""
+        return self.floors.limit(self.spread(lambda answer: answer.context).median)
+
+    @property
     def ttft(self) -> Spread:
         return self.spread(lambda answer: answer.ttft)
 
@@ -79,7 +84,7 @@ def table(found: Sequence[Answered], plan: Plan) -> Table:
                 cell.whole.text(0),
                 cell.ttft.text(0),
                 per_token.text(0),
-                f"{per_token.median / cell.floors.limit:.2f}",
+                f"{per_token.median / cell.limit:.2f}",
                 _acceptance(cell),
                 f"{cell.spread(lambda answer: (answer.sent + answer.received) / answer.tokens).median:.0f}",
                 len(cell.answers),
@@ -118,7 +123,7 @@ def aims(found: Sequence[Answered], plan: Plan) -> Table:
         if (token_wise := other(TOKEN_WISE.name)) is not None:
             gain = token_wise.whole.median / cell.whole.median
             rows.append([floors, f"{temperature:g}", mode, "whole answer: DRDG/TW / this", "", f"{gain:.1f}"])
-        limit = median / cell.floors.limit
+        limit = median / cell.limit
         rows.append([floors, f"{temperature:g}", mode, "per token / limit", f"<= {aim:g}", f"{limit:.2f}"])
         if (token_wise := other(TOKEN_WISE.name)) is not None:
             gain = token_wise.per_token.median / median

@@ -52,6 +52,12 @@ class Answered:
     received: int
     pieces: tuple[str, ...]  # text of each token
     notes: tuple[str, ...]
+    prompt: float = 0.0  # tokens of a row before the answer, on the average
+
+    @property
+    def context(self) -> float:
+        """Tokens in a row, on the average over its steps."""
+        return self.prompt + self.tokens / 2
 
 
 def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answered]:
@@ -62,8 +68,8 @@ def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answ
         data = Path(folder)
         texts.fill_libraries(data)
         model = {} if plan.entropy is None else make_model(data / "model", plan.entropy)
-        device = model | {"privacy": "balanced", "emulate_decode_ms": floors.device, "patience": 60.0}
-        with Pair(data, device, model | {"emulate_decode_ms": floors.cloud}, lab=lab) as pair:
+        device = model | {"privacy": "balanced", "patience": 60.0} | floors.settings(floors.device)
+        with Pair(data, device, model | floors.settings(floors.cloud), lab=lab) as pair:
             for mode in plan.modes:  # what the first answer of a daemon waits for is not its latency
                 pair.complete(
                     texts.questions[0], **_fields(mode, 0.0, plan, 0) | {"max_tokens": min(WARM_UP, plan.max_tokens)}
@@ -129,6 +135,7 @@ def answered(
         report["received_bytes"],
         tuple(report["pieces"]),
         tuple(report["notes"]),
+        report["prompt_tokens"] / max(1, len(report["sources"])),
     )
 
 

@@ -48,17 +48,30 @@ MODES = (
 )
 
 
+# Emulated hardware is slower in the proportions of the embedded model: what 1,000 tokens of context add to a step of 4
+# rows, and what a token of a prompt takes, in steps without context.
+CONTEXT_STEPS = 0.7
+PROMPT_STEPS = 0.02
+
+
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """Emulated hardware: every decode step takes at least so many milliseconds."""
+    """Emulated hardware: a decode step without context takes at least so many milliseconds."""
 
     device: float
     cloud: float
 
-    @property
-    def limit(self) -> float:
-        """Milliseconds per token that a network without latency would give."""
-        return max(self.device, self.cloud)
+    def settings(self, milliseconds: float) -> dict[str, float]:
+        """Settings of a daemon whose steps without context take so long."""
+        return {
+            "emulate_decode_ms": milliseconds,
+            "emulate_context_us": milliseconds * CONTEXT_STEPS,
+            "emulate_prompt_ms": milliseconds * PROMPT_STEPS,
+        }
+
+    def limit(self, context: float) -> float:
+        """Milliseconds per token that a network without latency would give, at `context` tokens per row."""
+        return max(self.device, self.cloud) * (1.0 + CONTEXT_STEPS * context / 1e3)
 
     @property
     def name(self) -> str:

@@ -12,7 +12,16 @@ from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, sim
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.messages import Placement
 from scripts.bench.latency.measure import Answered
-from scripts.bench.latency.plan import CLOUD_ONLY, DEVICE_ONLY, PAPER_DEVICE, TOKEN_WISE, Floors, Mode, Plan
+from scripts.bench.latency.plan import (
+    CLOUD_ONLY,
+    CONTEXT_STEPS,
+    DEVICE_ONLY,
+    PAPER_DEVICE,
+    TOKEN_WISE,
+    Floors,
+    Mode,
+    Plan,
+)
 from scripts.bench.measuring import Table
 
 OWN_RTT = 0.001  # seconds of round trip that the lab and the daemons have without any added latency
@@ -100,8 +109,8 @@ def _simulated(
     for phase in range(PHASES):
         jitter = Sinusoid(plan.jitter, phase=2 * math.pi * phase / PHASES)
         scenario = Scenario(
-            DecodeTime.constant(floors.device / 1e3),
-            DecodeTime.constant(floors.cloud / 1e3),
+            _steps(floors.device, answer),
+            _steps(floors.cloud, answer),
             Way(OWN_RTT, rtt / 1e3, jitter),
             Recorded((record,)),
             placement,
@@ -113,6 +122,10 @@ def _simulated(
         )
         outcomes.append(simulate(scenario, plan.seed))  # the seed of the request: `random` moves by it
     return outcomes
+
+
+def _steps(floor: float, answer: Answered) -> DecodeTime:
+    return DecodeTime((floor / 1e3,), floor / 1e3 * CONTEXT_STEPS / 1e3, max(1, round(answer.prompt)))
 
 
 def _records(found: Sequence[Answered], mode: Mode, temperature: float) -> Records:
@@ -129,11 +142,15 @@ def _records(found: Sequence[Answered], mode: Mode, temperature: float) -> Recor
 
 
 def _work(found: Sequence[Answered], floors: Floors) -> StepCosts:
-    """Seconds of retrieval and prefill on either side, from the one-sided answers without added latency."""
+    """Seconds of retrieval and prefill on either side, from the one-sided answers."""
     prepared = {}
-    for mode, floor in ((DEVICE_ONLY, floors.device), (CLOUD_ONLY, floors.cloud)):
-        first = [one.ttft for one in found if (one.floors, one.mode, one.rtt) == (floors.name, mode.name, 0.0)]
-        prepared[mode.name] = max(0.0, (median(first) - floor) / 1e3) if first else 0.0
+    for mode, floor, trips in ((DEVICE_ONLY, floors.device, 0), (CLOUD_ONLY, floors.cloud, 1)):
+        ready = [
+            one.ttft - trips * one.rtt - floor * (1.0 + CONTEXT_STEPS * one.prompt / 1e3)
+            for one in found
+            if (one.floors, one.mode) == (floors.name, mode.name)
+        ]
+        prepared[mode.name] = max(0.0, median(ready) / 1e3) if ready else 0.0
     return StepCosts(prepare_device=prepared[DEVICE_ONLY.name], prepare_cloud=prepared[CLOUD_ONLY.name])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
+from statistics import median
 
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure
@@ -15,8 +16,9 @@ from scripts.bench.results import Results, draw_spreads
 
 NOTE = (
     f"Over the answers: {SPREADS}. The whole answer is from the request to the last token. Slower hardware is "
-    "emulated: each decode step takes at least its floor, and the forward pass still runs. After the first token, what "
-    "was drafted before it makes the time smaller than the limit where answers are short."
+    "emulated: each decode step takes at least its floor, longer with context as this model's does, a prompt's tokens "
+    "in proportion, and the forward pass still runs. After the first token, what was drafted before it makes the time "
+    "smaller than the limit where answers are short."
 )
 
 # One for each method.
@@ -40,7 +42,7 @@ def measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
     """The pair with the shortest floors by itself: the processor's own time counts there. The others side by side,
     since long floors leave it idle most of the time.
     """
-    first, *others = sorted(plan.floors, key=lambda floors: floors.limit)
+    first, *others = sorted(plan.floors, key=lambda floors: floors.limit(0.0))
     found = measure(first, plan, say)
     with ThreadPoolExecutor(max(len(others), 1)) as pool:
         for part in pool.map(partial(measure, plan=plan, say=say), others):
@@ -88,7 +90,8 @@ def _draw(
                     options = {"linewidth": width, "color": color, "label": mode.name}
                     draw_spreads(axis, list(points), list(points.values()), style, **options)
             if limit:
-                axis.axhline(floors.limit, color="black", linewidth=0.7)
+                within = [cell.limit for (floor, *_), cell in all_cells.items() if floor == floors.name]
+                axis.axhline(median(within), color="black", linewidth=0.7)
             axis.set(title=f"device {floors.device:g} ms, cloud {floors.cloud:g} ms", xlabel="added round trip, ms")
             axis.set_ylim(bottom=0)
         axes[0].set_ylabel(label)

@@ -81,10 +81,18 @@ class TestAnalysis:
             answered(RACE_DEVICE.name, 30.0, ttft=420.0),
         ]
         told = {str(row[3]): (row[4], row[5]) for row in analysis.aims(found, PLAN).rows}
-        assert told["per token / limit"] == ("<= 2", "1.50")
+        assert told["per token / limit"] == ("<= 2", "1.49")  # the context makes a step a little longer
         assert told["DRDG/TW / this"] == (">= 8", "10.0")
         assert told["paper/greedy / this"] == ("> 1", "2.00")
         assert told["TTFT / (device only + RTT)"] == ("<= 1.15", "1.20")
+
+    def test_the_limit_is_a_line_in_the_context(self) -> None:
+        assert Floors(20, 10).limit(0) == 20
+        assert Floors(20, 10).limit(1000) == pytest.approx(34)
+        (settings,) = {tuple(Floors(20, 10).settings(10.0).items())}
+        assert dict(settings) == {"emulate_decode_ms": 10.0, "emulate_context_us": 7.0, "emulate_prompt_ms": 0.2}
+        found = [answered(RACE_DEVICE.name, 30.0, prompt=995.0)]
+        assert str(analysis.table(found, PLAN).rows[0][7]) == "0.88"
 
     def test_a_row_for_every_method_and_setting(self) -> None:
         found = [answered(mode.name, 30.0, rtt=leg.rtt) for mode in PLAN.modes for leg in PLAN.legs]
