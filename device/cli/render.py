@@ -58,6 +58,7 @@ def full_report(report: Json) -> str:
         _line("decided by", _decisions(report)),
         _line("degraded", f"positions {_ranges(report['degraded'])}" if report["degraded"] else "none"),
     ]
+    lines += [_line("method", f"{name.replace('_', ' ')} {value:g}") for name, value in report["figures"].items()]
     lines += [_line("note", printable(note)) for note in report["notes"]]
     lines += _block("sources", [f"{_percent(share)}  {name}" for name, share in _ranked_sources(report)])
     lines += _block("attribution", [_attributed(part, report) for part in attribution_parts(report)])

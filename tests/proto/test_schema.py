@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from proto.bounds import Bytes, Count, Real, Text
 from proto.errors import ProtocolError
 from proto.framing import TAGS
-from proto.messages import Hello, Message, Open, Target, Welcome
+from proto.messages import Hello, Message, Open, Welcome
 from proto.schema import pack, unpack
 from tests.proto.strategies import messages
 
@@ -187,18 +188,30 @@ def test_type_without_a_bound_is_an_error_of_its_author() -> None:
             pack(value)
 
 
+OPEN = Open(
+    1, "speculative", "q", "q", 1, 0, 0.0, "race", "race", 8, True, 1.0, "device", "both", run_ahead=1, max_tokens=1
+)
+OPEN_NAMES = [field.name for field in fields(Open)]
+
+
 def test_an_answer_without_room_for_a_draft_is_refused() -> None:
     """A cloud that served one would ask how many drafts at most 0 drafts are, every time it looks at the clock."""
-    names = [field.name for field in fields(Open)]
-    opening = Open(
-        1, "speculative", "q", "q", 1, 0, 0.0, "race", "race", 8, True, 1.0, "device", "both", run_ahead=1, max_tokens=1
-    )
-    values = pack(opening)
-    assert unpack(Open, values) == opening
-    values[names.index("run_ahead")] = 0
+    values = pack(OPEN)
+    assert unpack(Open, values) == OPEN
+    values[OPEN_NAMES.index("run_ahead")] = 0
     assert refusal_of(unpack, Open, values) == "Open.run_ahead must be an integer from 1 to 4096"
-    assert refusal_of(pack, replace(opening, run_ahead=0)).startswith("Open.run_ahead")
+    assert refusal_of(pack, replace(OPEN, run_ahead=0)).startswith("Open.run_ahead")
 
 
-def test_a_target_without_a_token_is_refused() -> None:
-    assert refusal_of(unpack, Target, [1, 0, 0, [], 0]) == "Target.tokens must be an array of 1 to 4096 items"
+@pytest.mark.parametrize("temperature", [4e-38, 1e-40, 0.005, 2.1, -0.1, math.nan, math.inf])
+def test_temperatures_that_nobody_draws_at_are_refused(temperature: float) -> None:
+    """Noise to so small a power is 1 or nothing in float32: one such answer would end all answers of its pass."""
+    values = pack(OPEN)
+    values[OPEN_NAMES.index("temperature")] = temperature
+    assert "Open.temperature must be 0 or a finite number from 0.01 to 2" in refusal_of(unpack, Open, values)
+    assert refusal_of(pack, replace(OPEN, temperature=temperature)).startswith("Open.temperature")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.01, 1.0, 2.0])
+def test_all_others_are_not(temperature: float) -> None:
+    assert unpack(Open, pack(replace(OPEN, temperature=temperature))).temperature == temperature
