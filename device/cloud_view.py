@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.placement.policy import Estimates
+from common.placement.estimates import Estimates
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.side import SideRuntime
 from common.session.values import Commit

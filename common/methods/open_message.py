@@ -7,7 +7,8 @@ import secrets
 from common.methods.checks import codec_of
 from common.methods.interface import Method
 from common.methods.request import Request, own_options
-from common.placement.policy import Estimates, first_aggregator
+from common.placement.estimates import Estimates
+from common.placement.policy import first_aggregator
 from proto.messages import Open
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from common.aggregation.choice import make_aggregation
 from common.engine.sampling import Drafter
 from common.model.decoder import Decoder
-from common.placement.policy import Estimates, placement_policy
+from common.placement.estimates import Estimates
+from common.placement.policy import placement_policy
 from common.runtime.handshake import proper_eos
 from common.session.session import Session
 from common.session.values import SessionConfig

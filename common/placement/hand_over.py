@@ -11,12 +11,10 @@ accepted; it is solved for the least time per token in the long run.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from common.placement.estimates import Estimates
 from proto.messages import Side
-
-if TYPE_CHECKING:
-    from common.placement.policy import Estimates
 
 Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
 _Waits = dict[Side, list[tuple[float, float, float]]]  # who decides: (chance, wait if the device follows, if the cloud)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from common.placement.estimates import Estimates
 from common.placement.estimators import Acceptance, DecodeDelay, DecodeLine
-from common.placement.policy import Estimates, run_ahead
+from common.placement.policy import run_ahead
 from proto.messages import Side
 
 DIGEST_PERIOD: Final = 0.1  # seconds between two looks at what was measured

@@ -7,29 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from common.placement.cost import best_aggregator
+from common.placement.estimates import Estimates
 from common.placement.hand_over import best_after, best_first
 from common.sampling.noise import Purpose, uniform
 from proto.messages import Placement, Side
 
 SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
 MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being decoded meanwhile
-
-
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """Inputs of Eq. 7 at one moment. Times are seconds."""
-
-    device_decode: float
-    cloud_decode: float
-    rtt: float
-    device_acceptance: float
-    cloud_acceptance: float
-
-    def __post_init__(self) -> None:
-        if not all(0.0 <= seconds < math.inf for seconds in (self.device_decode, self.cloud_decode, self.rtt)):
-            raise ValueError(f"times must be finite and not negative: {self}")
-        if not all(0.0 <= share <= 1.0 for share in (self.device_acceptance, self.cloud_acceptance)):
-            raise ValueError(f"acceptance rates must be in [0, 1]: {self}")
 
 
 @dataclass(frozen=True, slots=True)

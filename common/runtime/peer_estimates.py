@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from common.placement.estimates import Estimates
 from common.placement.estimators import DecodeDelay, DecodeLine
 from common.placement.peer_model import PeerModel
-from common.placement.policy import Estimates
 from common.runtime.link_meter import LinkMeter
 from common.runtime.measurements import Judged, Measurement, RemoteDecoded
 from common.session.values import Commit

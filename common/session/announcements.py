@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.session.progress import SessionState
+from common.session.state import SessionState
 from common.session.values import Action, LocalDraft, Send, SessionConfig, SessionSampler
 from proto.errors import malformed
 from proto.messages import Draft, Message, Side, Sync, Target

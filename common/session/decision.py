@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.sampling.certificate import has_documents
-from common.session.progress import SessionState
+from common.session.state import SessionState
 from common.session.values import OTHER, Decided, LackingLocal, LackingRemote, SessionSampler, Verdict
 from proto.messages import Side
 

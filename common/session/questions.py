@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.session.progress import SessionState
+from common.session.state import SessionState
 from common.session.values import Action, LackingLocal, LackingRemote, LookUp, Send, SessionSampler
 from proto.messages import Resolve, Resolved
 

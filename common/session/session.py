@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from common.session.announcements import Announcer, check_tokens
 from common.session.decision import Decider
-from common.session.progress import SessionState
 from common.session.questions import Questions
+from common.session.state import SessionState
 from common.session.values import (
     OTHER,
     Action,

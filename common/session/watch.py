@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.placement.policy import Estimates
+from common.placement.estimates import Estimates
 from common.session.session import Session
 from common.session.values import Action, Stage
 

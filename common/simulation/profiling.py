@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from common.placement.estimates import Estimates
 from common.placement.estimators import DecodeDelay, DecodeLine
 from common.placement.peer_model import DIGEST_PERIOD, PeerModel
-from common.placement.policy import Estimates
 from common.placement.round_trip import Pace, RoundTripTime
 from common.session.values import Commit
 from common.simulation.clock import Clock

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from common.placement.policy import Estimates
+from common.placement.estimates import Estimates
 from common.session.values import Action, Commit, Send, Withdraw
 from proto.messages import Message, Open, Ready, Side, Target
 from proto.payloads.trace import MESSAGES, Kind, Span

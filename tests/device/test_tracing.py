@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from common.placement.policy import Estimates
+from common.placement.estimates import Estimates
 from common.runtime.link_meter import LinkMeter
 from common.tracing.recorder import Recorder
 from common.tracing.trace import Trace

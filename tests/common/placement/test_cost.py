@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.placement.cost import best_aggregator, delta_z, latency_per_token, speed_up
-from common.placement.policy import Estimates, greedy_aggregator
+from common.placement.estimates import Estimates
+from common.placement.policy import greedy_aggregator
 from proto.messages import Side
 
 seconds = st.floats(1e-4, 2.0)

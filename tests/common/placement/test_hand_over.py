@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.placement.cost import latency_per_token
+from common.placement.estimates import Estimates
 from common.placement.hand_over import OUTCOMES, best_after, best_first, relative_value, wait_for_next
-from common.placement.policy import Estimates
 from common.simulation.acceptance import Rates
 from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Scatter, Way

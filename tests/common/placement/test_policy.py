@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.placement.policy import Estimates, Greedy, Random, first_aggregator, placement_policy, run_ahead
+from common.placement.estimates import Estimates
+from common.placement.policy import Greedy, Random, first_aggregator, placement_policy, run_ahead
 from proto.messages import Placement, Side
 
 SIDES: tuple[Side, Side] = ("device", "cloud")

@@ -9,8 +9,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from common.placement.estimates import Estimates
 from common.placement.estimators import DecodeLine
-from common.placement.policy import Estimates, placement_policy
+from common.placement.policy import placement_policy
 from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.profiling import SimulatedProfiler

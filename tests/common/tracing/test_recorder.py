@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from common.placement.policy import Estimates
+from common.placement.estimates import Estimates
 from common.session.values import Commit, Send, Withdraw
 from common.tracing.recorder import Recorder
 from proto.messages import Close, Draft, Sync, Target
