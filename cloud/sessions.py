@@ -17,7 +17,7 @@ from common.methods.interface import CloudContext, CloudHalf
 from common.runtime import handshake
 from common.runtime.failures import as_failure
 from common.runtime.peer_estimates import PeerEstimates
-from common.runtime.side import SideRuntime
+from common.runtime.side import SEARCH_FAILED, SideRuntime
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
 from proto.messages import (
@@ -136,18 +136,29 @@ class Sessions:
 
     def _open(self, peer: Peer, request: Open | Fetch) -> None:
         with self._lock:
-            known, key = peer in self._peers, (peer, request.session)
-            there, wait = key in self._sessions, self._wait(peer, self._side.kv_bytes(request))
+            key = peer, request.session
+            known, there = peer in self._peers, key in self._sessions
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
             log.info("session %d is open already", request.session)
-        elif wait is not None:
-            self._send(peer, Busy(request.session, int(1e6 * wait)))
         elif (reason := refusal(request, self._settings)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
-            self._start(key, request)
+            self._admit(key, request)
+
+    def _admit(self, key: Key, request: Open | Fetch) -> None:
+        try:
+            kv_bytes = self._side.kv_bytes(request)
+        except Exception as error:  # of the library, which says how many passages there are
+            self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED)))
+            return
+        with self._lock:
+            wait = self._wait(key[0], kv_bytes)
+        if wait is not None:
+            self._send(key[0], Busy(request.session, int(1e6 * wait)))
+        else:
+            self._start(key, request, kv_bytes)
 
     def _wait(self, peer: Peer, kv_bytes: int) -> float | None:
         """Seconds until there may be a place for `peer`, None when there is one. The caller holds the lock."""
@@ -160,7 +171,7 @@ class Sessions:
         places = Places(settings.max_sessions, settings.max_sessions_per_key, memory)
         return admit(places, kv_bytes, taken, self._lasted)
 
-    def _start(self, key: Key, request: Open | Fetch) -> None:
+    def _start(self, key: Key, request: Open | Fetch, kv_bytes: int) -> None:
         try:
             session = opened_by(request).cloud(request, self._context(key))
         except ValueError as error:
@@ -168,7 +179,7 @@ class Sessions:
             return
         with self._lock:
             self._sessions[key] = session
-            self._kv_bytes[key] = self._side.kv_bytes(request)
+            self._kv_bytes[key] = kv_bytes
         session.begin()
 
     def _context(self, key: Key) -> CloudContext:

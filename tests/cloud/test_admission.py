@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Places, Taken, admit
+from common.retrieval.library import Library
 from common.runtime.errors import AnswerFailed
 from common.transport.interface import Peer
 from device.active_request import BUSY_PATIENCE
@@ -133,6 +134,21 @@ class TestCloud:
         take(town, stranger, 1)
         wait_until(lambda: memory.used_bytes > 0, "the prompt is read", AT_ONCE)
         assert memory.used_bytes <= town.cloud.kv_bytes(replace(OPEN, session=1)) <= 4 * memory.used_bytes
+        stranger.close()
+        town.check_that_all_is_free()
+
+    def test_a_library_that_can_not_be_asked_ends_the_one_session(
+        self, town: Town, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(library: object) -> None:
+            raise OSError("disk failure")
+
+        stranger = town.stranger()
+        with monkeypatch.context() as patch:
+            patch.setattr(Library, "counts", property(broken))
+            stranger.send(replace(OPEN, session=1))
+            assert stranger.code() == "failed"
+        take(town, stranger, 1)
         stranger.close()
         town.check_that_all_is_free()
 

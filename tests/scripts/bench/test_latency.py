@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scripts.bench.latency import analysis, placements, prediction
+from scripts.bench.latency import analysis, placements, prediction, suite
 from scripts.bench.latency.measure import Answered, TokensDiffer, check_identity
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
@@ -20,7 +21,7 @@ from scripts.bench.latency.plan import (
     Leg,
     Plan,
 )
-from scripts.bench.latency.suite import run, run_long
+from scripts.bench.latency.suite import measured, run
 from scripts.bench.results import Results
 from scripts.netlab.namespaces import Namespace, Unavailable
 
@@ -131,23 +132,31 @@ def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.timeout(300)  # daemons to start, on a busy machine
-def test_long_answers_of_a_model_that_hesitates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_answers_and_placements_of_a_model_that_hesitates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run for both suites. Every strategy gives the same tokens, or it would have stopped."""
     need_a_lab()
-    results = Results("latency-long", tmp_path, short=True)
-    run_long(results)
-    assert "synthetic model of 1 nats" in capsys.readouterr().out
-    answers = results.record["samples"]["answers, synthetic model of 1 nats"]
+    plan = replace(SHORT_LONG, modes=SHORT_LONG.modes + PLACEMENTS.modes)
+    found: list[Answered] = []
+
+    def once(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
+        found.extend([] if found else measured(plan, say))
+        return found
+
+    monkeypatch.setattr(suite, "SHORT_LONG", plan)
+    monkeypatch.setattr(placements, "SHORT_PLACEMENTS", replace(plan, modes=PLACEMENTS.modes, entropy=1.0))
+    for module in (suite, placements):
+        monkeypatch.setattr(module, "measured", once)
+    long = Results("latency-long", tmp_path, short=True)
+    suite.run_long(long)
+    placements.run(Results("scheduling-link", tmp_path, short=True))
+    printed = capsys.readouterr().out
+    assert "synthetic model of 1 nats" in printed
+    assert "Placements on a real link" in printed
+    answers = long.record["samples"]["answers, synthetic model of 1 nats"]
     assert {answer["tokens"] for answer in answers} == {SHORT_LONG.max_tokens}
-
-
-@pytest.mark.timeout(300)  # daemons to start, on a busy machine
-def test_a_short_run_of_the_placements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every strategy gives the same tokens, or the run would have stopped."""
-    need_a_lab()
-    results = Results("scheduling-link", tmp_path, short=True)
-    placements.run(results)
-    capsys.readouterr()
-    answers = results.record["samples"]["answers"]
-    assert {answer["mode"] for answer in answers} == {mode.name for mode in PLACEMENTS.modes}
-    assert len({tuple(answer["pieces"]) for answer in answers}) == 1
-    assert any(not right for answer in answers for row in answer["accepted"] for right in row if right is not None)
+    ours = [answer for answer in answers if answer["mode"] in {mode.name for mode in PLACEMENTS.modes}]
+    assert {answer["mode"] for answer in ours} == {mode.name for mode in PLACEMENTS.modes}
+    assert len({tuple(answer["pieces"]) for answer in ours}) == 1
+    assert any(not right for answer in ours for row in answer["accepted"] for right in row if right is not None)
