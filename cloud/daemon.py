@@ -26,12 +26,12 @@ def run(settings: CloudSettings) -> None:
     side = SideRuntime("cloud", settings, end_process)
     try:
         sessions = Sessions(settings, side)
-        scheduler = Ticker(sessions.tick, end_process)
+        ticker = Ticker(sessions.tick, end_process)
         link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
         sessions.link = link
         with link:
-            scheduler.start()
+            ticker.start()
             until_told_to_stop(lambda: log.info("cloud ready on %s with %d chunks", link.address, side.library.count))
-            scheduler.close()
+            ticker.close()
     finally:
         side.close()

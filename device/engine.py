@@ -30,7 +30,7 @@ class DeviceEngine:
         self._active: dict[int, ActiveRequest] = {}
         self._lock = threading.Lock()  # of the table
         self._served = 0
-        self._scheduler = Ticker(self._tick, side.died)
+        self._ticker = Ticker(self._tick, side.died)
         connection = None
         if settings.cloud is not None and settings.privacy != "offline":
             connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)
@@ -40,12 +40,12 @@ class DeviceEngine:
         """Begin to serve; `link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
-        self._scheduler.start()
+        self._ticker.start()
 
     def close(self) -> None:
         for active in self._all():
             active.cancel()
-        self._scheduler.close()
+        self._ticker.close()
 
     # --- Engine
 

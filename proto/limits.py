@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from proto.bounds import Real
+
 LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 that libraries are searched for
 LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of the query part of every row
 LONGEST_OPTIONS: Final = 4096  # bytes of JSON of the options that only one method has
@@ -13,10 +15,4 @@ MOST_TOKENS: Final = 8192  # of an answer
 SEEDS: Final = 2**64  # seeds are below it
 
 # Noise is raised to the power of the temperature: below the least one, float32 could not tell its law from that of 0.
-LEAST_TEMPERATURE: Final = 0.01
-MOST_TEMPERATURE: Final = 2.0
-
-
-def is_temperature(value: float) -> bool:
-    """Whether answers are drawn at this temperature: 0, or one within the limits."""
-    return value == 0.0 or LEAST_TEMPERATURE <= value <= MOST_TEMPERATURE
+TEMPERATURE: Final = Real(0.01, 2.0, or_zero=True)

@@ -69,7 +69,7 @@ class Open:
     prompt: Annotated[str, Text(limits.LONGEST_PROMPT)]  # the query part of every row
     documents: Wanted  # of the cloud's own
     seed: Annotated[int, Count(limits.SEEDS)]
-    temperature: Annotated[float, Real(limits.LEAST_TEMPERATURE, limits.MOST_TEMPERATURE, or_zero=True)]
+    temperature: Annotated[float, limits.TEMPERATURE]
     sampler: Sampler
     codec: Codec
     entries: Annotated[int, Count(limits.MOST_ENTRIES + 1, least=1)]  # K of the race

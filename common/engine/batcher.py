@@ -7,7 +7,7 @@ their number is bounded by a budget, which follows from the measured times (`com
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,21 +58,18 @@ class Batcher:
             if not wish.due:
                 waiting.setdefault(wish.peer, deque()).append(index)
         self._enter(waiting)
-        left, smallest = budget, dict[int, int]()
-        for index, wish in enumerate(wishes):
-            # Cut smaller where the budget holds no chunk of that size: else a prompt of many rows would never be read.
-            smallest[index] = min(wish.tokens, SMALLEST, max(1, budget // wish.rows))
+        left = budget
         behind = next((waiting[peer][0] for peer in self._turn if peer in waiting), None)
         while left > 0 and waiting:
             peer = self._turn[0]
             self._turn.rotate(-1)
             if peer in waiting:
                 self._owed[peer] += QUANTUM
-                left -= self._serve(peer, waiting[peer], wishes, left, chosen, smallest)
+                left -= self._serve(peer, waiting[peer], wishes, budget, left, chosen)
                 if not waiting[peer]:
                     del waiting[peer]
         if behind is not None and left == budget:
-            chosen[behind] = smallest[behind]  # a token for each row, although the budget holds less
+            chosen[behind] = _smallest(wishes[behind], budget)  # a token for each row, although the budget holds less
             self._turn.rotate(-1)
         return [Share(index, tokens) for index, tokens in chosen.items()]
 
@@ -87,16 +84,16 @@ class Batcher:
         peer: Hashable,
         mine: deque[int],
         wishes: Sequence[Wish],
+        budget: int,
         left: int,
         chosen: dict[int, int],
-        smallest: Mapping[int, int],
     ) -> int:
         """Give `peer` its turn; returns the tokens that it feeds. What finds no room in this pass is taken off."""
         spent = 0
         while mine:
             index = mine[0]
             wish, already = wishes[index], chosen.get(index, 0)
-            least = 1 if already else smallest[index]
+            least = 1 if already else _smallest(wish, budget)
             if (left - spent) // wish.rows < least:
                 mine.clear()
                 break
@@ -109,3 +106,10 @@ class Batcher:
             if chosen[index] == wish.tokens:
                 mine.popleft()
         return spent
+
+
+def _smallest(wish: Wish, budget: int) -> int:
+    """Tokens per row of the smallest chunk: fewer where the budget holds none of the usual size, or a prompt of many
+    rows would never be read.
+    """
+    return min(wish.tokens, SMALLEST, max(1, budget // wish.rows))

@@ -12,7 +12,7 @@ from proto.messages import Closed, Side
 
 
 class DeviceAnswer:
-    """A session, its `SessionDriver`, and the figures of both. The properties are those of `DeviceHalf`."""
+    """A session, its `SessionDriver`, and the figures of both. `away` is that of `DeviceHalf`."""
 
     def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
         """`observer` gets the session's tokens; None: `context` does, and shows them. Raises `RequestError`."""
@@ -28,10 +28,6 @@ class DeviceAnswer:
         self.answer = SessionDriver(
             parts.session, context.send, watching, context.cloud.observe_acceptance, side.decoding, recorder
         )
-
-    @property
-    def over(self) -> bool:
-        return self.answer.over
 
     @property
     def away(self) -> bool:

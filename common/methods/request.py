@@ -8,13 +8,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import from_json
 
 from proto.limits import (
-    LEAST_TEMPERATURE,
     MOST_DOCUMENTS,
     MOST_ENTRIES,
-    MOST_TEMPERATURE,
     MOST_TOKENS,
     SEEDS,
-    is_temperature,
+    TEMPERATURE,
 )
 from proto.messages import Aggregation, Codec, Open, Placement, Sampler
 
@@ -27,8 +25,8 @@ LONGEST_STOP = 1024  # characters
 
 
 def _known_temperature(value: float) -> float:
-    if not is_temperature(value):
-        raise ValueError(f"must be 0, or from {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}")
+    if not TEMPERATURE.allows(value):
+        raise ValueError(f"must be 0, or from {TEMPERATURE.low:g} to {TEMPERATURE.high:g}")
     return value
 
 

@@ -41,7 +41,6 @@ class Tokenizer:
         self.eos: int | None = pretrained.eos_token_id
         bos: int | None = pretrained.bos_token_id
         self.begin = bos if bos is not None else self.eos
-        self.specials = frozenset(entry["id"] for entry in description["added_tokens"] if entry["special"])
         self.content_hash = _content_hash(description, bos, self.eos)
 
     @classmethod

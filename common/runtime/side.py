@@ -175,9 +175,9 @@ class SideRuntime:
         if isinstance(request, Fetch):
             return 0
         query = len(request.prompt) // CHARACTERS_PER_TOKEN + request.max_tokens + 1
-        passages = min(request.documents, self.library.count) * self.settings.chunk_tokens
-        rows = 1 if request.aggregation == "context" else max(1, min(request.documents, self.library.count))
-        tokens = min(passages // rows + query, self.decoder.max_context)
+        passages = min(request.documents, self.library.count)
+        rows = 1 if request.aggregation == "context" else max(1, passages)
+        tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
         return self.decoder.memory.needed_bytes(rows, tokens)
 
     def search(self, question: str, count: int) -> list[Hit]:

@@ -44,18 +44,18 @@ class Town:
         self.sessions = Sessions(settings, self.cloud)
         self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
         self.sessions.link = self.link
-        self._scheduler = Ticker(self.sessions.tick)
+        self._ticker = Ticker(self.sessions.tick)
         self._closing: list[Callable[[], object]] = []
 
     def __enter__(self) -> Town:
         self.link.start()
-        self._scheduler.start()
+        self._ticker.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         for close in reversed(self._closing):
             close()
-        self._scheduler.close()
+        self._ticker.close()
         self.link.close()
         self.cloud.close()
 

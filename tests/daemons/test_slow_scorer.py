@@ -75,7 +75,7 @@ def town(fresh_data: Callable[[], Path], tmp_path_factory: pytest.TempPathFactor
     slow = Line(delay=0.01, jitter=0.04)
     with FaultyProxy(port, up=slow, down=slow, seed=5) as proxy:
         sessions = Sessions(cast(CloudSettings, cloud.settings), cloud)
-        scheduler = Ticker(sessions.tick)
+        ticker = Ticker(sessions.tick)
         address = f"tcp://127.0.0.1:{proxy.address.rpartition(':')[2]}"
         settings = DeviceSettings(
             data=device.settings.data, cloud=address, privacy="balanced", patience=PATIENCE, max_tokens=LENGTH
@@ -84,7 +84,7 @@ def town(fresh_data: Callable[[], Path], tmp_path_factory: pytest.TempPathFactor
         assert engine.cloud.connection is not None
         sessions.link = CloudLink(f"tcp://127.0.0.1:{port}", None, sessions, cloud.link_limits)
         with sessions.link:
-            scheduler.start()
+            ticker.start()
             link = DeviceLink(address, None, engine.cloud.connection, device.link_limits)
             engine.start(link)
             link.start()
@@ -95,7 +95,7 @@ def town(fresh_data: Callable[[], Path], tmp_path_factory: pytest.TempPathFactor
             yield Town(engine, process)
             engine.close()
             link.close()
-            scheduler.close()
+            ticker.close()
     process.close()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.latency.plan import Floors, Leg, Mode, Plan
+from scripts.bench.latency.plan import Floors, Leg, Mode, Plan, emulated
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
@@ -68,8 +68,8 @@ def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answ
         data = Path(folder)
         texts.fill_libraries(data)
         model = {} if plan.entropy is None else make_model(data / "model", plan.entropy)
-        device = model | {"privacy": "balanced", "patience": 60.0} | floors.settings(floors.device)
-        with Pair(data, device, model | floors.settings(floors.cloud), lab=lab) as pair:
+        device = model | {"privacy": "balanced", "patience": 60.0} | emulated(floors.device)
+        with Pair(data, device, model | emulated(floors.cloud), lab=lab) as pair:
             for mode in plan.modes:  # what the first answer of a daemon waits for is not its latency
                 pair.complete(
                     texts.questions[0], **_fields(mode, 0.0, plan, 0) | {"max_tokens": min(WARM_UP, plan.max_tokens)}

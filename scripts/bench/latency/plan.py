@@ -54,20 +54,21 @@ CONTEXT_STEPS = 0.7
 PROMPT_STEPS = 0.02
 
 
+def emulated(milliseconds: float) -> dict[str, float]:
+    """Settings of a daemon whose steps without context take so long."""
+    return {
+        "emulate_decode_ms": milliseconds,
+        "emulate_context_us": milliseconds * CONTEXT_STEPS,
+        "emulate_prompt_ms": milliseconds * PROMPT_STEPS,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Floors:
     """Emulated hardware: a decode step without context takes at least so many milliseconds."""
 
     device: float
     cloud: float
-
-    def settings(self, milliseconds: float) -> dict[str, float]:
-        """Settings of a daemon whose steps without context take so long."""
-        return {
-            "emulate_decode_ms": milliseconds,
-            "emulate_context_us": milliseconds * CONTEXT_STEPS,
-            "emulate_prompt_ms": milliseconds * PROMPT_STEPS,
-        }
 
     def limit(self, context: float) -> float:
         """Milliseconds per token that a network without latency would give, at `context` tokens per row."""

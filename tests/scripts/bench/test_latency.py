@@ -20,6 +20,7 @@ from scripts.bench.latency.plan import (
     Floors,
     Leg,
     Plan,
+    emulated,
 )
 from scripts.bench.latency.suite import measured, run
 from scripts.bench.results import Results
@@ -90,8 +91,7 @@ class TestAnalysis:
     def test_the_limit_is_a_line_in_the_context(self) -> None:
         assert Floors(20, 10).limit(0) == 20
         assert Floors(20, 10).limit(1000) == pytest.approx(34)
-        (settings,) = {tuple(Floors(20, 10).settings(10.0).items())}
-        assert dict(settings) == {"emulate_decode_ms": 10.0, "emulate_context_us": 7.0, "emulate_prompt_ms": 0.2}
+        assert emulated(10.0) == {"emulate_decode_ms": 10.0, "emulate_context_us": 7.0, "emulate_prompt_ms": 0.2}
         found = [answered(RACE_DEVICE.name, 30.0, prompt=995.0)]
         assert str(analysis.table(found, PLAN).rows[0][7]) == "0.88"
 
