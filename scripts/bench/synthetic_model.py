@@ -7,6 +7,7 @@ the sides agree.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -27,12 +28,24 @@ _HALVINGS: Final = 20
 _SEED: Final = 7
 
 
-def make_model(folder: Path, entropy: float) -> dict[str, object]:
-    """Save a model of the embedded one's shape whose next-token distributions have `entropy` nats on average.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a model that is larger or smaller than the embedded one."""
+
+    width: int
+    layers: int
+    inner: int  # width within a feed-forward layer
+    heads: int
+    key_heads: int
+
+
+def make_model(folder: Path, entropy: float, shape: Shape | None = None) -> dict[str, object]:
+    """Save a model whose next-token distributions have `entropy` nats on average; its `shape` is the embedded one's
+    where none is given.
 
     Returns the settings that a daemon is given for it. Raises `ValueError` for an entropy that the vocabulary has not.
     """
-    model = _random_model()
+    model = _random_model(shape)
     hidden, logits = _last_states(model)
     model.lm_head.weight.data *= _scale(logits, entropy)
     _never_end(model, float(hidden[..., 0].mean()))
@@ -41,9 +54,14 @@ def make_model(folder: Path, entropy: float) -> dict[str, object]:
     return {"model": str(folder)} | FLAGS
 
 
-def _random_model() -> Any:
+def _random_model(shape: Shape | None) -> Any:
     """Dimension 0 of the residual stream is the same everywhere: nothing reads or writes it but `_never_end`."""
     config = Qwen2Config.from_pretrained(EMBEDDED_MODEL)
+    if shape is not None:
+        config.hidden_size, config.num_hidden_layers = shape.width, shape.layers
+        config.intermediate_size = shape.inner
+        config.num_attention_heads, config.num_key_value_heads = shape.heads, shape.key_heads
+        config.layer_types = ["full_attention"] * shape.layers
     config.initializer_range = WEIGHTS
     config.tie_word_embeddings = False
     torch.manual_seed(_SEED)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
-from common.configuration import EMBEDDED_MODEL
 from scripts.bench.engine.decode_step import Plain
 
 WARM = 2  # passes before those that count: the first ones touch fresh memory
 
 
 class BareBatch:
-    """The embedded model in float32, with `rows` rows of `prompt` tokens in one preallocated cache.
+    """A model in float32, with `rows` rows of `prompt` tokens in one preallocated cache.
 
     The cache has places for `room` tokens more, and every pass reads all of its columns, whatever they hold.
     """
 
-    def __init__(self, rows: int, prompt: int, room: int) -> None:
+    def __init__(self, model: Path, rows: int, prompt: int, room: int) -> None:
         maker: Any = AutoModelForCausalLM
-        self._model = maker.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32).eval()
+        self._model = maker.from_pretrained(model, dtype=torch.float32).eval()
+        self.parameters: int = self._model.num_parameters()
         generator = torch.Generator().manual_seed(rows)
         vocabulary = self._model.config.vocab_size
         self._rows = torch.randint(2, vocabulary, (rows, prompt), generator=generator).tolist()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
@@ -15,6 +16,7 @@ from common.methods.request import Request
 from scripts.bench.sessions.bare import WARM, BareBatch
 from scripts.bench.sessions.player import Play, Played
 from scripts.bench.sessions.town import Meter, Town, Usage
+from scripts.bench.synthetic_model import Shape
 
 Kind = Literal["listening", "drafting"]  # a device without documents; one with drafts of its own
 KINDS: tuple[Kind, ...] = ("listening", "drafting")
@@ -33,6 +35,8 @@ class Plan:
     seed: int = 700  # of the first session; the others count up
     weight: float = 0.1  # of a drafting device
     passes: int = 23  # of the bare model in every repeat
+    shape: Shape | None = None  # of a synthetic model; None: the embedded one
+    together: bool = True  # whether to measure from the first question on, too
 
     @property
     def most(self) -> int:
@@ -45,6 +49,13 @@ class Plan:
 
 
 SHORT = Plan(sessions=(1, 3), tokens=16, repeats=2, passes=4)
+
+# What stands beside the model in a pass costs the same, however large the model is.
+LARGER = tuple(
+    Plan(sessions=(16,), tokens=60, repeats=3, shape=shape, together=False)
+    for shape in (Shape(512, 8, 1408, 8, 2), Shape(576, 30, 1536, 9, 3))
+)
+SHORT_LARGER = (Plan(sessions=(2,), tokens=16, repeats=1, passes=4, shape=Shape(64, 2, 128, 4, 2), together=False),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,7 @@ class Found:
     bare: dict[int, list[float]]  # tokens per second by number of sessions, one per repeat
     idle: int  # bytes of the cloud's memory when every question had been answered alone
     prompt: int  # tokens of a row before the answer, mean
+    parameters: int  # of the model
 
     def of(self, kind: Kind, sessions: int, steady: bool) -> list[Ran]:
         return [run for run in self.runs if (run.kind, run.sessions, run.steady) == (kind, sessions, steady)]
@@ -189,25 +201,26 @@ class Asking:
         return self._town.players[session].begin(request, weight, held)
 
 
-def measure(town: Town, plan: Plan, questions: Sequence[str], say: Callable[[str], None]) -> Found:
-    """All runs of `plan`, the bare model's beside each; `say` is told how far it is."""
+def measure(town: Town, plan: Plan, questions: Sequence[str], model: Path, say: Callable[[str], None]) -> Found:
+    """All runs of `plan`, the bare model's beside each; `model` is where that lies. `say` is told how far it is."""
     say("every question alone")
     asking = Asking(town, plan, questions)
     idle = town.resident
     # As many columns as the rows have in the middle of the answer.
-    batches = {count: BareBatch(count * DOCUMENTS, asking.prompt, plan.tokens // 2) for count in plan.sessions}
+    batches = {count: BareBatch(model, count * DOCUMENTS, asking.prompt, plan.tokens // 2) for count in plan.sessions}
     bare: dict[int, list[float]] = {count: [] for count in plan.sessions}
     runs = []
     for repeat in range(plan.repeats):
         for count in plan.sessions:
             say(f"repeat {repeat + 1} of {plan.repeats}, {count} sessions")
-            for kind in KINDS:
+            for kind in KINDS if plan.together else ():
                 runs.append(asking.together(kind, count, repeat))
             # Next to each other, as one is the other's measure.
             runs.append(asking.steady("listening", count, repeat))
             bare[count].append(count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM)))
             runs.append(asking.steady("drafting", count, repeat))
-    return Found(tuple(runs), bare, idle, asking.prompt)
+    parameters = next(iter(batches.values())).parameters
+    return Found(tuple(runs), bare, idle, asking.prompt, parameters)
 
 
 def steady_time(found: Sequence[Played], settling: int) -> tuple[float, float]:

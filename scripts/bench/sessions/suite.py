@@ -8,34 +8,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from common.configuration import EMBEDDED_MODEL
 from common.runtime.daemon import SWITCH_INTERVAL
 from scripts.bench.measuring import SPREADS, Spread, Table, load
 from scripts.bench.results import Results
-from scripts.bench.sessions.measure import DOCUMENTS, KINDS, SHORT, Found, Plan, Ran, measure
+from scripts.bench.sessions.measure import DOCUMENTS, KINDS, LARGER, SHORT, SHORT_LARGER, Found, Plan, Ran, measure
 from scripts.bench.sessions.town import Town
+from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 
 AIM, AT = 0.8, 16  # of the bare model's tokens per second, with so many sessions
 MEBIBYTE = 2**20
+ENTROPY = 1.0  # nats of the larger models
+SIZES = "The embedded model, and random ones of its kind: what stands beside the model costs the same for each."
 COLORS = {"bare": "#999999", "listening": "#4878a8", "drafting": "#c87941"}
 
 
 def run(results: Results) -> None:
-    """Start the cloud, play its devices, and show what came of it."""
-    plan = SHORT if results.short else Plan()
-    texts = Texts.draw(plan.most)
+    """Start clouds, play their devices, and show what came of it: the embedded model in full, then larger ones."""
+    plan, larger = (SHORT, SHORT_LARGER) if results.short else (Plan(), LARGER)
+    texts = Texts.draw(max(one.most for one in (plan, *larger)))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)  # as in a daemon: devices do not wait for each other's threads
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder,
-            Town(Path(folder), plan.most, texts.documents["cloud"]) as town,
-        ):
-            found = measure(town, plan, texts.questions, results.say)
+        found = played(plan, texts, results.say)
+        others = [played(one, texts, results.say) for one in larger]
     finally:
         sys.setswitchinterval(interval)
     results.samples("plan", asdict(plan))
     results.samples("runs", asdict(found))
+    results.samples("larger models", [asdict(one) for one in others])
     note = (
         f"{SPREADS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
         f"that had been read before, rows of {found.prompt} tokens before the answer. `listening`: devices without "
@@ -45,7 +47,39 @@ def run(results: Results) -> None:
     results.table("Latency of each session, ms: p50 / p95", latencies(found, plan))
     results.table("What it took", costs(found, plan), costs_note(found))
     results.table("Aims", aims(found, plan))
+    at = larger[0].most
+    if at in plan.sessions:
+        others.insert(0, found)
+    results.table(f"{at} sessions by size of the model, tokens per second", sizes(others, at), SIZES)
     draw(results, found, plan)
+
+
+def played(plan: Plan, texts: Texts, say: Callable[[str], None]) -> Found:
+    """All runs of a plan on a cloud of its own."""
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
+        folder = Path(name)
+        model, place = {}, EMBEDDED_MODEL
+        if plan.shape is not None:
+            place = folder / "model"
+            model = make_model(place, ENTROPY, plan.shape)
+        with Town(folder, plan.most, texts.documents["cloud"], model) as town:
+            return measure(town, plan, texts.questions, place, say)
+
+
+def sizes(found: Sequence[Found], at: int) -> Table:
+    """Steady runs of so many sessions, by the model's number of parameters."""
+    rows = []
+    for one in found:
+        row = [f"{one.parameters / 1e6:.1f} M", Spread.of(one.bare[at]).text()]
+        for kind in KINDS:
+            row.append(Spread.of([run.rate for run in one.of(kind, at, steady=True)]).text())
+            row.append(Spread.of(one.ratios(kind, at)).text(2))
+        row.append(f"{_differing(one.runs)} of {_answers(one.runs)}")
+        rows.append(row)
+    heads = ["parameters", "bare model"]
+    for kind in KINDS:
+        heads += [kind, f"{kind} / bare"]
+    return Table([*heads, "answers with other tokens than alone"], rows)
 
 
 def rates(found: Found, plan: Plan) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,10 @@ class Usage:
 class Town:
     """A context manager: inside, the cloud is ready and `players` are connected to it, at most as many as wanted."""
 
-    def __init__(self, data: Path, players: int, documents: Sequence[str]) -> None:
-        """`documents` fill the cloud's library below `data`."""
+    def __init__(self, data: Path, players: int, documents: Sequence[str], model: Mapping[str, object]) -> None:
+        """`documents` fill the cloud's library below `data`; `model` are the settings that name another one than the
+        embedded.
+        """
         self.players: list[Player] = []
         self._count = players
         self._closing = ExitStack()
@@ -45,6 +47,7 @@ class Town:
         # Nothing is kept on disk: what is measured is memory and processor.
         address = f"tcp://127.0.0.1:{free_port()}"
         shared: dict[str, Any] = {"curve": "off", "threads": 1, "dtype": "float32", "document_store_bytes": 0}
+        shared |= model
         self._cloud = Daemon("cloud", data, shared | {"bind": address}, data / "cloud.log")
         self._settings = DeviceSettings(data=data / "device", cloud=address, **shared)
         self._address = address

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common.configuration import EMBEDDED_MODEL
 from proto.messages import Closed
 from scripts.bench.results import Results
 from scripts.bench.sessions.bare import BareBatch
@@ -36,7 +37,7 @@ class TestSteadyTime:
 
 
 def test_the_bare_model_starts_anew_when_its_cache_is_full() -> None:
-    batch = BareBatch(2, 6, 7)
+    batch = BareBatch(EMBEDDED_MODEL, 2, 6, 7)
     assert all(batch.seconds(3) > 0 for _ in range(3))
     with pytest.raises(ValueError, match="room"):
         batch.seconds(6)
@@ -47,7 +48,14 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     results = Results("sessions", tmp_path, short=True)
     run(results)
     assert "0 of 32 answers" in capsys.readouterr().out
-    found = json.loads(results.write().read_text())["samples"]["runs"]
+    samples = json.loads(results.write().read_text())["samples"]
+    found = samples["runs"]
+    (larger,) = samples["larger models"]
+    assert Counter((ran["kind"], ran["sessions"], ran["steady"]) for ran in larger["runs"]) == {
+        (kind, 2, True): 1 for kind in KINDS
+    }
+    assert all(ran["tokens"] == 2 * SHORT.tokens and not ran["differing"] for ran in larger["runs"])
+    assert 0 < larger["parameters"] != found["parameters"]
     assert Counter((ran["kind"], ran["sessions"], ran["steady"]) for ran in found["runs"]) == {
         (kind, count, steady): SHORT.repeats for kind in KINDS for count in SHORT.sessions for steady in (False, True)
     }
