@@ -8,12 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
 
@@ -72,6 +72,33 @@ def fill_library(data: Path, role: str, texts: Mapping[str, str]) -> None:
         raise StartFailed(f"the documents in {folder} could not be added")
 
 
+class Process(Protocol):
+    """A process, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def run_module(module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
+    """Start `python -m module`, its output going to `log`."""
+    command = [sys.executable, "-m", module, *arguments]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+
+
+launch: Callable[[str, Sequence[str], Mapping[str, str], Path], Process] = run_module  # tests have a quicker way
+
+
 @dataclass
 class Daemon:
     """One daemon process. `flags` are settings; its output goes to `log`; `environment` is on top of the usual one."""
@@ -80,20 +107,14 @@ class Daemon:
     data: Path
     flags: Mapping[str, object]
     log: Path
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    process: Process | None = field(default=None)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
         """Start the process; it is not ready yet."""
-        entry = "cloud" if self.role == "cloud" else "device.cli.main"
-        command = [sys.executable, "-m", entry, *(["device"] if self.role == "device" else [])]
-        for name, value in self.flags.items():
-            command.append(f"--{name.replace('_', '-')}={value}")
-        environment = _environment(self.data) | dict(self.environment)
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+        module, command = ("cloud.__main__", []) if self.role == "cloud" else ("device.cli.main", ["device"])
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.flags.items()]
+        self.process = launch(module, command + flags, _environment(self.data) | dict(self.environment), self.log)
 
     @property
     def running(self) -> bool:

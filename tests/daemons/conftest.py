@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from scripts import daemons
 from scripts.daemons import fill_library
+from tests.preloaded import Preloaded
 
 NOTES = {
     "games": "Horror games are what I enjoy most.",
@@ -26,6 +28,15 @@ ENTRIES = {
     "based": "Yormcrus is based in Mairvo.",
     "opening": "Delthcine House opens at 12 pm.",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def starts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Daemons start without the seconds that their imports take, except where a module has `BY_COMMAND`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(request.module, "BY_COMMAND", False):
+            patch.setattr(daemons, "launch", Preloaded)
+        yield
 
 
 @pytest.fixture(scope="session")

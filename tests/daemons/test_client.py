@@ -11,6 +11,8 @@ from openai import OpenAI
 
 from scripts.daemons import Pair, dragon
 
+BY_COMMAND = True  # as people start them
+
 QUESTION = "Where is my dance class?"
 
 

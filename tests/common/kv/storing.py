@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -14,6 +13,7 @@ from common.kv.document_store import DocumentStore, StoreOptions
 from common.kv.layout import DocumentStates, LayerShape, Layout
 from common.model.decoder import Decoder
 from tests.common.model.tiny_models import some_tokens
+from tests.preloaded import preloaded
 
 LAYOUT = Layout((LayerShape(2, 4, 8), LayerShape(2, 4, 8)), torch.float32, torch.device("cpu"))
 TOKENS = 16
@@ -64,8 +64,7 @@ def open_and_tell(model: str, options: StoreOptions, seed: int, count: int, told
 @contextmanager
 def other_process(work: Callable[..., None], *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
     """Run `work` in a process of its own, and receive what it tells; it is killed at the end of the block."""
-    context = multiprocessing.get_context("forkserver")  # which imports once what takes seconds to import
-    context.set_forkserver_preload([__name__])
+    context = preloaded()
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(*arguments, sender))
     process.start()
