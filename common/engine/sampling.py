@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Protocol
 
 import numpy as np
@@ -107,7 +108,7 @@ def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, l
 def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[Drawn | Exception]:
     parts = [_parts(sample) for sample in samples]
     mixtures, rows = mix(logits, [weights for part in parts for weights in part])
-    firsts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+    firsts = list(accumulate(map(len, parts), initial=0))
     races: dict[int, Race] = {}
     for index, sample in enumerate(samples):
         if len(parts[index]) == 1 and (race := sample.drafter.race(sample.position)) is not None:

@@ -62,16 +62,15 @@ class RaceKernel:
 
     def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
         """No token's log2 speed is above this, float32 `[races, vocab]`, but for `fastest.SLACK`."""
-        bounds = floor_log2(mixtures).add_(LINEAR_EXCESS)
+        bounds = floor_log2(mixtures, add=LINEAR_EXCESS)
         warm = [index for index, race in enumerate(races) if race.temperature > 0]
-        if warm:
-            floors = self._noise.floors([position_key(races[index].seed, races[index].position) for index in warm])
-            temperatures = torch.tensor([races[index].temperature for index in warm], dtype=torch.float32)
-            scaled = floors.mul_(temperatures.to(bounds.device)[:, None])
-            if len(warm) == len(races):
-                bounds.sub_(scaled)
-            else:
-                bounds[warm] -= scaled
+        if not warm:
+            return bounds
+        floors = self._noise.floors([position_key(races[index].seed, races[index].position) for index in warm])
+        temperatures = [races[index].temperature for index in warm]
+        if len(set(temperatures)) == 1 and len(warm) == len(races):
+            return bounds.sub_(floors, alpha=temperatures[0])
+        bounds[warm] -= floors.mul_(torch.tensor(temperatures, dtype=torch.float32).to(bounds.device)[:, None])
         return bounds
 
 

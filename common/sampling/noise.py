@@ -172,7 +172,8 @@ class VocabularyNoise:
         np.subtract(np.uint64(2**31 - 1), shifted, out=shifted)
         floors = self._floors[: len(keys)]
         np.copyto(floors, shifted.view(np.int64), casting="unsafe")
-        return floor_log2(torch.from_numpy(floors), out=torch.from_numpy(floors)).sub_(31.0)
+        values = torch.from_numpy(floors)
+        return floor_log2(values, add=-31.0, out=values)
 
     def _floors_there(self, keys: Sequence[int]) -> torch.Tensor:
         """The same numbers, computed in torch: the model is on another device, and so are its mixtures."""
@@ -183,19 +184,19 @@ class VocabularyNoise:
             word ^= (word >> bits) & ((1 << (64 - bits)) - 1)
             word *= _signed(factor)
         left = (2**31 - 1) - ((word >> 33) & (2**31 - 1))
-        return floor_log2(left.to(torch.float32)).sub_(31.0)
+        return floor_log2(left.to(torch.float32), add=-31.0)
 
 
 LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]
 
 
-def floor_log2(values: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """At most log2 of positive float32 `values`, and less than LINEAR_EXCESS below it; -127 for 0.
+def floor_log2(values: torch.Tensor, *, add: float = 0.0, out: torch.Tensor | None = None) -> torch.Tensor:
+    """At most log2 of positive float32 `values`, and less than LINEAR_EXCESS below it; -127 for 0. Plus `add`.
 
     A float's bits, read as a fixed-point number, are its exponent and, behind the point, its mantissa.
     """
     numbers = torch.empty_like(values) if out is None else out
-    return numbers.copy_(values.view(torch.int32)).mul_(2.0**-23).sub_(127.0)
+    return numbers.copy_(values.view(torch.int32)).mul_(2.0**-23).add_(add - 127.0)
 
 
 def _mix(word: int) -> int:
