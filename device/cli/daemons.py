@@ -7,7 +7,8 @@ import sys
 
 import typer
 
-from device.cli.settings import load_device, python_environment
+from common.python_process import python_environment
+from device.cli.settings import load_device
 
 
 def device(context: typer.Context) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import device as device_package
+from common.python_process import python_environment
 from device.cli.failures import bad_input
 from proto.messages import Side
 
@@ -78,16 +77,6 @@ def device_http() -> HttpAddress:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     url = f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
     return HttpAddress(url, settings.api_key.get_secret_value() if settings.api_key else None)
-
-
-def python_environment() -> dict[str, str]:
-    """The environment in which another `python -P` finds the packages that this process runs from.
-
-    With -P: a folder named `cloud` in the working directory must not be taken for the package.
-    """
-    root = str(Path(device_package.__file__ or "").resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
 
 
 def _described(role: Side, file: Path | None) -> str:
