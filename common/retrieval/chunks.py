@@ -5,37 +5,36 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 from tokenizers import Tokenizer
 
 from common.retrieval.errors import EmbedderError
+from common.retrieval.readers.content import HEADING, Content, heading_text
 
 DEFAULT_TOKENS = 128
-MARKDOWN_SUFFIXES = frozenset({".md", ".markdown"})
 
 # A tokenizer with an "unknown" token counts an unbroken run of any length as one token (WordPiece gives up on
 # words over 100 characters); ordinary text has 3 to 6 characters per token.
 MOST_CHARACTERS_PER_TOKEN = 16
 
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+)$", re.MULTILINE)  # one way to match: time linear in the text
-_BARE = " \t#"  # what may follow a heading
 # The Markdown parser takes time quadratic in the depth of quotes and lists. Nobody nests as deep as this by hand.
 _TOO_DEEP = re.compile(r"^(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)])){24}|^[ \t]{64}[ \t]*[-*+>\d]", re.MULTILINE)
 _LONGEST_LINE = 8192  # characters that are looked at together; a paragraph has some hundred to some thousand
 _LONG_LINE = re.compile(rf"(?<![^\n])[^\n]{{{_LONGEST_LINE + 1},}}")
-_LONGEST_TITLE = 200  # characters; the wire allows 1,024 bytes
+_LONGEST_TITLE, _LONGEST_PLACE = 200, 50  # characters; together the wire allows 1,024 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document; `start` and `end` count characters of the decoded document."""
+    """A piece of a document; `start` and `end` count characters of its sections' texts, one behind the other."""
 
     start: int
     end: int
     text: str
+    place: str = ""  # where in the document it begins, e.g. «page 3»; empty where there is only one
 
 
 class Chunker:
@@ -60,6 +59,20 @@ class Chunker:
         self._most_characters = tokens * MOST_CHARACTERS_PER_TOKEN
         self._characters = TextSplitter(self._most_characters)
         self.identity = f"{tokens}:{hashlib.sha256(content).hexdigest()[:16]}"
+
+    def chunks_of(self, content: Content) -> list[Chunk]:
+        """The chunks of a document in order, none of which spans two sections."""
+        chunks: list[Chunk] = []
+        start = 0
+        for section in content.sections:
+            pieces = self.split(section.text, markdown=section.unit == "heading")
+            places = section.places([piece.start for piece in pieces])
+            chunks += [
+                Chunk(start + piece.start, start + piece.end, piece.text, place[:_LONGEST_PLACE])
+                for piece, place in zip(pieces, places, strict=True)
+            ]
+            start += len(section.text)
+        return chunks if len(chunks) > 1 else [replace(chunk, place="") for chunk in chunks]
 
     def split(self, text: str, markdown: bool = False) -> list[Chunk]:
         """The chunks of `text` in order; a text that fits is one chunk, blank text has none."""
@@ -104,8 +117,8 @@ class Chunker:
             yield start, text[start:]
 
 
-def title_of(path: Path, text: str) -> str:
-    """The document's first markdown heading, else the file's name without its ending."""
-    heading = _HEADING.search(text) if path.suffix.lower() in MARKDOWN_SUFFIXES else None
-    title = heading.group(1).rstrip(_BARE).strip() if heading else ""
-    return (title or path.stem)[:_LONGEST_TITLE]
+def title_of(path: Path, content: Content) -> str:
+    """The title that the document has, else its first heading, else the file's name without its ending."""
+    texts = (section.text for section in content.sections if section.unit == "heading")
+    headings = (heading_text(found) for text in texts for found in HEADING.finditer(text))
+    return (content.title or next((heading for heading in headings if heading), "") or path.stem)[:_LONGEST_TITLE]

@@ -21,7 +21,7 @@ from common.kv.store_folder import clear_store
 from common.model.errors import ModelError
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.retrieval.errors import LibraryError
+from common.retrieval.errors import LibraryError, PathError
 from common.retrieval.ingest import AddReport
 from common.retrieval.ingest import Progress as Report
 from common.retrieval.library import Library
@@ -37,6 +37,7 @@ class _StoreError(Exception):
 
 
 _EXCERPT = 200  # characters of a hit that a list shows
+_KINDS = 8  # types of ignored files that are named
 
 
 def open_library(settings: Settings) -> Library:
@@ -53,7 +54,7 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int
 
     def work(library: Library) -> int:
         _limit_threads(settings)
-        skipped = False
+        outcome = DONE
         if rebuild:
             with _progress("embedding again", in_bytes=False) as progress:
                 chunks = library.rebuild(progress)
@@ -64,12 +65,18 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int
                 with _progress("reading", in_bytes=True) as progress:
                     report = library.add(path, progress)
                 replaced = bool(report.updated or report.removed)
+            except PathError as error:
+                replaced = False
+                outcome = _refuse(str(error))  # the other paths are taken in all the same
+                continue
             finally:
                 if replaced:
                     _clear_store(settings)
             _tell(path, report)
-            skipped = skipped or bool(report.skipped)
-        return INCOMPLETE if skipped else DONE
+            nothing = report.ignored and not (report.added or report.updated or report.unchanged)
+            if report.skipped or nothing:
+                outcome = max(outcome, INCOMPLETE)
+        return outcome
 
     return _with_library(settings, work)
 
@@ -144,8 +151,8 @@ def search(settings: Settings, query: str, k: int | None = None) -> int:
         if not hits:
             _say("nothing found: the library is empty")
             return INCOMPLETE
-        rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, _excerpt(hit.text)) for hit in hits]
-        _show(("similarity", "title", "path", "text"), rows)
+        rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, hit.place, _excerpt(hit.text)) for hit in hits]
+        _show(("similarity", "title", "path", "place", "text"), rows)
         return DONE
 
     return _with_library(settings, work)
@@ -189,7 +196,10 @@ def _tell(path: Path, report: AddReport) -> None:
     )
     _say(f"{path}: {', '.join(counts)}; {_number(report.chunks, 'chunk')} embedded")
     if report.ignored:
-        _say(f"{_number(report.ignored, 'file')} of other types ignored: .txt, .md and .markdown are read")
+        kinds = sorted(report.ignored.items(), key=lambda kind: (-kind[1], kind[0]))
+        named = ", ".join(f"{count} {suffix or 'without an ending'}" for suffix, count in kinds[:_KINDS])
+        more = ", ..." if len(kinds) > _KINDS else ""
+        _say(f"{_number(sum(report.ignored.values()), 'file')} of other types ignored: {named}{more}")
 
 
 def _tell_prefill(report: PrefillReport, settings: Settings) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.retrieval.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
@@ -27,7 +27,8 @@ _SCHEMA = (
     (
         "CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT,"
         " file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,"
-        " first INTEGER NOT NULL, last INTEGER NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL)"
+        " first INTEGER NOT NULL, last INTEGER NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL,"
+        " checksum INTEGER NOT NULL)"
     ),
     "CREATE INDEX chunks_of_file ON chunks (file)",
     (

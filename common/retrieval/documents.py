@@ -6,14 +6,18 @@ import hashlib
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.retrieval.errors import LibraryError
+from common.retrieval.errors import PathError
+from common.retrieval.readers.content import Content, Unreadable
+from common.retrieval.readers.formats import SUFFIXES, TEXT
+from common.retrieval.readers.isolated import IsolatedReader
 
-SUFFIXES = frozenset({".txt", ".md", ".markdown"})
-MOST_BYTES = 10_000_000  # a longer file is an export or a log rather than a document
+MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rather than a document
+MOST_BYTES = 100_000_000  # of other formats, which hold pictures
 
 # A file system's clock ticks in milliseconds up to two seconds (FAT): a file changed again within a tick
 # keeps its time stamp, so a time stamp this young proves nothing and the content is compared next time.
@@ -40,18 +44,19 @@ class Skipped:
 
 @dataclass(slots=True)
 class Scan:
-    """Documents found in a folder; `ignored` counts files of other types."""
+    """Documents found in a folder; `ignored` counts files of other types by the endings of their names."""
 
     files: list[Found] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    ignored: int = 0
+    ignored: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """A file's text with what tells whether it changed."""
+class File:
+    """A file's bytes with what tells whether it changed."""
 
-    text: str
+    suffix: str  # in lower case
+    content: bytes
     sha256: str
     size: int
     mtime: int  # nanoseconds; 0 when too young to be trusted
@@ -70,27 +75,29 @@ def scan(root: Path) -> Scan:
     """The documents under `root`, a folder or one file, in a fixed order.
 
     Hidden files and folders are passed over. No symbolic link is followed: what it points to inside of `root`
-    is found anyway, and what lies outside was not asked for. Raises `LibraryError` when `root` can't be read.
+    is found anyway, and what lies outside was not asked for. Raises `PathError` when `root` can't be read.
     """
     result = Scan()
     try:
         if root.is_file():
             if root.suffix.lower() not in SUFFIXES:
-                raise LibraryError(f"{root} is not a text document: {', '.join(sorted(SUFFIXES))} are read")
+                raise PathError(f"{root} is of a type that is not read; these are: {' '.join(sorted(SUFFIXES))}")
             status = root.stat()
             _consider(str(root), status.st_size, status.st_mtime_ns, result)
             return result
         if not root.is_dir():
-            raise LibraryError(f"{root} is not a folder or a file")
+            raise PathError(f"{root} is not a folder or a file")
         entries = _entries(str(root))
     except OSError as error:
-        raise LibraryError(f"{root} can't be read: {_reason(error)}") from error
+        raise PathError(f"{root} can't be read: {_reason(error)}") from error
     _walk(entries, root, result)
     return result
 
 
-def read(path: str) -> Document:
-    """Read one document. Raises `UnusableDocument`."""
+def load(path: str) -> File:
+    """Read the bytes of one document. Raises `UnusableDocument`."""
+    suffix = os.path.splitext(path)[1].lower()
+    most = _most_bytes(suffix)
     # O_NOFOLLOW: the file may have been exchanged for a link since the scan; O_NONBLOCK: or for a pipe.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -98,22 +105,26 @@ def read(path: str) -> Document:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UnusableDocument("it is not an ordinary file")
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(most + 1)
     except OSError as error:
         raise UnusableDocument(f"it can't be read: {_reason(error)}", unknown=True) from error
-    if len(content) > MOST_BYTES:
-        raise UnusableDocument(_too_large(len(content)))
-    if b"\0" in content:
-        raise UnusableDocument("it is not text: it contains NUL bytes")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnusableDocument(f"it is not UTF-8 text: byte {error.start} can't be decoded") from error
-    if not text.strip():
-        raise UnusableDocument("it is empty")
+    if len(content) > most:
+        raise UnusableDocument(_too_large(len(content), most))
     trusted = time.time_ns() - status.st_mtime_ns > _TICK
     mtime = status.st_mtime_ns if trusted else 0
-    return Document(text, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
+    return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
+
+
+def content_of(file: File, reader: IsolatedReader) -> Content:
+    """The text of a document, read by `reader` where it is more than text. Raises `UnusableDocument`."""
+    try:
+        read = TEXT.get(file.suffix)
+        content = reader.read(file.suffix, file.content) if read is None else read(file.content)
+    except Unreadable as error:
+        raise UnusableDocument(error.reason) from error
+    if not any(section.text.strip() for section in content.sections):
+        raise UnusableDocument("it is empty")
+    return content
 
 
 def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
@@ -131,7 +142,8 @@ def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
 def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.DirEntry[str]] | None:
     """Record one entry; the entries below it when it is a folder."""
     try:
-        document = os.path.splitext(entry.name)[1].lower() in SUFFIXES
+        suffix = os.path.splitext(entry.name)[1].lower()
+        document = suffix in SUFFIXES
         if entry.is_symlink():
             if (document or entry.is_dir()) and not Path(os.path.realpath(entry.path)).is_relative_to(root):
                 result.skipped.append(Skipped(entry.path, "it is a link that leads out of the folder"))
@@ -139,7 +151,7 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
         if entry.is_dir(follow_symlinks=False):
             return iter(_entries(entry.path))
         if not document:
-            result.ignored += 1
+            result.ignored[suffix] += 1
         elif not entry.is_file(follow_symlinks=False):
             result.skipped.append(Skipped(entry.path, "it is not an ordinary file"))
         else:
@@ -156,8 +168,9 @@ def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
     except UnicodeEncodeError:
         result.skipped.append(Skipped(path, "its name is not valid UTF-8"))
         return
-    if size > MOST_BYTES:
-        result.skipped.append(Skipped(path, _too_large(size)))
+    most = _most_bytes(os.path.splitext(path)[1].lower())
+    if size > most:
+        result.skipped.append(Skipped(path, _too_large(size, most)))
     else:
         result.files.append(Found(path, size, mtime))
 
@@ -167,8 +180,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _too_large(size: int) -> str:
-    return f"it is too large: {size:,} bytes, at most {MOST_BYTES:,} are read"
+def _most_bytes(suffix: str) -> int:
+    return MOST_TEXT_BYTES if suffix in TEXT else MOST_BYTES
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"it is too large: {size:,} bytes, at most {most:,} are read"
 
 
 def _reason(error: OSError) -> str:

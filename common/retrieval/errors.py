@@ -7,6 +7,10 @@ class LibraryError(Exception):
     """A library can't do what was asked; the text says what is wrong and what to do."""
 
 
+class PathError(LibraryError):
+    """A path that was named has no documents: it is not there, can't be read, or is of a type that is not read."""
+
+
 class LibraryBusy(LibraryError):
     """Another process is changing the library."""
 

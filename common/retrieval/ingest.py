@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.retrieval.chunks import MARKDOWN_SUFFIXES, Chunk, Chunker, title_of
-from common.retrieval.documents import Document, Found, Skipped, UnusableDocument, read, scan
+from common.retrieval.chunks import Chunk, Chunker, title_of
+from common.retrieval.documents import File, Found, Skipped, UnusableDocument, content_of, load, scan
 from common.retrieval.embedder import Embedder, unit_vectors
 from common.retrieval.errors import EmbedderChanged
+from common.retrieval.readers.isolated import IsolatedReader
 from common.retrieval.store import FileRecord, Store
 
 _BATCH = 32  # chunks committed together: about a second of embedding on one core
@@ -30,7 +31,8 @@ Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the docum
 class AddReport:
     """Result of an `add`, in documents; `chunks` counts those written by it.
 
-    `skipped` holds (path, reason) of documents not taken in; `ignored` counts files of other types.
+    `skipped` holds (path, reason) of documents not taken in; `ignored` counts files of other types, by the endings of
+    their names.
     """
 
     added: int
@@ -39,7 +41,7 @@ class AddReport:
     removed: int
     chunks: int
     skipped: tuple[tuple[str, str], ...]
-    ignored: int
+    ignored: Mapping[str, int]
 
 
 def quiet(done: int, total: int, path: str) -> None:
@@ -70,7 +72,7 @@ class Ingestion:
         self._progress = progress
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
         self._batched = 0  # chunks in the batch
-        self._touched: list[tuple[int, Document]] = []  # known content under other times
+        self._touched: list[tuple[int, File]] = []  # known content under other times
         self._done = 0  # bytes
         self._total = 0
         self._added = self._updated = self._unchanged = self._chunks = 0
@@ -85,13 +87,14 @@ class Ingestion:
         self._unchanged = len(found.files) - len(changed)
         self._total = sum(file.size for file in changed)
         skipped = list(found.skipped)
-        for file in changed:
-            self._progress(self._done, self._total, file.path)
-            try:
-                self._take_in(read(file.path), file, known.get(file.path))
-            except UnusableDocument as error:
-                skipped.append(Skipped(file.path, error.reason, error.unknown))
-            self._done += file.size
+        with IsolatedReader() as reader:
+            for file in changed:
+                self._progress(self._done, self._total, file.path)
+                try:
+                    self._take_in(load(file.path), file.path, known.get(file.path), reader)
+                except UnusableDocument as error:
+                    skipped.append(Skipped(file.path, error.reason, error.unknown))
+                self._done += file.size
         self._commit_batch()
         self._progress(self._total, self._total, "")
         removed = self._finish(known, found.files, skipped)
@@ -105,22 +108,22 @@ class Ingestion:
             self._chunker.identity,
         )
 
-    def _take_in(self, document: Document, file: Found, known: FileRecord | None) -> None:
+    def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
         chunking = self._chunker.identity
-        if known is not None and (known.sha256, known.chunking) == (document.sha256, chunking):
-            self._touched.append((known.id, document))
+        if known is not None and (known.sha256, known.chunking) == (file.sha256, chunking):
+            self._touched.append((known.id, file))
             self._unchanged += 1
             return
-        path = Path(file.path)
-        chunks = self._chunker.split(document.text, markdown=path.suffix.lower() in MARKDOWN_SUFFIXES)
+        content = content_of(file, reader)
+        chunks = self._chunker.chunks_of(content)
         record = FileRecord(
             id=known.id if known else 0,
-            path=file.path,
+            path=path,
             root=known.root if known else str(self._base),
-            title=title_of(path, document.text),
-            sha256=document.sha256,
-            size=document.size,
-            mtime=document.mtime,
+            title=title_of(Path(path), content),
+            sha256=file.sha256,
+            size=file.size,
+            mtime=file.mtime,
             chunking=chunking,
             chunks=len(chunks),
         )
@@ -192,8 +195,8 @@ class Ingestion:
         ]
         with self._store.writing():
             self._store.clear_staged()
-            for identifier, document in self._touched:
-                self._store.touch_file(identifier, document.size, document.mtime)
+            for identifier, file in self._touched:
+                self._store.touch_file(identifier, file.size, file.mtime)
             if gone:
                 self._store.remove_files(gone)
                 self._store.advance()

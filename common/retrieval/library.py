@@ -31,8 +31,14 @@ class Hit:
     chunk: int
     title: str
     path: str
+    place: str  # in the document, e.g. «page 3»; may be empty
     text: str
     similarity: float  # cosine
+
+    @property
+    def source(self) -> str:
+        """Title and place, as a citation names them."""
+        return f"{self.title}, {self.place}" if self.place and self.place != self.title else self.title
 
 
 class Library:
@@ -173,7 +179,7 @@ class Library:
         for chunk in found:
             similarity = float(np.dot(chunk.vector.astype(np.float64), vector.astype(np.float64)))
             path = Path(chunk.path).relative_to(chunk.root).as_posix()
-            hits.append(Hit(chunk.id, chunk.title, path, chunk.text, similarity))
+            hits.append(Hit(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity))
         return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk))
 
     def _refresh(self) -> None:

@@ -72,6 +72,7 @@ class StoredChunk:
     title: str
     path: str
     root: str
+    place: str
     text: str
     vector: NDArray[np.float32]
 
@@ -140,8 +141,8 @@ class Store:
         )
         for chunk, vector in zip(chunks, vectors, strict=True):
             identifier = self._database.run(
-                "INSERT INTO chunks (file, first, last, text, checksum) VALUES (?, ?, ?, ?, ?)",
-                (file, chunk.start, chunk.end, chunk.text, zlib.crc32(chunk.text.encode())),
+                "INSERT INTO chunks (file, first, last, place, text, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+                (file, chunk.start, chunk.end, chunk.place, chunk.text, zlib.crc32(chunk.text.encode())),
             )
             self._put_vectors([(identifier, vector.tobytes())])
 
@@ -182,19 +183,19 @@ class Store:
     def chunks(self, identifiers: Iterable[int]) -> list[StoredChunk]:
         """The chunks of these ids, with text and vector."""
         query = (
-            "SELECT chunks.id, title, path, root, text, chunks.checksum, vector, vectors.checksum FROM chunks"
+            "SELECT chunks.id, title, path, root, place, text, chunks.checksum, vector, vectors.checksum FROM chunks"
             " JOIN files ON files.id = chunks.file JOIN vectors ON vectors.chunk = chunks.id"
             " WHERE chunks.id = ?"
         )
         found = []
         for identifier in identifiers:
-            for chunk, title, path, root, text, text_sum, vector, vector_sum in self._database.all(
+            for chunk, title, path, root, place, text, text_sum, vector, vector_sum in self._database.all(
                 query, (identifier,)
             ):
                 if not _intact(text, text_sum) or not _intact(vector, vector_sum):
                     raise self._database.damaged(f"chunk {chunk} is not what was written")
                 self._check_document(path, root, title)
-                found.append(StoredChunk(chunk, title, path, root, text, np.frombuffer(vector, np.float32)))
+                found.append(StoredChunk(chunk, title, path, root, str(place), text, np.frombuffer(vector, np.float32)))
         return found
 
     def texts_after(self, identifier: int, limit: int) -> list[tuple[int, str]]:

@@ -168,7 +168,7 @@ class SideRuntime:
         """Search this side's library for the documents of an answer. On the retrieval thread."""
         room = self.room(request)
         hits = self.search(request.question, request.documents)
-        return [self.document(hit.title, hit.text, hit.similarity, room) for hit in hits]
+        return [self.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
 
     def kv_bytes(self, request: Open | Fetch) -> int:
         """Bytes of KV memory that an answer will need, about: its texts are not tokenized for it."""

@@ -105,7 +105,7 @@ class FetchCloud:
         if self._request.form == "text":
             self._ready(hit, hit.text.encode())
             return
-        document = self._side.document(hit.title, hit.text, hit.similarity, self._side.decoder.max_context)
+        document = self._side.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
         job = DocumentJob(
             document.tokens,
             self._context.estimates,
@@ -133,7 +133,7 @@ class FetchCloud:
                         part,
                         len(pieces),
                         hit.similarity,
-                        hit.title[:LONGEST_TITLE],
+                        hit.source[:LONGEST_TITLE],
                         piece,
                     )
                 )

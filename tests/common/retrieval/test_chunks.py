@@ -11,6 +11,8 @@ from tokenizers import Tokenizer
 from common.retrieval.chunks import MOST_CHARACTERS_PER_TOKEN, Chunker, title_of
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import EmbedderError
+from common.retrieval.readers.content import Content
+from common.retrieval.readers.formats import TEXT
 
 TOKENIZER = SentenceTransformerEmbedder().tokenizer_file
 CHUNKER = Chunker(TOKENIZER, 16)
@@ -22,6 +24,10 @@ PROSE = st.lists(
     st.sampled_from(["the", "river", "Élan", "naïve", "雨", "🙂", "\n", "\n\n", ". ", "# head", "- item", "x" * 300]),
     max_size=60,
 ).map(" ".join)
+
+
+def content(name: str, text: str) -> Content:
+    return TEXT[Path(name).suffix.lower()](text.encode())
 
 
 class TestSplit:
@@ -67,10 +73,10 @@ class TestTitle:
         ],
     )
     def test_is_the_first_heading_or_the_name(self, name: str, text: str, title: str) -> None:
-        assert title_of(Path(name), text) == title
+        assert title_of(Path(name), content(name, text)) == title
 
     def test_fits_the_wire(self) -> None:
-        assert len(title_of(Path("a.md"), "# " + "語" * 5000).encode()) <= 1024
+        assert len(title_of(Path("a.md"), content("a.md", "# " + "語" * 5000)).encode()) <= 1024
 
 
 class TestTextsMadeToTakeLong:
@@ -96,6 +102,6 @@ class TestTextsMadeToTakeLong:
     @pytest.mark.parametrize("line", ["# a" + " #" * LONG + "x", "#" + " " * LONG + "x", "# " * LONG, "#\t" * LONG])
     def test_have_a_title_in_time(self, line: str) -> None:
         began = time.process_time()
-        title = title_of(Path("note.md"), line)
+        title = title_of(Path("note.md"), content("note.md", line))
         assert time.process_time() - began < self.SECONDS / 10
         assert 0 < len(title) <= 200

@@ -38,7 +38,7 @@ class TestAdd:
         out, err = capsys.readouterr()
         assert out == ""
         assert "1 added, 0 updated, 0 unchanged, 0 removed, 0 skipped; 1 chunk embedded" in err
-        assert "1 file of other types ignored" in err
+        assert "1 file of other types ignored: 1 " in err
         write("b.txt", b"\0")
         assert commands.add(settings, [documents]) == commands.INCOMPLETE
         assert "skipped b.txt: it is not text: it contains NUL bytes" in capsys.readouterr().err
@@ -64,7 +64,7 @@ class TestShow:
         assert capsys.readouterr().out == f"Apples\tsub/a.md\t{documents}\t1\t38\n"
         assert commands.search(settings, "apple tree") == commands.DONE
         fields = capsys.readouterr().out.rstrip("\n").split("\t")
-        assert fields[1:] == ["Apples", "sub/a.md", "# Apples the apple tree in the garden"]
+        assert fields[1:] == ["Apples", "sub/a.md", "", "# Apples the apple tree in the garden"]
         assert 0 < float(fields[0]) <= 1
 
     def test_a_document_cannot_steer_the_terminal(

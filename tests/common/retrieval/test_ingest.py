@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.retrieval.chunks import Chunker
-from common.retrieval.documents import MOST_BYTES
+from common.retrieval.documents import MOST_TEXT_BYTES
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import EmbedderChanged, LibraryError
 from common.retrieval.library import Library
@@ -112,7 +112,7 @@ class TestJunk:
         write("latin.txt", b"caf\xe9")
         write("empty.md", "")
         write("blank.md", " \n\t\n")
-        write("huge.txt", b"a" * (MOST_BYTES + 1))
+        write("huge.txt", b"a" * (MOST_TEXT_BYTES + 1))
         write("image.png", b"\x89PNG")
         write(".hidden.txt", "secret")
         write(".git/config.txt", "secret")
@@ -128,7 +128,7 @@ class TestJunk:
             "pipe.txt": "it is not an ordinary file",
             os.fsdecode(b"\xff.txt"): "its name is not valid UTF-8",
         }
-        assert report.ignored == 1
+        assert report.ignored == {".png": 1}
         assert {hit.text for hit in library.search("x", 9)} == {"apple tree", "banana"}
 
     def test_a_document_that_becomes_junk_leaves_the_library(

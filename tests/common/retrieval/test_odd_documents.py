@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.retrieval import documents as documents_module
-from common.retrieval.documents import MOST_BYTES, Document, UnusableDocument, read
+from common.retrieval.documents import MOST_TEXT_BYTES, File, UnusableDocument, load
 from common.retrieval.library import Library
 from tests.common.retrieval.conftest import Write
 
@@ -97,14 +97,14 @@ def test_a_file_that_grows_while_it_is_read(
 ) -> None:
     path = write("log.md", "the first words")
 
-    def growing(name: str) -> Document:
-        document = read(name)
+    def growing(name: str) -> File:
+        loaded = load(name)
         with path.open("a") as file:
             file.write(" and more words")
-        return document
+        return loaded
 
     with monkeypatch.context() as patch:
-        patch.setattr("common.retrieval.ingest.read", growing)
+        patch.setattr("common.retrieval.ingest.load", growing)
         assert library.add(documents).added == 1
     assert library.add(documents).updated == 1
     assert library.search("words", 1)[0].text == "the first words and more words"
@@ -112,7 +112,7 @@ def test_a_file_that_grows_while_it_is_read(
 
 def test_a_file_that_grew_beyond_the_limit_after_the_scan(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("log.md", b"x" * 100)
-    monkeypatch.setattr(documents_module, "MOST_BYTES", 99)
-    assert MOST_BYTES > 100
+    monkeypatch.setattr(documents_module, "MOST_TEXT_BYTES", 99)
+    assert MOST_TEXT_BYTES > 100
     with pytest.raises(UnusableDocument, match="it is too large"):
-        read(str(path))
+        load(str(path))

@@ -1,0 +1,57 @@
+"""The process that parses documents: requests on stdin, answers on stdout, one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import warnings
+
+from common.retrieval.readers.content import Unreadable
+from common.retrieval.readers.formats import parser_of
+from common.retrieval.readers.isolated import MOST_TEXT
+
+
+def main() -> None:
+    """Answer until stdin ends. The argument is how much memory there is, in bytes."""
+    memory = int(sys.argv[1])
+    for limit, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(limit, (most, most))
+    warnings.simplefilter("ignore")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries may print
+    while line := sys.stdin.buffer.readline():
+        request = json.loads(line)
+        content = sys.stdin.buffer.read(request["size"])
+        answers.write(json.dumps(answer(request["suffix"], content)).encode() + b"\n")
+        answers.flush()
+
+
+def answer(suffix: str, content: bytes) -> dict[str, object]:
+    """Title and sections of a document, or the reason why there are none."""
+    try:
+        found = parser_of(suffix)(content)
+    except Unreadable as error:
+        return {"reason": error.reason}
+    except MemoryError:
+        return {"reason": "reading it takes more memory than it may have"}
+    except RecursionError:
+        return {"reason": "its parts are nested too deeply"}
+    except Exception as error:  # whatever a library makes of a damaged file
+        return {"reason": f"it is damaged, or no {suffix.removeprefix('.')} file ({type(error).__name__})"}
+    if sum(len(section.text) for section in found.sections) > MOST_TEXT:
+        return {"reason": f"it has too much text: at most {MOST_TEXT:,} characters are read"}
+    return {
+        "title": storable(found.title),
+        "sections": [(storable(part.text), storable(part.place), part.unit) for part in found.sections],
+    }
+
+
+def storable(text: str) -> str:
+    """`text` without what no UTF-8 file can hold, and without NUL characters, both of which PDFs have."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Documents of many formats, made with the libraries that write them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import openpyxl
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+from PIL import Image
+from pptx import Presentation
+from pptx.util import Inches
+from pypdf import PdfReader, PdfWriter
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
+RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def pdf(pages: Sequence[str], title: str = "", password: str = "") -> bytes:
+    """One text for each page; `password` encrypts it."""
+    buffer = io.BytesIO()
+    with PdfPages(buffer, metadata={"Title": title}) as file:
+        for text in pages:
+            figure = Figure(figsize=(6, 4))
+            figure.text(0.1, 0.5, text)
+            file.savefig(figure)
+    if not password:
+        return buffer.getvalue()
+    writer = PdfWriter(clone_from=PdfReader(buffer))
+    writer.encrypt(password, algorithm="RC4-128")
+    encrypted = io.BytesIO()
+    writer.write(encrypted)
+    return encrypted.getvalue()
+
+
+def scanned_pdf() -> bytes:
+    """A page that is a picture."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (60, 40), "white").save(buffer, "PDF")
+    return buffer.getvalue()
+
+
+def archive(parts: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as file:
+        for name, text in parts.items():
+            file.writestr(name, text)
+    return buffer.getvalue()
+
+
+def docx(paragraphs: Sequence[tuple[str, str]]) -> bytes:
+    """Paragraphs as (style, text); the style is empty or e.g. «Heading1»."""
+    body = "".join(
+        f'<w:p><w:pPr>{f"""<w:pStyle w:val="{style}"/>""" if style else ""}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
+        for style, text in paragraphs
+    )
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="Heading{level}"><w:name w:val="heading {level}"/></w:style>'
+        for level in (1, 2)
+    )
+    kinds = {"document": "document.main", "styles": "styles"}
+    overrides = "".join(
+        f'<Override PartName="/word/{name}.xml" ContentType='
+        f'"application/vnd.openxmlformats-officedocument.wordprocessingml.{kind}+xml"/>'
+        for name, kind in kinds.items()
+    )
+    return archive(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{TYPES}"><Default Extension="rels" ContentType='
+            f'"application/vnd.openxmlformats-package.relationships+xml"/>{overrides}</Types>',
+            "_rels/.rels": f'<Relationships xmlns="{RELATIONS}"><Relationship Id="a" Type="{OFFICE}/officeDocument"'
+            ' Target="word/document.xml"/></Relationships>',
+            "word/_rels/document.xml.rels": f'<Relationships xmlns="{RELATIONS}"><Relationship Id="b"'
+            f' Type="{OFFICE}/styles" Target="styles.xml"/></Relationships>',
+            "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+            "word/styles.xml": f'<w:styles xmlns:w="{WORD}">{styles}</w:styles>',
+        }
+    )
+
+
+def pptx(slides: Sequence[tuple[str, str]]) -> bytes:
+    """Slides as (text, notes)."""
+    deck = Presentation()
+    for text, notes in slides:
+        slide = deck.slides.add_slide(deck.slide_layouts[6])
+        slide.shapes.add_textbox(Inches(1), Inches(1), Inches(5), Inches(1)).text_frame.text = text
+        slide.notes_slide.notes_text_frame.text = notes
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    return buffer.getvalue()
+
+
+def xlsx(sheets: dict[str, Sequence[Sequence[object]]]) -> bytes:
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(list(row))
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+def epub(chapters: Sequence[str], title: str) -> bytes:
+    """Chapters as HTML, in reading order."""
+    items = "".join(f'<item id="c{n}" href="text/c%20{n}.xhtml"/>' for n in range(len(chapters)))
+    spine = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
+    parts = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container><rootfile full-path="book/content.opf"/></container>',
+        "book/content.opf": '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>'
+        f"<dc:title>{title}</dc:title></metadata><manifest>{items}</manifest><spine>{spine}</spine></package>",
+    }
+    # The order of the files is not that of the book.
+    for number, chapter in reversed(list(enumerate(chapters))):
+        parts[f"book/text/c {number}.xhtml"] = f"<html><body>{chapter}</body></html>"
+    return archive(parts)
+
+
+def notebook(cells: Sequence[tuple[str, str]]) -> bytes:
+    """Cells as (type, source)."""
+    listed = [{"cell_type": kind, "source": source.splitlines(keepends=True), "outputs": []} for kind, source in cells]
+    return json.dumps({"cells": listed, "nbformat": 4}).encode()
