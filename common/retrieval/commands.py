@@ -73,7 +73,7 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int
                 if replaced:
                     _clear_store(settings)
             _tell(path, report)
-            nothing = report.ignored and not (report.added or report.updated or report.unchanged)
+            nothing = report.ignored and not (report.added or report.updated or report.unchanged or report.moved)
             if report.skipped or nothing:
                 outcome = max(outcome, INCOMPLETE)
         return outcome
@@ -187,10 +187,13 @@ def _limit_threads(settings: Settings) -> None:
 def _tell(path: Path, report: AddReport) -> None:
     for name, reason in report.skipped:
         _say(f"skipped {name}: {reason}")
+    for name, first in report.duplicates:
+        _say(f"passed over {name}: it has the content of {first}")
     counts = (
         f"{report.added} added",
         f"{report.updated} updated",
         f"{report.unchanged} unchanged",
+        *([f"{report.moved} moved"] if report.moved else []),
         f"{report.removed} removed",
         f"{len(report.skipped)} skipped",
     )

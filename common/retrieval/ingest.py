@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.retrieval.chunks import Chunk, Chunker, title_of
-from common.retrieval.documents import File, Found, Skipped, UnusableDocument, content_of, load, scan
+from common.retrieval.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan
 from common.retrieval.embedder import Embedder, unit_vectors
 from common.retrieval.errors import EmbedderChanged
 from common.retrieval.readers.isolated import IsolatedReader
@@ -31,16 +31,18 @@ Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the docum
 class AddReport:
     """Result of an `add`, in documents; `chunks` counts those written by it.
 
-    `skipped` holds (path, reason) of documents not taken in; `ignored` counts files of other types, by the endings of
-    their names.
+    `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
+    the content of another one; `ignored` counts files of other types, by the endings of their names.
     """
 
     added: int
     updated: int
     unchanged: int
+    moved: int
     removed: int
     chunks: int
     skipped: tuple[tuple[str, str], ...]
+    duplicates: tuple[tuple[str, str], ...]
     ignored: Mapping[str, int]
 
 
@@ -73,6 +75,10 @@ class Ingestion:
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
         self._batched = 0  # chunks in the batch
         self._touched: list[tuple[int, File]] = []  # known content under other times
+        self._held: dict[str, str] = {}  # content (SHA-256) that stays in the library, and its path
+        self._movable: dict[str, FileRecord] = {}  # content of documents that are gone from where they were
+        self._moved: list[FileRecord] = []
+        self._duplicates: list[tuple[str, str]] = []
         self._done = 0  # bytes
         self._total = 0
         self._added = self._updated = self._unchanged = self._chunks = 0
@@ -82,8 +88,11 @@ class Ingestion:
         found = scan(self._root)
         with self._store.reading():
             check_embedder(self._store, self._embedder)
-            known = {file.path: file for file in self._store.files() if is_within(file.path, str(self._root))}
+            records = self._store.files()
+        known = {file.path: file for file in records if is_within(file.path, str(self._root))}
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
+        self._sort_by_content(records, found, changed)
+        changed.sort(key=lambda file: file.path not in known)  # first what is there: new ones may be copies of it
         self._unchanged = len(found.files) - len(changed)
         self._total = sum(file.size for file in changed)
         skipped = list(found.skipped)
@@ -98,8 +107,31 @@ class Ingestion:
         self._commit_batch()
         self._progress(self._total, self._total, "")
         removed = self._finish(known, found.files, skipped)
-        lines = tuple((os.path.relpath(item.path, self._base), item.reason) for item in skipped)
-        return AddReport(self._added, self._updated, self._unchanged, removed, self._chunks, lines, found.ignored)
+        return AddReport(
+            self._added,
+            self._updated,
+            self._unchanged,
+            len(self._moved),
+            removed,
+            self._chunks,
+            tuple((self._relative(item.path), item.reason) for item in skipped),
+            tuple((self._relative(path), self._relative(first)) for path, first in self._duplicates),
+            found.ignored,
+        )
+
+    def _sort_by_content(self, records: Sequence[FileRecord], found: Scan, changed: Sequence[Found]) -> None:
+        """Note which content stays, and which may turn up under another path because its own is gone."""
+        present, unread = {file.path for file in found.files}, {file.path for file in changed}
+        unseen = [item.path for item in found.skipped if item.unknown]
+        for record in records:
+            inside = is_within(record.path, str(self._root))
+            if inside and record.path not in present and not any(is_within(record.path, path) for path in unseen):
+                self._movable[record.sha256] = record
+            elif record.path not in unread:
+                self._held[record.sha256] = record.path
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self._base)
 
     def _is_unchanged(self, file: Found, record: FileRecord | None) -> bool:
         return record is not None and (record.size, record.mtime, record.chunking) == (
@@ -112,9 +144,17 @@ class Ingestion:
         chunking = self._chunker.identity
         if known is not None and (known.sha256, known.chunking) == (file.sha256, chunking):
             self._touched.append((known.id, file))
+            self._held[file.sha256] = path
             self._unchanged += 1
             return
+        if file.sha256 in self._held:
+            self._duplicates.append((path, self._held[file.sha256]))
+            return
+        if known is None and self._move(file, path):
+            self._held[file.sha256] = path
+            return
         content = content_of(file, reader)
+        self._held[file.sha256] = path
         chunks = self._chunker.chunks_of(content)
         record = FileRecord(
             id=known.id if known else 0,
@@ -135,6 +175,16 @@ class Ingestion:
         self._batched += len(chunks)
         if self._batched >= _BATCH:
             self._commit_batch()
+
+    def _move(self, file: File, path: str) -> bool:
+        """Take over what is known of a document that was elsewhere; returns whether there is one."""
+        former = self._movable.pop(file.sha256, None)
+        if former is None or former.chunking != self._chunker.identity:
+            return False
+        title = Path(path).stem if former.title == Path(former.path).stem else former.title
+        moved = replace(former, path=path, root=str(self._base), title=title, size=file.size, mtime=file.mtime)
+        self._moved.append(moved)
+        return True
 
     def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
         """Vectors [chunks, dimension] of a long document, kept as they are made."""
@@ -187,18 +237,24 @@ class Ingestion:
     def _finish(self, known: dict[str, FileRecord], found: list[Found], skipped: list[Skipped]) -> int:
         """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
         present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
+        present -= {path for path, _ in self._duplicates}
+        moved = {record.id for record in self._moved}
         unseen = [item.path for item in skipped if item.unknown]
         gone = [
             file.id
             for file in known.values()
-            if file.path not in present and not any(is_within(file.path, path) for path in unseen)
+            if file.id not in moved
+            and file.path not in present
+            and not any(is_within(file.path, path) for path in unseen)
         ]
         with self._store.writing():
             self._store.clear_staged()
             for identifier, file in self._touched:
                 self._store.touch_file(identifier, file.size, file.mtime)
-            if gone:
-                self._store.remove_files(gone)
+            self._store.remove_files(gone)
+            for record in self._moved:
+                self._store.move_file(record)
+            if gone or self._moved:
                 self._store.advance()
         return len(gone)
 

@@ -150,6 +150,13 @@ class Store:
         """Remember that a file with other times has the content known already."""
         self._database.run("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (size, mtime, identifier))
 
+    def move_file(self, record: FileRecord) -> None:
+        """Remember the document `record.id` under the record's path, title and times."""
+        self._database.run(
+            "UPDATE files SET path = ?, root = ?, title = ?, size = ?, mtime = ? WHERE id = ?",
+            (record.path, record.root, record.title, record.size, record.mtime, record.id),
+        )
+
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""
         self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in identifiers])
