@@ -72,6 +72,11 @@ def default_local_keys() -> Path:
     return platformdirs.user_data_path("dragon") / "local-keys"
 
 
+def default_models() -> Path:
+    """Folder of imported models, shared by one user's daemons of both roles."""
+    return platformdirs.user_data_path("dragon") / "models"
+
+
 class Settings(BaseSettings):
     """Settings that both roles have. `load_settings` makes them; the constructor reads neither file nor environment."""
 
@@ -84,7 +89,8 @@ class Settings(BaseSettings):
     keys: Folder = Field(default_factory=lambda known: known["data"] / "keys")
     local_keys: Folder = Field(default_factory=default_local_keys)  # shared by the daemons of one user
     curve: Literal["auto", "off"] = "auto"  # auto: encrypt and authenticate on every address
-    model: str = Field(default=str(EMBEDDED_MODEL), min_length=1)  # folder or Hub id
+    model: str = Field(default=str(EMBEDDED_MODEL), min_length=1)  # folder, GGUF file or Hub id
+    models: Folder = Field(default_factory=default_models)  # what GGUF files are imported to
     tokenizer: str | None = Field(
         default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
     )  # none: the model's own

@@ -21,7 +21,14 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data, default_local_keys
+from common.configuration import (
+    EMBEDDED_MODEL,
+    EMBEDDED_TOKENIZER,
+    Settings,
+    default_data,
+    default_local_keys,
+    default_models,
+)
 from common.methods.catalog import METHODS
 from common.methods.report import Report, SideReport
 from common.runtime.daemon import BAD_INPUT as NOT_STARTED
@@ -76,6 +83,8 @@ class TestSettings:
             return "<user data>/dragon/<role>" if value == default_data(settings.role) else "?"
         if value == default_local_keys():
             return "<user data>/dragon/local-keys"
+        if value == default_models():
+            return "<user data>/dragon/models"
         if isinstance(value, Path):
             return f"<data>/{value.relative_to(settings.data)}"
         if value in (str(EMBEDDED_MODEL), str(EMBEDDED_TOKENIZER)):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 
 from common.configuration import Settings
 from common.kv.document_store import StoreOptions
 from common.model.decoder import Decoder
+from common.model.gguf import imported, is_gguf
 
 _SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
 def load_decoder(settings: Settings) -> Decoder:
     """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
+    model = settings.model
+    if is_gguf(model):
+        model = str(imported(Path(model), settings.models))
     return Decoder.load(
-        settings.model,
+        model,
         tokenizer=settings.tokenizer,
         torch_device=settings.torch_device,
         dtype=settings.dtype,

@@ -1,0 +1,79 @@
+"""A tiny model in a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTH, LAYERS, HEADS, INNER, CONTEXT = 32, 2, 4, 48, 128
+END = 2
+CHAT_TEMPLATE = "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
+Weights = dict[str, NDArray[np.float32]]
+
+
+def _tokens() -> list[str]:
+    """The byte alphabet of byte-level BPE behind three control tokens."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        *(chr(byte) for byte in visible),
+        *(chr(256 + place) for place in range(len(hidden))),
+        "ab",
+    ]
+
+
+def write_gguf(path: Path, seed: int = 5) -> Weights:
+    """Write a random Llama model to `path`; returns its weights by their names in the file."""
+    random = np.random.default_rng(seed)
+    tokens = _tokens()
+
+    def matrix(*shape: int) -> NDArray[np.float32]:
+        return (0.1 * random.standard_normal(shape)).astype(np.float32)
+
+    weights: Weights = {"token_embd.weight": matrix(len(tokens), WIDTH), "output_norm.weight": 1 + matrix(WIDTH)}
+    for layer in range(LAYERS):
+        shapes = {
+            "attn_norm": (WIDTH,),
+            "attn_q": (WIDTH, WIDTH),
+            "attn_k": (WIDTH, WIDTH),
+            "attn_v": (WIDTH, WIDTH),
+            "attn_output": (WIDTH, WIDTH),
+            "ffn_norm": (WIDTH,),
+            "ffn_gate": (INNER, WIDTH),
+            "ffn_up": (INNER, WIDTH),
+            "ffn_down": (WIDTH, INNER),
+        }
+        weights |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(tokens) - 3))
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(END)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(END)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    for name, weight in weights.items():
+        writer.add_tensor(name, weight)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return weights

@@ -1,0 +1,139 @@
+"""GGUF files are imported once, whole, and whatever is no model is refused in a sentence."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from common.model.decoder import Decoder
+from common.model.errors import ModelError
+from common.model.gguf import MANIFEST, damaged_files, imported, is_complete, is_gguf
+from tests.common.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, Weights, write_gguf
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("downloads") / "Tiny.Q.gguf"
+
+
+@pytest.fixture(scope="module")
+def weights(file: Path) -> Weights:
+    return write_gguf(file)
+
+
+@pytest.fixture(scope="module")
+def folder(file: Path, weights: Weights, models: Path) -> Path:
+    return imported(file, models)
+
+
+@pytest.fixture
+def copy(folder: Path, models: Path, tmp_path: Path) -> Path:
+    """The import's folder in a copy of the folder of models."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
+    return tmp_path / folder.name
+
+
+def converted(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("importing" in record.getMessage() for record in caplog.records)
+
+
+def test_the_numbers_are_those_of_the_file(folder: Path, weights: Weights) -> None:
+    stored = load_file(folder / "model.safetensors")
+    for name, in_file in (
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.layers.1.mlp.down_proj.weight", "blk.1.ffn_down.weight"),
+    ):
+        assert stored[name].dtype == torch.bfloat16
+        assert torch.equal(stored[name], torch.from_numpy(weights[in_file]).to(torch.bfloat16))
+
+
+def test_it_runs_like_any_other_model(folder: Path) -> None:
+    decoder = Decoder.load(str(folder), threads=1, dtype="float32")
+    assert decoder.eos == {END}
+    assert decoder.max_context == CONTEXT
+    text = "What is <|im_end|>?"
+    ids = decoder.tokenizer.encode(text)
+    assert END not in ids
+    assert decoder.tokenizer.decode(ids) == text
+    logits = decoder.open([ids], ids[:3], 2)[1]
+    assert torch.isfinite(logits).all()
+    assert (folder / "chat_template.jinja").read_text() == CHAT_TEMPLATE
+
+
+def test_it_is_imported_once(folder: Path, file: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(*arguments: object, **options: object) -> None:
+        raise AssertionError("it was converted again")
+
+    monkeypatch.setattr(subprocess, "run", no_more)
+    assert imported(file, models) == folder
+
+
+@pytest.mark.parametrize("harm", ["no manifest", "a file cut short", "a file gone"])
+def test_what_is_not_whole_is_made_again(file: Path, copy: Path, harm: str) -> None:
+    folder = copy
+    content = (folder / "model.safetensors").read_bytes()
+    match harm:
+        case "no manifest":
+            (folder / MANIFEST).unlink()
+        case "a file cut short":
+            (folder / "model.safetensors").write_bytes(content[:100])
+        case _:
+            (folder / "tokenizer.json").unlink()
+    assert not is_complete(folder)
+    assert imported(file, folder.parent) == folder
+    assert (folder / "model.safetensors").read_bytes() == content
+    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
+
+
+def test_a_changed_byte_is_found(copy: Path) -> None:
+    assert damaged_files(copy) == []
+    path = copy / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert is_complete(copy)
+    assert damaged_files(copy) == ["model.safetensors"]
+
+
+def test_two_at_a_time_do_the_work_once(
+    file: Path, weights: Weights, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"), ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(imported, [file, file], [tmp_path, tmp_path])
+    assert first == second
+    assert converted(caplog) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "can't be read: no such file"),
+        (b"", "is not a GGUF file"),
+        (b"PK\x03\x04", "is not a GGUF file"),
+        (b"GGUF" + bytes(60), "can't be imported"),
+    ],
+)
+def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+    file, models = tmp_path / "x.gguf", tmp_path / "models"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ModelError, match=said) as refused:
+        imported(file, models)
+    assert str(file) in str(refused.value) and "\n" not in str(refused.value)
+    assert not models.exists() or not [path for path in models.iterdir() if path.is_dir()]
+
+
+def test_what_counts_as_one() -> None:
+    assert is_gguf("~/models/Tiny.Q4_1.GGUF")
+    assert not is_gguf("org/model-gguf")
