@@ -81,10 +81,8 @@ class TestSettings:
         value = getattr(settings, name)
         if name == "data":
             return "<user data>/dragon/<role>" if value == default_data(settings.role) else "?"
-        if value == default_local_keys():
-            return "<user data>/dragon/local-keys"
-        if value == default_models():
-            return "<user data>/dragon/models"
+        if value in (default_local_keys(), default_models()):
+            return f"<user data>/dragon/{value.name}"
         if isinstance(value, Path):
             return f"<data>/{value.relative_to(settings.data)}"
         if value in (str(EMBEDDED_MODEL), str(EMBEDDED_TOKENIZER)):

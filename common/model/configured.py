@@ -14,13 +14,17 @@ from common.model.gguf import imported, is_gguf
 _SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
+def model_place(settings: Settings) -> str:
+    """Folder or Hub id of the model; a GGUF file is imported for it. Raises `ModelError`."""
+    if is_gguf(settings.model):
+        return str(imported(Path(settings.model), settings.models))
+    return settings.model
+
+
 def load_decoder(settings: Settings) -> Decoder:
     """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
-    model = settings.model
-    if is_gguf(model):
-        model = str(imported(Path(model), settings.models))
     return Decoder.load(
-        model,
+        model_place(settings),
         tokenizer=settings.tokenizer,
         torch_device=settings.torch_device,
         dtype=settings.dtype,

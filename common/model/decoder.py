@@ -106,6 +106,11 @@ class Decoder:
         return self.layout.dtype
 
     @property
+    def parameters(self) -> int:
+        """Numbers that the model has learned; shared ones count once."""
+        return sum(part.numel() for part in self._model.parameters())
+
+    @property
     def token_bytes(self) -> int:
         """Bytes of keys and values per token and row."""
         return self.layout.token_bytes

@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from device.cli import ask, chat, daemons, keys, library, profile, settings, simulate, status, trace
+from device.cli import ask, chat, daemons, keys, library, models, profile, settings, simulate, status, trace
 from device.cli.failures import BAD_INPUT, CommandFailed
 from device.cli.render import printable
 
@@ -31,6 +31,7 @@ app.command("profile")(profile.profile)
 app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.device)
 app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
 app.add_typer(library.app, name="library")
+app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulate.simulate)
 app.command("version")(status.version)
