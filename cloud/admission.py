@@ -58,7 +58,7 @@ def _wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
     return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
 
 
-def refusal(request: Open | Fetch, settings: CloudSettings) -> str | None:
+def refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> str | None:
     """The reason that this cloud does not serve `request`, in a sentence; None when it does."""
     if not request.question.strip():
         return "The question is empty."
@@ -71,4 +71,8 @@ def refusal(request: Open | Fetch, settings: CloudSettings) -> str | None:
     for name, value, limit in limits:
         if not 1 <= value <= limit:
             return f"{name} is {value}; this cloud allows 1 to {limit}."
+    if isinstance(request, Open):
+        places = [0, *(control.place for control in request.controls), len(request.prompt)]
+        if places != sorted(places) or max((control.token for control in request.controls), default=0) >= vocabulary:
+            return "The prompt's control tokens are out of order, beyond its end, or not of the vocabulary."
     return None

@@ -142,7 +142,7 @@ class Sessions:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
             log.info("session %d is open already", request.session)
-        elif (reason := refusal(request, self._settings)) is not None:
+        elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
             self._admit(key, request)

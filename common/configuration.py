@@ -112,8 +112,9 @@ class Settings(BaseSettings):
     emulate_context_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # and so much longer per token of context
     emulate_prompt_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # and a prompt per token that is read
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    document_format: Annotated[str, _template("{document}")] = " {document}"
-    query_format: Annotated[str, _template("{question}")] = "\nQuestion: {question}\nAnswer:"
+    # None for both: the model's chat template, or plain text where it has none.
+    document_format: Annotated[str, _template("{document}")] | None = None
+    query_format: Annotated[str, _template("{question}")] | None = None
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

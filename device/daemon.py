@@ -85,6 +85,5 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
         port=settings.port,
         api_key=settings.api_key.get_secret_value() if settings.api_key is not None else None,
         insecure=settings.insecure,
-        query_format=settings.query_format,
         defaults=defaults,
     )

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from common.methods.open_message import open_message
 from common.methods.request import Request
+from common.model.prompt import Conversation, Query, query_tokens
 from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
 from common.runtime.side import SideRuntime
@@ -61,6 +62,10 @@ class DeviceEngine:
             active.start()
         return active
 
+    def put(self, conversation: Conversation) -> Query:
+        """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""
+        return self._side.format.query(conversation)
+
     @property
     def model(self) -> str:
         return self._side.decoder.identity
@@ -81,7 +86,7 @@ class DeviceEngine:
 
     def _check_length(self, request: Request) -> None:
         room = self._side.decoder.max_context - request.max_tokens - 1
-        if len(self._side.tokenizer.encode(request.prompt)) > room:
+        if len(query_tokens(self._side.tokenizer, request.prompt, request.controls)) > room:
             raise RequestError(
                 f"The question is too long: the model's context holds {self._side.decoder.max_context} tokens, "
                 f"and {request.max_tokens} of them are for the answer.",

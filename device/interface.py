@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from common.methods.report import Report
 from common.methods.request import Request
+from common.model.prompt import Conversation, Query
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -73,6 +74,10 @@ class Engine(Protocol):
     @property
     def model(self) -> str:
         """The model's name. Must cost nothing: every request asks for it."""
+        ...
+
+    def put(self, conversation: Conversation) -> Query:
+        """A conversation as the model reads it. Raises `ValueError`, one sentence, for one that can't be put."""
         ...
 
     def generate(self, request: Request) -> Generation:

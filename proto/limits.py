@@ -8,6 +8,7 @@ from proto.bounds import Real
 
 LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 that libraries are searched for
 LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of the query part of every row
+MOST_CONTROLS: Final = 4096  # control tokens in it
 LONGEST_OPTIONS: Final = 4096  # bytes of JSON of the options that only one method has
 MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
 MOST_ENTRIES: Final = 4096  # K of the race
@@ -16,3 +17,4 @@ SEEDS: Final = 2**64  # seeds are below it
 
 # Noise is raised to the power of the temperature: below the least one, float32 could not tell its law from that of 0.
 TEMPERATURE: Final = Real(0.01, 2.0, or_zero=True)
+WHOLE_SHARE: Final = 255  # in `Contributions`: all of a token's probability

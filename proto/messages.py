@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from proto import limits
 from proto.bounds import Bytes, Count, Real, Text
+from proto.control import Control
 
 Side = Literal["device", "cloud"]
 Sampler = Literal["race", "paper"]
@@ -18,8 +19,6 @@ Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
 Aggregation = Literal["output", "context"]
 Form = Literal["text", "kv"]
-
-WHOLE_SHARE = 255  # in `Contributions`
 
 SessionId = Annotated[int, Count(2**32)]
 Epoch = Annotated[int, Count(2**32)]
@@ -84,6 +83,7 @@ class Open:
     first: Side = "device"  # who aggregates the first position under placement `greedy`
     eos: EosIds = ()  # the device's: what ends the answer on both sides
     options: Annotated[str, Text(limits.LONGEST_OPTIONS)] = ""  # of this method alone, a JSON object
+    controls: Annotated[tuple[Control, ...], Count(limits.MOST_CONTROLS + 1)] = ()  # in the prompt, by place
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,7 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
-from common.configuration import (
-    EMBEDDED_MODEL,
-    EMBEDDED_TOKENIZER,
-    Settings,
-    default_data,
-    default_local_keys,
-    default_models,
-)
+from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data
 from common.methods.catalog import METHODS
 from common.methods.report import Report, SideReport
 from common.runtime.daemon import BAD_INPUT as NOT_STARTED
@@ -81,7 +74,8 @@ class TestSettings:
         value = getattr(settings, name)
         if name == "data":
             return "<user data>/dragon/<role>" if value == default_data(settings.role) else "?"
-        if value in (default_local_keys(), default_models()):
+        if name in ("local_keys", "models"):
+            assert value.parent == default_data(settings.role).parent
             return f"<user data>/dragon/{value.name}"
         if isinstance(value, Path):
             return f"<data>/{value.relative_to(settings.data)}"
@@ -186,7 +180,10 @@ class TestHttp:
 
     def test_every_request_field_is_there(self) -> None:
         documented = [code(row[0])[0] for row in table(OPERATIONS, "request field")]
-        options = {name for method in METHODS.values() for name in method.request.model_fields} - {"question"}
+        options = {name for method in METHODS.values() for name in method.request.model_fields} - {
+            "question",
+            "controls",
+        }
         assert sorted(documented) == sorted({*ChatBody.model_fields, *CompletionBody.model_fields} | options)
 
     def test_every_error_code_is_there(self) -> None:

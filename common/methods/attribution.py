@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from common.methods.report import Record
 from common.runtime.session_driver import SessionDriver
-from proto.messages import WHOLE_SHARE, Closed
+from proto.limits import WHOLE_SHARE
+from proto.messages import Closed
 
 DIGITS = 4
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from proto.framing import PAYLOAD_LIMIT
-from proto.messages import WHOLE_SHARE, Contributions
+from proto.limits import WHOLE_SHARE
+from proto.messages import Contributions
 
 
 def contribution_messages(

@@ -39,5 +39,6 @@ def open_message(method: Method, request: Request, run_ahead: int, estimates: Es
         first=first_aggregator(request.placement, estimates, paper=request.sampler == "paper"),
         eos=eos,
         options=own_options(request),
+        controls=request.controls,
     )
     return method.opening(request, opening)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import from_json
 
+from proto.control import Control
 from proto.limits import (
     MOST_DOCUMENTS,
     MOST_ENTRIES,
@@ -50,6 +51,7 @@ class Request(BaseModel):
 
     question: str  # what both libraries are searched for
     prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
+    controls: tuple[Control, ...] = ()  # control tokens in it, which no text can spell out
 
     sources: Sources = Field(default="both", description="Whose documents to use")
     seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")

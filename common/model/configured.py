@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import psutil
 
 from common.configuration import Settings
 from common.kv.document_store import StoreOptions
+from common.model.chat_format import ChatFormat
 from common.model.decoder import Decoder
 from common.model.gguf import imported, is_gguf
+from common.model.prompt import DOCUMENT, QUESTION, PromptFormat, TextFormat
+from common.model.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 _SHARE = 4  # of the machine's memory, for keys and values of running answers
 
@@ -32,3 +38,15 @@ def load_decoder(settings: Settings) -> Decoder:
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
         kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // _SHARE,
     )
+
+
+def load_format(settings: Settings, tokenizer: Tokenizer) -> PromptFormat:
+    """How prompts are put: as the settings say, else by the model's chat template, else as plain text."""
+    plain = TextFormat(tokenizer, settings.document_format or DOCUMENT, settings.query_format or QUESTION)
+    if settings.document_format or settings.query_format or not tokenizer.has_chat_template:
+        return plain
+    try:
+        return ChatFormat(tokenizer)
+    except ValueError as error:
+        log.warning("prompts are plain text: %s", error)
+        return plain

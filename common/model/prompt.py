@@ -1,49 +1,131 @@
-"""Makes a row's tokens from a document and a question."""
+"""Makes a row's tokens from a document and a conversation: `[document][query][answer so far]`.
+
+The two parts are encoded separately and concatenated, so that a document's tokens, and with them its keys and values,
+are the same under every question.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from common.model.tokenizer import Tokenizer
+from proto.control import Control
+
+DOCUMENT = " {document}"
+QUESTION = "\nQuestion: {question}\nAnswer:"
 
 
 @dataclass(frozen=True, slots=True)
-class PromptFormat:
-    """Templates of a row's two parts, `[document][query]`.
+class Turn:
+    """What one of the two said."""
 
-    The parts are encoded separately and concatenated, so that a document's tokens, and with them its KV, are
-    the same under every question.
-    """
+    role: Literal["user", "assistant"]
+    text: str
 
-    document: str = " {document}"
-    query: str = "\nQuestion: {question}\nAnswer:"
 
-    def __post_init__(self) -> None:
-        for template, place in ((self.document, "{document}"), (self.query, "{question}")):
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A question, the last turn, with what was said before it and the instructions for all of it."""
+
+    turns: tuple[Turn, ...]
+    instructions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, question: str) -> Conversation:
+        """A question by itself."""
+        return cls((Turn("user", question),))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The query part of a row: text, and the control tokens that stand in it, in the order of their places."""
+
+    text: str
+    controls: tuple[Control, ...] = ()
+
+
+class PromptFormat(Protocol):
+    """Puts documents and conversations into the words that a model was trained on."""
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The tokens that every row begins with, also one without a document."""
+        ...
+
+    def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
+        """Token ids of the document part, `begin` included, cut to `budget` tokens at the document's end.
+
+        Raises `ValueError` for a budget that holds no document.
+        """
+        ...
+
+    def query(self, conversation: Conversation) -> Query:
+        """The query part. Raises `ValueError` for a conversation that can't be put."""
+        ...
+
+
+class TextFormat:
+    """A template for each part, for models that were not trained on conversations."""
+
+    def __init__(self, tokenizer: Tokenizer, document: str = DOCUMENT, query: str = QUESTION) -> None:
+        """Raises `ValueError` for a template without its place."""
+        for template, place in ((document, "{document}"), (query, "{question}")):
             if template.count(place) != 1:
                 raise ValueError(f"the template {template!r} must contain {place} exactly once")
+        self._tokenizer = tokenizer
+        self._document = document
+        self._query = query
+        self._begin = () if tokenizer.begin is None else (tokenizer.begin,)
 
-    def query_text(self, question: str) -> str:
-        """The query part as text (a request's `prompt`)."""
-        return self.query.replace("{question}", question)
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The tokenizer's begin token, if it has one."""
+        return self._begin
 
-    def query_tokens(self, tokenizer: Tokenizer, question: str) -> list[int]:
-        """Token ids of the query part."""
-        return tokenizer.encode(self.query_text(question))
-
-    def document_tokens(self, tokenizer: Tokenizer, text: str, budget: int | None = None) -> list[int]:
-        """Token ids of the document part, begin token included, cut to `budget` tokens at the document's end.
-
-        What the template puts after the document is kept. Raises `ValueError` for a budget that the template
-        alone exceeds.
-        """
-        before, after = self.document.split("{document}")
-        begin = [] if tokenizer.begin is None else [tokenizer.begin]
-        closing = tokenizer.encode(after) if after else []
-        tokens = begin + tokenizer.encode(before + text)
+    def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
+        """As `PromptFormat.document_tokens`; what the template puts after the document is kept."""
+        before, after = self._document.split("{document}")
+        closing = self._tokenizer.encode(after) if after else []
+        tokens = [*self._begin, *self._tokenizer.encode(before + text)]
         if budget is not None:
             room = budget - len(closing)
-            if room < len(begin):
-                raise ValueError(f"a budget of {budget} tokens holds no document in {self.document!r}")
+            if room < len(self._begin):
+                raise ValueError(f"a budget of {budget} tokens holds no document in {self._document!r}")
             tokens = tokens[:room]
         return tokens + closing
+
+    def query(self, conversation: Conversation) -> Query:
+        """As `text_query`."""
+        return text_query(conversation, self._query)
+
+
+def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
+    """Instructions first, then every question in the template, each but the last followed by its answer."""
+    text = "".join(f"\n{each}" for each in conversation.instructions)
+    before = None
+    for turn in conversation.turns:
+        if turn.role == "user":
+            text += template.replace("{question}", turn.text)
+        else:
+            text += f" {turn.text}" if before == "user" else f"\n{turn.text}"
+        before = turn.role
+    return Query(text)
+
+
+def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -> list[int]:
+    """Token ids of a query part. What the text spells out is never a control token, only `controls` are.
+
+    Raises `ValueError` for controls that are not in order or beyond the text.
+    """
+    tokens: list[int] = []
+    done = 0
+    for control in controls:
+        if not done <= control.place <= len(text):
+            raise ValueError("control tokens must be in the order of their places, and within the text")
+        if control.place > done:
+            tokens += tokenizer.encode(text[done : control.place])
+        tokens.append(control.token)
+        done = control.place
+    return tokens + (tokenizer.encode(text[done:]) if done < len(text) or not controls else [])

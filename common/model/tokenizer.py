@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
@@ -31,6 +31,10 @@ class Tokenizer:
         self._backend = backend
         # A document or a question that spells a special token out is text, it must not end the answer.
         backend.encode_special_tokens = True
+        self._pretrained = pretrained
+        added = pretrained.added_tokens_decoder.items()
+        self.special_ids: dict[str, int] = {token.content: number for number, token in added if token.special}
+        self.has_chat_template = isinstance(pretrained.chat_template, str)
         description = json.loads(backend.to_str())
         vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
         self.size = max(vocabulary.values(), default=0) + 1
@@ -62,6 +66,19 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
         text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The model's chat template on `messages` (role, content), up to where the answer begins. The template runs in
+        a sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
+        """
+        try:
+            text: str = self._pretrained.apply_chat_template(
+                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # a template may raise what it likes
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"the model's chat template does not take this conversation: {reason}") from error
         return text
 
     def stream(self) -> StreamDecoder:

@@ -123,12 +123,14 @@ def prefill(settings: Settings) -> int:
         if not texts:
             _say("the library is empty: `library add FOLDER` fills it")
             return DONE
-        from common.model.configured import load_decoder  # takes seconds, and the other commands don't need it
-        from common.model.prompt import PromptFormat
+        from common.model.configured import (  # takes seconds, and the other commands don't need it
+            load_decoder,
+            load_format,
+        )
         from common.retrieval.prefill import prefill as compute
 
         decoder = load_decoder(settings)
-        form = PromptFormat(settings.document_format, settings.query_format)
+        form = load_format(settings, decoder.tokenizer)
         with _progress("computing", in_bytes=False) as progress:
             report = compute(decoder, form, texts, lambda done: progress(done, len(texts), ""))
         decoder.close()

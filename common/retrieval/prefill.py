@@ -36,7 +36,7 @@ def prefill(decoder: Decoder, form: PromptFormat, texts: Sequence[str], told: To
     seen = set()
     for number, text in enumerate(texts):
         told(number)
-        tokens = tuple(form.document_tokens(decoder.tokenizer, text))
+        tokens = tuple(form.document_tokens(text))
         if tokens in seen or not tokens:
             continue
         seen.add(tokens)

@@ -30,7 +30,9 @@ class PromptRows:
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
 
 
-def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None) -> PromptRows:
+def rows(
+    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...]
+) -> PromptRows:
     """Output aggregation: a row per document, or one row without a document when there are none."""
     documents = [*own, *fetched]
     if not documents:
@@ -46,7 +48,7 @@ def rows(query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Docu
 
 
 def one_row(
-    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: int | None, room: int
+    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...], room: int
 ) -> PromptRows:
     """Context aggregation: the documents of both sides one after another, the most similar last.
 
@@ -55,19 +57,18 @@ def one_row(
     documents = [*own, *fetched]
     kept: list[int] = []
     parts: list[tuple[int, ...]] = []
-    left = room - (begin is not None)
+    left = room - len(begin)
     for index in sorted(range(len(documents)), key=lambda index: -documents[index].similarity):
         if left <= 0:
             break
         tokens = documents[index].tokens
-        tokens = tokens[1:] if begin is not None and tokens[:1] == (begin,) else tokens
+        tokens = tokens[len(begin) :] if tokens[: len(begin)] == begin else tokens
         kept.append(index)
         parts.insert(0, tokens[:left])
         left -= len(parts[0])
     if not kept:
         return _without(query, begin)
-    start = () if begin is None else (begin,)
-    row = start + tuple(token for part in parts for token in part)
+    row = begin + tuple(token for part in parts for token in part)
     prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
     of_own = [documents[index] for index in sorted(kept) if index < len(own)]
     of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
@@ -82,9 +83,8 @@ def cut(document: Document, room: int) -> Document:
     return Document(document.title, document.tokens[:room], document.similarity, states)
 
 
-def _without(query: tuple[int, ...], begin: int | None) -> PromptRows:
-    row = () if begin is None else (begin,)
-    return PromptRows(Prompt((row,), query, (0.0,), absent=True), (), len(query) + len(row))
+def _without(query: tuple[int, ...], begin: tuple[int, ...]) -> PromptRows:
+    return PromptRows(Prompt((begin,), query, (0.0,), absent=True), (), len(query) + len(begin))
 
 
 def _titles(documents: Sequence[Document]) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.sampling import Drafter
 from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
-from common.model.configured import load_decoder
+from common.model.configured import load_decoder, load_format
 from common.model.errors import ContextError
-from common.model.prompt import PromptFormat
+from common.model.prompt import query_tokens
 from common.placement.estimators import DecodeLine
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.retrieval.embedder import SentenceTransformerEmbedder
@@ -54,7 +54,7 @@ class SideRuntime:
         self.scorer = load_scorer(settings, self.tokenizer, self._embedder)
         self.library = Library.open(settings.library, self._embedder)
         self.library.warm()
-        self._format = PromptFormat(settings.document_format, settings.query_format)
+        self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval")
         line = self._profiled_line()
         minimum = _minimum(settings)
@@ -189,20 +189,20 @@ class SideRuntime:
 
     def document(self, title: str, text: str, similarity: float, room: int) -> Document:
         """A passage in the document format, as at most `room` tokens."""
-        tokens = self._format.document_tokens(self.tokenizer, text, room)
+        tokens = self.format.document_tokens(text, room)
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
 
     def room(self, request: Open) -> int:
         """Tokens that the context leaves for documents."""
-        query = len(self.tokenizer.encode(request.prompt))
-        return self.decoder.max_context - query - request.max_tokens - 1
+        query = query_tokens(self.tokenizer, request.prompt, request.controls)
+        return self.decoder.max_context - len(query) - request.max_tokens - 1
 
     def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> PromptRows:
         """The rows of an answer from this side's documents and those fetched from the other side."""
-        query = tuple(self.tokenizer.encode(request.prompt))
+        query = tuple(query_tokens(self.tokenizer, request.prompt, request.controls))
         if request.aggregation == "context":
-            return one_row(query, own, fetched, self.tokenizer.begin, self.room(request))
-        return rows(query, own, fetched, self.tokenizer.begin)
+            return one_row(query, own, fetched, self.format.begin, self.room(request))
+        return rows(query, own, fetched, self.format.begin)
 
 
 def _end(answer: Client, error: Exception) -> None:

@@ -76,7 +76,7 @@ class Api:
 
     async def _chat_completions(self, http: HttpRequest) -> Response:
         body = parse_chat(await self._json_body(http))
-        request = chat_request(body, self._options.defaults, self._options.query_format)
+        request = chat_request(body, self._options.defaults, self._engine.put)
         return await self._reply(body, request, chat=True)
 
     async def _reply(self, body: GenerationBody, request: Request, chat: bool) -> Response:

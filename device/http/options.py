@@ -7,21 +7,18 @@ from dataclasses import dataclass, field
 from common.configuration import is_loopback
 from common.methods.request import Request
 
-QUERY_FORMAT = "\nQuestion: {question}\nAnswer:"
-
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """Address to listen on, API key and limits, and defaults for fields that a request leaves out.
 
-    Raises ValueError for a bind off loopback without an API key, and for a query format without its place.
+    Raises ValueError for a bind off loopback without an API key.
     """
 
     host: str = "127.0.0.1"
     port: int = 8600  # 0: any free port
     api_key: str | None = None
     insecure: bool = False  # listen off loopback without a key
-    query_format: str = QUERY_FORMAT
     # for fields that a client leaves out; question and prompt are always replaced
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
     max_active: int = 8  # answers at a time; more get 429
@@ -34,8 +31,6 @@ class HttpOptions:
     body_patience: float = 30.0  # seconds for a request's body to arrive
 
     def __post_init__(self) -> None:
-        if "{question}" not in self.query_format:
-            raise ValueError("query_format must contain {question}, where the question goes")
         if not is_loopback(self.host) and not self.api_key and not self.insecure:
             raise ValueError(
                 f"the HTTP interface would be open to the network on {self.host}: set an api_key, or bind 127.0.0.1"

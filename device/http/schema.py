@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from common.methods.catalog import METHODS
 from common.methods.request import Request
+from common.model.prompt import Query
 from device.http.errors import ApiError
 from proto.limits import MOST_TOKENS
 
@@ -152,18 +153,19 @@ def parse_chat(body: bytes) -> ChatBody:
     return _validate(ChatBody, _json_object(body))
 
 
-def make_request(options: dict[str, Any], defaults: Request, question: str, prompt: str) -> Request:
+def make_request(options: dict[str, Any], defaults: Request, question: str, query: Query) -> Request:
     """A request of the method that `options` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
     name = options.get("method", defaults.method)
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         known = ", ".join(f"'{each}'" for each in METHODS)
         raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
-    for reserved in ("question", "prompt"):
+    texts = {"question": question, "prompt": query.text, "controls": query.controls}
+    for reserved in texts:
         if reserved in options:
             raise _unknown(reserved)
     try:
-        return method.request.model_validate(defaults.model_dump() | options | {"question": question, "prompt": prompt})
+        return method.request.model_validate(defaults.model_dump() | options | texts)
     except ValidationError as error:
         raise _refusal(error) from None
 

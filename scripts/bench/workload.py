@@ -12,7 +12,7 @@ import torch
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.kv.memory import Rows
 from common.model.decoder import Decoder
-from common.model.prompt import PromptFormat
+from common.model.prompt import Conversation, TextFormat
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES, Sources
@@ -85,16 +85,15 @@ class Demonstration:
         self.decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_TOKENIZER), threads=1)
         texts = Texts.draw(questions)
         self.questions = texts.questions
-        self._format = PromptFormat()
+        self._format = TextFormat(self.decoder.tokenizer)
         self._scorer = LexicalScorer.load(EMBEDDED_TOKENIZER)
         self._documents = {
-            side: [self._format.document_tokens(self.decoder.tokenizer, text) for text in texts.documents[side]]
-            for side in SIDES
+            side: [self._format.document_tokens(text) for text in texts.documents[side]] for side in SIDES
         }
 
     def sources(self, question: str, reserve: int, documents: int = DOCUMENTS) -> dict[Side, Sources]:
         """Both sides, each with those `documents` of its own that share most words with the question."""
-        query = self._format.query_tokens(self.decoder.tokenizer, question)
+        query = self.decoder.tokenizer.encode(self._format.query(Conversation.of(question)).text)
         return {side: self._source(side, query, reserve, documents) for side in SIDES}
 
     def _source(self, side: Side, query: Sequence[int], reserve: int, documents: int) -> Sources:

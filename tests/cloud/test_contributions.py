@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from common.methods.contributions import ContributionRows, contribution_messages
 from proto.framing import PAYLOAD_LIMIT, decode, encode
-from proto.messages import WHOLE_SHARE, Contributions
+from proto.limits import WHOLE_SHARE
+from proto.messages import Contributions
 
 LONGEST, MOST = 2**20 - 1, 64  # tokens, as `Open.max_tokens` bounds them; documents, as a device asks for at most
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from common.methods.report import Report, SideReport, Source
 from common.methods.request import Request
+from common.model.prompt import Conversation, Query, text_query
 from common.runtime.errors import RequestError
 from device.interface import CloudStatus, EngineStatus, Finished, FinishReason, TokenEvent
 
@@ -54,6 +55,9 @@ class TableEngine:
             self.generations.append(generation)
             self._started.notify_all()
         return generation
+
+    def put(self, conversation: Conversation) -> Query:
+        return text_query(conversation)
 
     def status(self) -> EngineStatus:
         active = sum(not generation.ended.is_set() for generation in self.generations)

@@ -71,7 +71,9 @@ def built(annotation: Any, value: Any) -> Any:
         return base(**{name: built(hints[name], item) for name, item in value.items()})
     if base is bytes:
         return bytes.fromhex(value)
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(built(get_args(base)[0], item) for item in value)
+    return value
 
 
 def wire_type(annotation: Any) -> str:

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForSequenceClassification
 from transformers.utils import logging
 
 from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.model.prompt import PromptFormat
+from common.model.prompt import Conversation, text_query
 from common.model.tokenizer import Tokenizer
 from scripts.bench.results import Results
 from scripts.demo_model.world.facts import Document, World
@@ -129,7 +129,7 @@ def draw_groups(plan: TrainingPlan) -> Iterator[Group]:
 
 def cut(question: LibraryQuestion, tokenizer: Tokenizer, draws: random.Random) -> tuple[str, int]:
     """The question with a beginning of its answer, and which of its values the answer needs next."""
-    query = PromptFormat().query_tokens(tokenizer, question.question)
+    query = tokenizer.encode(text_query(Conversation.of(question.question)).text)
     answer = tokenizer.encode(f" {question.answer}")
     prefix = answer[: draws.choice([0, draws.randrange(len(answer)), draws.randrange(len(answer))])]
     said = tokenizer.decode(prefix)

@@ -14,6 +14,7 @@ from common.aggregation.choice import make_aggregation
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from common.methods.request import Request
+from common.model.prompt import Query
 from common.runtime.errors import AnswerFailed, RequestError
 from common.runtime.side import SideRuntime
 from device.cli import options
@@ -110,18 +111,18 @@ class TestAnswer:
 class TestOptions:
     def test_its_own_are_limited_like_all_others(self, device: Resident) -> None:
         defaults = Request(question="", prompt="")
-        request = make_request({"method": "turns", "turn": 5}, defaults, QUESTION, PROMPT)
+        request = make_request({"method": "turns", "turn": 5}, defaults, QUESTION, Query(PROMPT))
         assert isinstance(request, TurnsRequest)
         assert request.turn == 5
         for turn in (0, 17, "2", 1.5):
             with pytest.raises(ApiError, match="turn"):
-                make_request({"method": "turns", "turn": turn}, defaults, QUESTION, PROMPT)
+                make_request({"method": "turns", "turn": turn}, defaults, QUESTION, Query(PROMPT))
         with pytest.raises(RequestError, match="race"):
             ask(device, sampler="paper")
 
     def test_other_methods_do_not_have_it(self) -> None:
         with pytest.raises(ApiError, match="Unrecognized request argument supplied: 'turn'"):
-            make_request({"turn": 2}, Request(question="", prompt=""), QUESTION, PROMPT)
+            make_request({"turn": 2}, Request(question="", prompt=""), QUESTION, Query(PROMPT))
 
     def test_the_command_line_has_it(self) -> None:
         def command(*, fields: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from common.configuration import Settings
 from common.kv.document_store import StoreCounters
 from common.model.configured import load_decoder
-from common.model.prompt import PromptFormat
+from common.model.prompt import TextFormat
 from common.retrieval import commands
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
@@ -139,10 +139,10 @@ class TestStoredDocuments:
         assert commands.prefill(filled) == commands.DONE
         assert "0 chunks computed, 2 there already" in capsys.readouterr().err
         decoder = load_decoder(filled)
-        form = PromptFormat(filled.document_format, filled.query_format)
+        form = TextFormat(decoder.tokenizer)
         with commands.open_library(filled) as library:
             texts = [hit.text for hit in library.search("apple boats", 2)]
-        decoder.open([form.document_tokens(decoder.tokenizer, text, 400) for text in texts], [5], 4)
+        decoder.open([form.document_tokens(text, 400) for text in texts], [5], 4)
         assert decoder.document_cache.counters.disk == StoreCounters(hits=2)
 
     def test_a_store_that_is_too_small_is_told(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:

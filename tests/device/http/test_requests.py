@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.methods.request import Request
+from common.model.prompt import text_query
 from device.http.errors import ApiError
-from device.http.options import QUERY_FORMAT, HttpOptions
-from device.http.prompts import chat_request, completion_request, render_conversation
+from device.http.prompts import chat_request, completion_request, read_conversation
 from device.http.schema import UNSUPPORTED, ChatMessage, parse_chat, parse_completion
 
 DEFAULTS = Request(question="", prompt="")
@@ -23,7 +23,7 @@ def completion(**fields: Any) -> Request:
 
 
 def chat(*messages: Any, **fields: Any) -> Request:
-    return chat_request(parse_chat(encode({"messages": list(messages)} | fields)), DEFAULTS, QUERY_FORMAT)
+    return chat_request(parse_chat(encode({"messages": list(messages)} | fields)), DEFAULTS, text_query)
 
 
 def encode(fields: dict[str, Any]) -> bytes:
@@ -187,7 +187,7 @@ class TestConversation:
 
     def test_so_are_other_braces_of_the_query_format(self) -> None:
         message = ChatMessage(role="user", content="a")
-        assert render_conversation([message], '{"q": {question}}{}') == ("a", '{"q": a}{}')
+        assert text_query(read_conversation([message]), '{"q": {question}}{}').text == '{"q": a}{}'
 
     def test_system_and_developer_messages_come_first(self) -> None:
         request = chat(turn("user", "a"), turn("assistant", "b"), turn("developer", "D"), turn("user", "c"))
@@ -245,12 +245,7 @@ class TestConversation:
                 ChatMessage(role="assistant", content=answered),
             )
         ]
-        found, prompt = render_conversation([*messages, ChatMessage(role="user", content=question)], "[{question}]")
-        assert found == question
+        conversation = read_conversation([*messages, ChatMessage(role="user", content=question)])
+        assert conversation.turns[-1].text == question
         earlier = "".join(f"[{asked.strip()}] {answered.strip()}" for asked, answered in turns)
-        assert prompt == f"{earlier}[{question}]"
-
-
-def test_a_query_format_without_a_place_is_refused() -> None:
-    with pytest.raises(ValueError, match="question"):
-        HttpOptions(query_format="Q: {}")
+        assert text_query(conversation, "[{question}]").text == f"{earlier}[{question}]"
