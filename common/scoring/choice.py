@@ -9,7 +9,7 @@ from common.model.tokenizer import Tokenizer
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.scoring.interface import DocumentScorer
 from common.scoring.lagged import LaggedScorer
-from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer
+from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table
 from common.scoring.relevance import BiEncoder, load_relevance_model
 from common.scoring.static import StaticScorer
 
@@ -25,11 +25,13 @@ def load_scorer(settings: Settings, tokenizer: Tokenizer, embedder: SentenceTran
     scale = settings.scorer_scale
     if settings.scorer_model is not None and settings.scorer != "cross-encoder":
         raise ValueError(f"scorer_model is for scorer = 'cross-encoder'; scorer is {settings.scorer!r}")
+    folder = Path(settings.tokenizer or settings.model)
     match settings.scorer:
         case "static":
             return StaticScorer(STATIC_SCALE if scale is None else scale)
-        case "lexical":
-            folder = Path(settings.tokenizer or settings.model)
+        case "auto" if not has_table(folder):
+            return StaticScorer(STATIC_SCALE if scale is None else scale)
+        case "auto" | "lexical":
             try:
                 return LexicalScorer.load(folder, DEFAULT_SCALE if scale is None else scale)
             except ValueError as error:

@@ -34,6 +34,11 @@ LENGTH_POWER = 0.5
 Under the cosine a document with a second fact would lose to a shorter one that matches less."""
 
 
+def has_table(tokenizer_folder: Path) -> bool:
+    """Whether a table of word weights lies next to a tokenizer."""
+    return (tokenizer_folder / IDF_FILE).is_file()
+
+
 @dataclass(frozen=True, slots=True)
 class LexicalScorer:
     """Scores documents by idf-weighted token overlap, in microseconds per token."""
@@ -48,8 +53,8 @@ class LexicalScorer:
 
         Raises ValueError if there is none: a model without a table needs another scorer.
         """
-        path = Path(tokenizer_folder) / IDF_FILE
-        if not path.is_file():
+        path = tokenizer_folder / IDF_FILE
+        if not has_table(tokenizer_folder):
             raise ValueError(f"{path} is missing: lexical weights need a table `idf` of [vocab] float32 values there")
         try:
             with path.open("rb") as file:

@@ -217,7 +217,7 @@ class TestDescribe:
         assert f"port = 1  # {path}" in lines
         assert "entries = 2  # $DRAGON_DEVICE_ENTRIES" in lines
         assert "insecure = true  # --insecure" in lines
-        assert 'scorer = "lexical"  # default' in lines
+        assert 'scorer = "auto"  # default' in lines
         assert len(lines) == len(DeviceSettings.model_fields)
 
     @given(

@@ -188,5 +188,16 @@ class TestChoice:
 
     def test_a_model_without_the_scorer_that_uses_it(self, tmp_path: Path) -> None:
         settings = load_settings(DeviceSettings, overrides={"data": tmp_path, "scorer_model": "x/y"})
-        with pytest.raises(ValueError, match="scorer_model is for scorer = 'cross-encoder'; scorer is 'lexical'"):
+        with pytest.raises(ValueError, match="scorer_model is for scorer = 'cross-encoder'; scorer is 'auto'"):
             load_scorer(settings, Tokenizer.load(str(EMBEDDED_TOKENIZER)), EMBEDDER)
+
+    def test_word_weights_are_used_where_the_model_has_them(self, tmp_path: Path) -> None:
+        tokenizer = Tokenizer.load(str(EMBEDDED_TOKENIZER))
+        default = load_settings(DeviceSettings, overrides={"data": tmp_path})
+        assert load_scorer(default, tokenizer, EMBEDDER).identity.startswith("lexical")
+        for model in (tmp_path, tmp_path / "a.gguf"):
+            other = load_settings(DeviceSettings, overrides={"data": tmp_path, "model": str(model)})
+            assert load_scorer(other, tokenizer, EMBEDDER).identity.startswith("static")
+        named = load_settings(DeviceSettings, overrides={"data": tmp_path, "model": str(tmp_path), "scorer": "lexical"})
+        with pytest.raises(ValueError, match="is missing: lexical weights need a table"):
+            load_scorer(named, tokenizer, EMBEDDER)
