@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from common.configuration import Address, Folder, Settings, default_data, is_loopback
+from common.settings import Address, Folder, Settings, default_data, is_loopback
 from proto.limits import MOST_DOCUMENTS
 
 
@@ -19,13 +19,21 @@ class CloudSettings(Settings):
     role: ClassVar[Literal["device", "cloud"]] = "cloud"
 
     data: Folder = Field(default_factory=lambda: default_data("cloud"))
+    """Folder of all state: library, keys, decode profile, keys and values of documents."""
     bind: Address = "tcp://127.0.0.1:8601"
-    insecure: bool = False  # allow a plaintext bind that others can reach
-    max_sessions: int = Field(default=64, ge=1, lt=2**20)  # answers at a time
-    max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)  # of one device among them
-    session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)  # silence after which one is dropped
-    max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)  # of UTF-8
-    max_documents: int = Field(default=MOST_DOCUMENTS, ge=1, le=MOST_DOCUMENTS)  # that one answer may retrieve here
+    """Address that the cloud listens on."""
+    insecure: bool = False
+    """Allow what would be readable or open to everybody on the network."""
+    max_sessions: int = Field(default=64, ge=1, lt=2**20)
+    """Answers at a time, of all devices together."""
+    max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)
+    """Answers at a time of one device."""
+    session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Silence of a device after which its answer is dropped."""
+    max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)
+    """Longest prompt, in bytes of UTF-8."""
+    max_documents: int = Field(default=MOST_DOCUMENTS, ge=1, le=MOST_DOCUMENTS)
+    """Most chunks that one answer may retrieve."""
 
     def refusal(self) -> str | None:
         """The reason that these settings don't go together, in one sentence; None when they do."""

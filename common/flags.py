@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from common.configuration import Settings
+from common.settings import EMBEDDED_MODEL, Settings
 
 CONFIG = "config"
 
@@ -41,9 +42,11 @@ def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | 
 
 
 def flags_help(kind: type[Settings]) -> str:
-    """One line per setting."""
+    """Every setting with its values, its meaning and its default."""
     lines = [f"Usage: dragon {kind.role} [--config FILE] [--SETTING VALUE]...", "", "Settings:"]
-    lines += [f"  --{name.replace('_', '-')}{_default(field)}" for name, field in kind.model_fields.items()]
+    for name, field in kind.model_fields.items():
+        lines.append(f"  --{name.replace('_', '-')}{_values(field)}")
+        lines.append(f"      {(field.description or '').removesuffix('.')}{_default(field)}")
     lines += ["", f"`dragon config --role {kind.role}` shows what is in force and where it comes from."]
     return "\n".join(lines)
 
@@ -57,7 +60,14 @@ def _setting(flag: str, fields: Mapping[str, FieldInfo]) -> str:
     raise FlagError(f"there is no setting --{flag}{hint}")
 
 
+def _values(field: FieldInfo) -> str:
+    """The words that a setting may be, where it is one of a few."""
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return f" {'|'.join(words)}" if words else ""
+
+
 def _default(field: FieldInfo) -> str:
-    if field.default_factory is not None:
+    if field.default_factory is not None or field.is_required():
         return ""
-    return f"  [default: {'none' if field.default is None else field.default}]"
+    shown = {None: "none", str(EMBEDDED_MODEL): "the embedded one"}.get(field.default, field.default)
+    return f" [default: {str(shown).lower() if isinstance(shown, bool) else shown}]"

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from common.configuration import Address, Folder, Settings, default_data, is_loopback
 from common.methods.request import Privacy
+from common.settings import Address, Folder, Settings, default_data, is_loopback
 from proto.limits import MOST_ENTRIES
 from proto.messages import Placement, Sampler
 
@@ -21,16 +21,27 @@ class DeviceSettings(Settings):
     role: ClassVar[Literal["device", "cloud"]] = "device"
 
     data: Folder = Field(default_factory=lambda: default_data("device"))
-    host: str = Field(default="127.0.0.1", min_length=1)  # of the HTTP interface
-    port: int = Field(default=8600, ge=0, lt=2**16)  # 0: any free one
+    """Folder of all state: library, keys, decode profile, keys and values of documents."""
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address of the HTTP interface; off loopback it needs api_key."""
+    port: int = Field(default=8600, ge=0, lt=2**16)
+    """Port of the HTTP interface; 0: any free one."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
-    cloud: Address | None = "tcp://127.0.0.1:8601"  # none: this device alone
-    insecure: bool = False  # allow what is refused below
+    """Key that HTTP clients must send; best given by the environment."""
+    cloud: Address | None = "tcp://127.0.0.1:8601"
+    """The cloud's address; none: this device alone."""
+    insecure: bool = False
+    """Allow what would be readable or open to everybody on the network."""
     privacy: Privacy = "strict"
+    """What may leave the device at most."""
     sampler: Sampler = "race"
+    """How tokens are drawn: the race, or the baseline of the paper."""
     placement: Placement = "device"
-    entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
-    patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)  # seconds before carrying on without the cloud
+    """Who aggregates; all but device need privacy balanced."""
+    entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)
+    """K: entries of a race list."""
+    patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)
+    """Seconds of waiting for the cloud after which the device carries on alone."""
 
     def refusal(self) -> str | None:
         """The reason that these settings don't go together, in one sentence; None when they do."""

@@ -21,7 +21,6 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data
 from common.methods.catalog import METHODS
 from common.methods.report import Report, SideReport
 from common.runtime.daemon import BAD_INPUT as NOT_STARTED
@@ -29,6 +28,7 @@ from common.sampling.certificate import WHOLE, Certified, Contested, certify, et
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
 from common.session.values import Decided
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data
 from common.vital import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app

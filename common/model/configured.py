@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 
-from common.configuration import Settings
 from common.kv.document_store import StoreOptions
 from common.model.chat_format import ChatFormat
 from common.model.decoder import Decoder
 from common.model.gguf import imported, is_gguf
 from common.model.prompt import DOCUMENT, QUESTION, PromptFormat, TextFormat
 from common.model.tokenizer import Tokenizer
+from common.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from common.configuration import Settings
 from common.kv.store_folder import clear_store
 from common.model.errors import ModelError
 from common.retrieval.chunks import Chunker
@@ -25,6 +24,7 @@ from common.retrieval.errors import LibraryError, PathError
 from common.retrieval.ingest import AddReport
 from common.retrieval.ingest import Progress as Report
 from common.retrieval.library import Library
+from common.settings import Settings
 
 if TYPE_CHECKING:
     from common.retrieval.prefill import PrefillReport

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from common.configuration import ConfigurationError, Settings, is_loopback
+from common.configuration import ConfigurationError
 from common.model.errors import ModelError
 from common.retrieval.errors import LibraryError
+from common.settings import Settings, is_loopback
 from common.transport.address import TransportError
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
 from common.transport.local_keys import local_cloud_keys, local_device_keys

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.configuration import Settings
 from common.model.configured import load_decoder, model_place
 from common.model.decoder import Decoder
 from common.model.errors import ModelError
 from common.model.gguf import MANIFEST, damaged_files, imported, is_complete, is_gguf
 from common.model.tokenizer import Tokenizer
 from common.runtime.offline import evenly, profile
+from common.settings import Settings
 
 CONTEXT = 512  # tokens, at half of which and at which a decode step is measured
 DOCUMENTS = (1, 4)

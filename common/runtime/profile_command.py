@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from common.configuration import Settings
 from common.model.configured import load_decoder
 from common.model.decoder import Decoder
 from common.runtime.offline import OfflineProfile, evenly, keep, profile
+from common.settings import Settings
 
 LENGTHS = 6  # context lengths where none are named
 LONGEST = 2048  # tokens; answers with their documents are seldom longer, and a prefill of it takes a while

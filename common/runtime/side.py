@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from common.aggregation.joint import Joint
-from common.configuration import ConfigurationError, Settings
+from common.configuration import ConfigurationError
 from common.engine.emulation import MinimumTimes
 from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.sampling import Drafter
@@ -27,6 +27,7 @@ from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, PromptRows, one_row, rows
 from common.runtime.tasks import Failed, TaskThread
 from common.scoring.choice import load_scorer
+from common.settings import Settings
 from common.transport.limits import Limits
 from common.vital import Died
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT

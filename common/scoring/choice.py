@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.configuration import Settings
 from common.model.tokenizer import Tokenizer
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.scoring.interface import DocumentScorer
@@ -12,6 +11,7 @@ from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table
 from common.scoring.relevance import BiEncoder, load_relevance_model
 from common.scoring.static import StaticScorer
+from common.settings import Settings
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
 LOGIT_SCALE = 1.0  # cross-encoders are trained on the logit as the log-odds of relevance

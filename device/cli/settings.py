@@ -17,7 +17,7 @@ from device.cli.failures import bad_input
 from proto.messages import Side
 
 if TYPE_CHECKING:
-    from common.configuration import Settings
+    from common.settings import Settings
     from device.settings import DeviceSettings
 
 Role = Annotated[Side, typer.Option("--role", help="Whose: the device's or the cloud's")]
@@ -64,7 +64,7 @@ def load_common(role: Side) -> Settings:
     """Settings of `role`, without those that only the cloud has. Raises `CommandFailed`."""
     if role == "device":
         return load_device()
-    from common.configuration import Settings
+    from common.settings import Settings
 
     values = tomllib.loads(_described("cloud", None))
     return Settings(**{name: values[name] for name in Settings.model_fields})

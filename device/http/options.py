@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.configuration import is_loopback
 from common.methods.request import Request
+from common.settings import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

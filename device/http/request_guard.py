@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.configuration import is_loopback
+from common.settings import is_loopback
 from device.http.errors import ApiError, server_failed
 from device.http.options import HttpOptions
 from device.http.version import VERSION

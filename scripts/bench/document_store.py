@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedTokenizerFast
 
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.kv.document_store import StoreOptions
 from common.kv.memory import Rows
 from common.kv.store_folder import clear_store
 from common.model.decoder import DOCUMENT_CACHE_BYTES, Decoder
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from scripts.bench.measuring import SPREADS, Spread, Table, load
 from scripts.bench.plan import Plan
 from scripts.bench.results import Results

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.kv.memory import Rows
 from common.model.decoder import Decoder
 from common.model.prompt import Conversation, TextFormat
 from common.scoring.lexical import LexicalScorer
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES, Sources
 from scripts.daemons import fill_library

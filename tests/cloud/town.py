@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.methods.catalog import METHODS
 from common.runtime.side import SideRuntime
 from common.runtime.ticker import Ticker
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from common.transport.link import CloudLink

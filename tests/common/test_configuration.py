@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cloud.settings import CloudSettings
-from common.configuration import (
-    EMBEDDED_TOKENIZER,
-    ConfigurationError,
-    Settings,
-    describe,
-    load_settings,
-)
+from common.configuration import ConfigurationError, describe, load_settings
+from common.settings import EMBEDDED_TOKENIZER, Settings
 from device.settings import DeviceSettings
 
 WriteFile = Callable[[str], Path]

@@ -9,10 +9,11 @@ import pytest
 
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
-from common.configuration import Settings, load_settings
+from common.configuration import load_settings
 from common.runtime.side import SideRuntime
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
+from common.settings import Settings
 from common.transport.faulty import FaultyProxy, Line
 from device.settings import DeviceSettings
 from proto.messages import Open

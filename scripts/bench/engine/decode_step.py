@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.decoder import Decoder
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from scripts.bench.measuring import Spread, Table
 from scripts.bench.plan import Plan
 

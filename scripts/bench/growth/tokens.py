@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from common.configuration import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.model.decoder import Decoder
 from common.model.profile import profile_decode
 from common.scoring.lexical import LexicalScorer
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
 from scripts.bench.engine.per_token import totals

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from common.configuration import EMBEDDED_MODEL
 from common.runtime.daemon import SWITCH_INTERVAL
+from common.settings import EMBEDDED_MODEL
 from scripts.bench.measuring import SPREADS, Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.sessions.measure import DOCUMENTS, KINDS, LARGER, SHORT, SHORT_LARGER, Found, Plan, Ran, measure

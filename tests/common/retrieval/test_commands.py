@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration import Settings
 from common.kv.document_store import StoreCounters
 from common.model.configured import load_decoder
 from common.model.prompt import TextFormat
 from common.retrieval import commands
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
+from common.settings import Settings
 from tests.common.retrieval.conftest import Write
 from tests.common.retrieval.toy_embedder import ToyEmbedder
 

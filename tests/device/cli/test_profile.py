@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration import EMBEDDED_MODEL
 from common.model.decoder import Decoder
 from common.placement.estimators import DecodeLine
 from common.runtime.offline import OfflineProfile, evenly, profiled_line
+from common.settings import EMBEDDED_MODEL
 from tests.common.model.tiny_models import load_pair
 from tests.device.cli.conftest import Dragon
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from zmq.utils import z85
 
+from cloud.settings import CloudSettings
 from common.flags import FlagError, flags_help, parse_flags
+from common.settings import Settings
 from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
@@ -42,9 +44,15 @@ class TestFlags:
         with pytest.raises(FlagError, match=text.replace("?", r"\?")):
             parse_flags(DeviceSettings, arguments)
 
-    def test_help_names_every_setting(self) -> None:
-        text = flags_help(DeviceSettings)
-        assert all(f"  --{name.replace('_', '-')}" in text for name in DeviceSettings.model_fields)
+    @pytest.mark.parametrize("kind", [DeviceSettings, CloudSettings])
+    def test_help_says_what_every_setting_means(self, kind: type[Settings]) -> None:
+        text = flags_help(kind)
+        for name, field in kind.model_fields.items():
+            assert field.description and field.description[0].isalnum(), name
+            assert f"  --{name.replace('_', '-')}" in text
+            assert f"      {field.description.removesuffix('.')}" in text
+        assert "  --curve auto|off\n      auto: encrypt" in text
+        assert "Language model: a folder, a .gguf file, or a Hub id [default: the embedded one]" in text
 
 
 class TestDevice:

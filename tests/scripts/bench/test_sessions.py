@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration import EMBEDDED_MODEL
+from common.settings import EMBEDDED_MODEL
 from proto.messages import Closed
 from scripts.bench.results import Results
 from scripts.bench.sessions.bare import BareBatch
