@@ -13,7 +13,7 @@ from device.cli.settings import load_device
 
 def device(context: typer.Context) -> None:
     """Start the device daemon (flags are its settings)."""
-    if "--help" in context.args:
+    if {"-h", "--help"} & set(context.args):
         from common.flags import flags_help
         from device.settings import DeviceSettings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -18,7 +19,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app = typer.Typer(
     name="dragon",
     help="Answers from this device's private documents and the cloud's public ones.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -34,11 +35,17 @@ app.add_typer(library.app, name="library")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulate.simulate)
-app.command("version")(status.version)
 
 
 @app.callback(invoke_without_command=True)
-def _no_command(context: typer.Context) -> None:
+def _no_command(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the release.")] = False
+) -> None:
+    if version:
+        from device.http.version import VERSION
+
+        print(f"dragon {VERSION}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(BAD_INPUT)

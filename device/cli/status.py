@@ -13,10 +13,3 @@ def status(as_json: options.AsJson = False, url: options.Url = None, api_key: op
     with find_daemon(url, api_key) as daemon:
         value = daemon.status()
     print(as_json_text(value) if as_json else strip_controls(status_table(value)))
-
-
-def version() -> None:
-    """Print the release."""
-    from device.http.version import VERSION
-
-    print(f"dragon {VERSION}")

@@ -227,10 +227,13 @@ class TestOthers:
         assert value["cloud"]["state"] == "connected"
 
     def test_version_and_help(self, dragon: Dragon) -> None:
-        assert dragon("version").stdout.startswith("dragon ")
+        assert dragon("--version").stdout.startswith("dragon ")
         done = dragon("--help")
         assert done.returncode == 0
-        names = "ask chat trace status config profile device cloud library keys version"
+        assert dragon("-h") == done
+        assert dragon("library", "add", "-h").stdout == dragon("library", "add", "--help").stdout != ""
+        assert dragon("device", "-h").stdout == dragon("device", "--help").stdout != ""
+        names = "ask chat trace status config profile device cloud simulate library models keys"
         for command in names.split():
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]
