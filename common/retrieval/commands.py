@@ -5,25 +5,22 @@ Every command returns its exit code: 0 done, 1 nothing found or something skippe
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
+from rich.filesize import decimal
 
 from common.kv.store_folder import clear_store
 from common.model.errors import ModelError
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import LibraryError, PathError
-from common.retrieval.ingest import AddReport
-from common.retrieval.ingest import Progress as Report
+from common.retrieval.ingest import AddReport, is_within
 from common.retrieval.library import Library
+from common.retrieval.readings import Reading
+from common.retrieval.terminal import number, printable, progress_bar, say, show_table
 from common.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,14 +53,14 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int
         _limit_threads(settings)
         outcome = DONE
         if rebuild:
-            with _progress("embedding again", in_bytes=False) as progress:
-                chunks = library.rebuild(progress)
-            _say(f"{_number(chunks, 'chunk')} embedded again")
+            with progress_bar("embedding again", in_bytes=False) as reached:
+                chunks = library.rebuild(reached)
+            say(f"{number(chunks, 'chunk')} embedded again")
         for path in paths:
             replaced = True  # as long as an interruption hides it
             try:
-                with _progress("reading", in_bytes=True) as progress:
-                    report = library.add(path, progress)
+                with progress_bar("reading", in_bytes=True) as reached:
+                    report = library.add(path, reached)
                 replaced = bool(report.updated or report.removed)
             except PathError as error:
                 replaced = False
@@ -87,14 +84,44 @@ def list_documents(settings: Settings) -> int:
     def work(library: Library) -> int:
         files = library.files()
         if not files:
-            _say("the library is empty: `library add FOLDER` fills it")
-        _show(
+            say("the library is empty: `library add FOLDER` fills it")
+        show_table(
             ("title", "path", "folder", "chunks", "bytes"),
             [(file.title, file.relative_path, file.root, str(file.chunks), str(file.size)) for file in files],
         )
         return DONE
 
     return _with_library(settings, work)
+
+
+def status(settings: Settings) -> int:
+    """Show what every folder holds, when it was read, what is being read, and what could not be."""
+
+    def work(library: Library) -> int:
+        files, counts = library.files(), library.counts
+        total = sum(file.size for file in files)
+        print(f"{number(counts.documents, 'document')}, {number(counts.chunks, 'chunk')}, {decimal(total)}")
+        readings = library.readings()
+        for reading in readings:
+            own = [file for file in files if is_within(file.path, reading.root)]
+            size = decimal(sum(file.size for file in own))
+            print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {_age(reading)}")
+            for path, reason in reading.skipped:
+                print(f"  skipped {printable(path)}: {reason}")
+        return INCOMPLETE if any(reading.skipped for reading in readings) else DONE
+
+    return _with_library(settings, work)
+
+
+def _age(reading: Reading) -> str:
+    """When a folder was read, or how far it is."""
+    if reading.ended is not None:
+        moment = datetime.fromtimestamp(reading.ended).astimezone()
+        return f"read on {moment:%Y-%m-%d at %H:%M}"
+    share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
+    if reading.running:
+        return f"being read: {share} done, at {printable(reading.path) or 'the first document'}"
+    return f"interrupted at {share}: `library add` goes on with it"
 
 
 def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -> int:
@@ -107,7 +134,7 @@ def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -
             removed = library.remove("all" if everything else paths)
         finally:
             _clear_store(settings)
-        _say(f"{_number(removed, 'document')} removed")
+        say(f"{number(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
 
     return _with_library(settings, work)
@@ -121,7 +148,7 @@ def prefill(settings: Settings) -> int:
     def work(library: Library) -> int:
         texts = library.texts()
         if not texts:
-            _say("the library is empty: `library add FOLDER` fills it")
+            say("the library is empty: `library add FOLDER` fills it")
             return DONE
         from common.model.configured import (  # takes seconds, and the other commands don't need it
             load_decoder,
@@ -131,8 +158,8 @@ def prefill(settings: Settings) -> int:
 
         decoder = load_decoder(settings)
         form = load_format(settings, decoder.tokenizer)
-        with _progress("computing", in_bytes=False) as progress:
-            report = compute(decoder, form, texts, lambda done: progress(done, len(texts), ""))
+        with progress_bar("computing", in_bytes=False) as reached:
+            report = compute(decoder, form, texts, lambda done: reached(done, len(texts), ""))
         decoder.close()
         _tell_prefill(report, settings)
         return INCOMPLETE if report.too_long or report.beyond or report.failed else DONE
@@ -151,10 +178,10 @@ def search(settings: Settings, query: str, k: int | None = None) -> int:
         _limit_threads(settings)
         hits = library.search(query, settings.documents if k is None else k)
         if not hits:
-            _say("nothing found: the library is empty")
+            say("nothing found: the library is empty")
             return INCOMPLETE
         rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, hit.place, _excerpt(hit.text)) for hit in hits]
-        _show(("similarity", "title", "path", "place", "text"), rows)
+        show_table(("similarity", "title", "path", "place", "text"), rows)
         return DONE
 
     return _with_library(settings, work)
@@ -188,9 +215,9 @@ def _limit_threads(settings: Settings) -> None:
 
 def _tell(path: Path, report: AddReport) -> None:
     for name, reason in report.skipped:
-        _say(f"skipped {name}: {reason}")
+        say(f"skipped {name}: {reason}")
     for name, first in report.duplicates:
-        _say(f"passed over {name}: it has the content of {first}")
+        say(f"passed over {name}: it has the content of {first}")
     counts = (
         f"{report.added} added",
         f"{report.updated} updated",
@@ -199,80 +226,29 @@ def _tell(path: Path, report: AddReport) -> None:
         f"{report.removed} removed",
         f"{len(report.skipped)} skipped",
     )
-    _say(f"{path}: {', '.join(counts)}; {_number(report.chunks, 'chunk')} embedded")
+    say(f"{path}: {', '.join(counts)}; {number(report.chunks, 'chunk')} embedded")
     if report.ignored:
         kinds = sorted(report.ignored.items(), key=lambda kind: (-kind[1], kind[0]))
         named = ", ".join(f"{count} {suffix or 'without an ending'}" for suffix, count in kinds[:_KINDS])
         more = ", ..." if len(kinds) > _KINDS else ""
-        _say(f"{_number(sum(report.ignored.values()), 'file')} of other types ignored: {named}{more}")
+        say(f"{number(sum(report.ignored.values()), 'file')} of other types ignored: {named}{more}")
 
 
 def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
-    _say(f"{_number(report.computed, 'chunk')} computed, {report.there} there already")
+    say(f"{number(report.computed, 'chunk')} computed, {report.there} there already")
     if report.beyond:
-        _say(f"{_number(report.beyond, 'chunk')} left out: document_store_bytes is too small for all")
+        say(f"{number(report.beyond, 'chunk')} left out: document_store_bytes is too small for all")
     if report.too_long:
-        _say(f"{_number(report.too_long, 'chunk')} left out: longer than the model's context")
+        say(f"{number(report.too_long, 'chunk')} left out: longer than the model's context")
     if report.failed:
-        _say(f"{_number(report.failed, 'chunk')} could not be written to {settings.document_store}")
-
-
-@contextmanager
-def _progress(what: str, in_bytes: bool) -> Iterator[Report]:
-    """A bar on a terminal, nothing elsewhere."""
-    console = Console(stderr=True)
-    counter = DownloadColumn() if in_bytes else TextColumn("{task.completed:.0f}/{task.total:.0f} chunks")
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), counter, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-
-        def show(done: int, total: int, path: str) -> None:
-            bar.update(task, completed=done, total=total, description=printable(Path(path).name) or what)
-
-        yield show
-
-
-def _show(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table on a terminal, tab-separated lines in a pipe."""
-    console = Console()
-    if console.is_terminal:
-        table = Table(*headings)
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        console.print(table)
-        return
-    for row in rows:
-        print("\t".join(printable(cell) for cell in row))
-
-
-def _say(text: str) -> None:
-    console = Console(stderr=True)
-    console.print(Text(printable(text)), soft_wrap=True)
+        say(f"{number(report.failed, 'chunk')} could not be written to {settings.document_store}")
 
 
 def _refuse(text: str) -> int:
-    _say(f"dragon: {text}")
+    say(f"dragon: {text}")
     return IMPOSSIBLE
 
 
 def _excerpt(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def printable(text: str) -> str:
-    """`text` without what could steer a terminal or break a line: documents are other people's."""
-    return "".join("\ufffd" if _steers(character) else character for character in text)
-
-
-def _steers(character: str) -> bool:
-    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
-    return control or unicodedata.bidirectional(character) in _REORDERING
-
-
-# Embeddings, overrides and isolates make text look like another one.
-_REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})

@@ -36,6 +36,11 @@ _SCHEMA = (
         " vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
     ),
     ("CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))"),
+    (
+        "CREATE TABLE readings (root TEXT PRIMARY KEY, process INTEGER NOT NULL, began REAL NOT NULL, ended REAL,"
+        " done INTEGER NOT NULL, total INTEGER NOT NULL, path TEXT NOT NULL)"
+    ),
+    "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
     f"PRAGMA user_version = {_FORMAT}",
 )
 

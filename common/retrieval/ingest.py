@@ -20,9 +20,10 @@ from common.retrieval.documents import File, Found, Scan, Skipped, UnusableDocum
 from common.retrieval.embedder import Embedder, unit_vectors
 from common.retrieval.errors import EmbedderChanged
 from common.retrieval.readers.isolated import IsolatedReader
+from common.retrieval.readings import storable
 from common.retrieval.store import FileRecord, Store
 
-_BATCH = 32  # chunks committed together: about a second of embedding on one core
+BATCH = 32  # chunks committed together: about a second of embedding on one core
 
 Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the document at work
 
@@ -70,6 +71,7 @@ class Ingestion:
         self._embedder = embedder
         self._chunker = chunker
         self._root = root
+        self._name = storable(str(root))
         self._base = root.parent if root.is_file() else root
         self._progress = progress
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
@@ -95,6 +97,8 @@ class Ingestion:
         changed.sort(key=lambda file: file.path not in known)  # first what is there: new ones may be copies of it
         self._unchanged = len(found.files) - len(changed)
         self._total = sum(file.size for file in changed)
+        with self._store.writing():
+            self._store.readings.begin(self._name, self._total)
         skipped = list(found.skipped)
         with IsolatedReader() as reader:
             for file in changed:
@@ -167,13 +171,13 @@ class Ingestion:
             chunking=chunking,
             chunks=len(chunks),
         )
-        if len(chunks) > _BATCH:
+        if len(chunks) > BATCH:
             self._commit_batch()
             self._commit(record, chunks, self._staged_vectors(record, chunks))
             return
         self._batch.append((record, chunks))
         self._batched += len(chunks)
-        if self._batched >= _BATCH:
+        if self._batched >= BATCH:
             self._commit_batch()
 
     def _move(self, file: File, path: str) -> bool:
@@ -192,11 +196,13 @@ class Ingestion:
         work = hashlib.sha256(what.encode()).hexdigest()
         with self._store.reading():
             ready = self._store.staged_count(work)
-        for start in range(ready, len(chunks), _BATCH):
+        for start in range(ready, len(chunks), BATCH):
             self._progress(self._done + record.size * start // len(chunks), self._total, record.path)
-            vectors = unit_vectors(self._embedder, [chunk.text for chunk in chunks[start : start + _BATCH]])
+            vectors = unit_vectors(self._embedder, [chunk.text for chunk in chunks[start : start + BATCH]])
             with self._store.writing():
                 self._store.stage(work, range(start, start + len(vectors)), vectors)
+                done = self._done + record.size * start // len(chunks)
+                self._store.readings.reached(self._name, done, record.path)
         with self._store.reading():
             return np.stack([vector for _, vector in self._store.staged(work)])
 
@@ -208,6 +214,7 @@ class Ingestion:
         vectors = unit_vectors(self._embedder, texts)
         with self._store.writing():
             self._ready_for(vectors)
+            self._store.readings.reached(self._name, self._done, batch[-1][0].path)
             start = 0
             for record, chunks in batch:
                 self._store.put_file(record, chunks, vectors[start : start + len(chunks)])
@@ -256,39 +263,8 @@ class Ingestion:
                 self._store.move_file(record)
             if gone or self._moved:
                 self._store.advance()
+            self._store.readings.end(self._name, [(item.path, item.reason) for item in skipped])
         return len(gone)
-
-
-def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int:
-    """Embed every chunk again with `embedder` and exchange all vectors at once; the number of chunks.
-
-    Interrupted, it goes on where it stopped, provided that nothing was added or removed since.
-    """
-    work = f"rebuild/{embedder.identity}"
-    with store.reading():
-        total, done, last = store.count(), store.staged_count(work), store.last_staged(work) or 0
-    dimension = 0
-    while True:
-        with store.reading():
-            rows = store.texts_after(last, _BATCH)
-        if not rows:
-            break
-        progress(done, total, "")
-        vectors = unit_vectors(embedder, [text for _, text in rows])
-        dimension = vectors.shape[1]
-        with store.writing():
-            store.stage(work, [chunk for chunk, _ in rows], vectors)
-        last = rows[-1][0]
-        done += len(rows)
-    if total:
-        dimension = dimension or unit_vectors(embedder, ["dimension"]).shape[1]
-        with store.writing():
-            store.adopt_staged(work)
-            store.set_embedder(embedder.identity, dimension)
-            store.clear_staged()
-            store.advance()
-    progress(total, total, "")
-    return total
 
 
 def is_within(path: str, folder: str) -> bool:

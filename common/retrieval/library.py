@@ -16,9 +16,11 @@ import numpy as np
 
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
+from common.retrieval.embedding_again import reembed
 from common.retrieval.errors import LibraryBusy, LibraryError
 from common.retrieval.index import VectorIndex
-from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet, reembed
+from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
+from common.retrieval.readings import Reading
 from common.retrieval.store import Counts, FileRecord, Store
 
 LOCK = "writer.lock"
@@ -118,6 +120,11 @@ class Library:
         with self._reading():
             return self._store.files()
 
+    def readings(self) -> list[Reading]:
+        """The latest reading of every folder that was added, by path."""
+        with self._reading():
+            return self._store.readings.all()
+
     def add(self, documents: Path, progress: Progress = quiet) -> AddReport:
         """Bring the library up to date with a folder of documents, or with one document.
 
@@ -147,6 +154,12 @@ class Library:
                 if chosen:
                     store.remove_files(chosen)
                     store.advance()
+                left = {file.id for file in files} - set(chosen)
+                kept = [file.path for file in files if file.id in left]
+                for reading in store.readings.all():
+                    named = paths == "all" or any(is_within(reading.root, os.path.realpath(path)) for path in paths)
+                    if named and not any(is_within(path, reading.root) for path in kept):
+                        store.readings.forget(reading.root)
         return len(chosen)
 
     def texts(self) -> list[str]:

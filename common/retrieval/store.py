@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from common.retrieval.chunks import Chunk
 from common.retrieval.database import Database
 from common.retrieval.errors import LibraryDamaged
+from common.retrieval.readings import Readings
 
 DATABASE = "library.sqlite"
 _MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
@@ -82,6 +83,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self._database = Database(folder / DATABASE)
+        self.readings = Readings(self._database)
 
     def close(self) -> None:
         """Release the connection."""

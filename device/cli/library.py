@@ -52,6 +52,14 @@ def remove(
     raise typer.Exit(commands.remove(load_common(role), paths or [], everything))
 
 
+@app.command("status")
+def status(role: Role = "device") -> None:
+    """Show what was read when, what is being read, and what could not be."""
+    from common.retrieval import commands
+
+    raise typer.Exit(commands.status(load_common(role)))
+
+
 @app.command("search")
 def search(
     query: Annotated[str, typer.Argument(help="What to look for")],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,52 @@ class TestStoredDocuments:
         with pytest.raises(KeyboardInterrupt):
             commands.add(filled, [documents])
         assert self.stored(filled) == 0
+
+
+class TestStatus:
+    def test_says_what_was_read_and_what_was_not(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.txt", "apple tree")
+        write("bad.pdf", b"no pdf")
+        assert commands.status(settings) == commands.DONE
+        assert capsys.readouterr().out == "0 documents, 0 chunks, 0 bytes\n"
+        commands.add(settings, [documents])
+        capsys.readouterr()
+        assert commands.status(settings) == commands.INCOMPLETE
+        total, folder, skipped = capsys.readouterr().out.splitlines()
+        assert total == "1 document, 1 chunk, 10 bytes"
+        assert folder.startswith(f"{documents}: 1 document, 10 bytes, read on 20")
+        assert skipped.startswith(f"  skipped {documents / 'bad.pdf'}: it is damaged, or no pdf file")
+
+        (documents / "bad.pdf").unlink()
+        commands.add(settings, [documents])
+        assert commands.status(settings) == commands.DONE
+        assert "skipped" not in capsys.readouterr().out
+        commands.remove(settings, [str(documents)])
+        capsys.readouterr()
+        commands.status(settings)
+        assert capsys.readouterr().out == "0 documents, 0 chunks, 0 bytes\n"
+
+    def test_says_how_far_a_reading_is(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """While it goes on in this process, and after one was interrupted."""
+        for number in range(40):
+            write(f"{number:02}.txt", f"note {number}")
+        shown = []
+
+        def stop(done: int, total: int, path: str) -> None:
+            if Path(path).name == "38.txt":
+                commands.status(settings)
+                shown.append(capsys.readouterr().out.splitlines()[1])
+                raise KeyboardInterrupt
+
+        with commands.open_library(settings) as library, pytest.raises(KeyboardInterrupt):
+            library.add(documents, stop)
+        assert "32 documents, 214 bytes, being read: 77% done, at " in shown[0]
+        with closing(sqlite3.connect(settings.library / "library.sqlite")) as connection:
+            connection.execute("UPDATE readings SET began = began - 1e9")  # whoever has the process's number now
+            connection.commit()
+        commands.status(settings)
+        assert "interrupted at 77%" in capsys.readouterr().out
