@@ -46,8 +46,10 @@ def open_library(settings: Settings) -> Library:
     return Library.open(settings.library, embedder, chunker=Chunker(tokenizer, settings.chunk_tokens))
 
 
-def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int:
-    """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first."""
+def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch: bool = False) -> int:
+    """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first, `watch` lets
+    daemons do the same whenever something changes.
+    """
 
     def work(library: Library) -> int:
         _limit_threads(settings)
@@ -60,7 +62,7 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False) -> int
             replaced = True  # as long as an interruption hides it
             try:
                 with progress_bar("reading", in_bytes=True) as reached:
-                    report = library.add(path, reached)
+                    report = library.add(path, reached, watch)
                 replaced = bool(report.updated or report.removed)
             except PathError as error:
                 replaced = False
@@ -117,7 +119,7 @@ def _age(reading: Reading) -> str:
     """When a folder was read, or how far it is."""
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
-        return f"read on {moment:%Y-%m-%d at %H:%M}"
+        return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}"
     share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
     if reading.running:
         return f"being read: {share} done, at {printable(reading.path) or 'the first document'}"

@@ -40,6 +40,7 @@ _SCHEMA = (
         "CREATE TABLE readings (root TEXT PRIMARY KEY, process INTEGER NOT NULL, began REAL NOT NULL, ended REAL,"
         " done INTEGER NOT NULL, total INTEGER NOT NULL, path TEXT NOT NULL)"
     ),
+    "CREATE TABLE watched (root TEXT PRIMARY KEY)",
     "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
     f"PRAGMA user_version = {_FORMAT}",
 )

@@ -20,7 +20,7 @@ from common.retrieval.embedding_again import reembed
 from common.retrieval.errors import LibraryBusy, LibraryError
 from common.retrieval.index import VectorIndex
 from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
-from common.retrieval.readings import Reading
+from common.retrieval.readings import Reading, storable
 from common.retrieval.store import Counts, FileRecord, Store
 
 LOCK = "writer.lock"
@@ -125,15 +125,25 @@ class Library:
         with self._reading():
             return self._store.readings.all()
 
-    def add(self, documents: Path, progress: Progress = quiet) -> AddReport:
-        """Bring the library up to date with a folder of documents, or with one document.
+    def watched(self) -> list[str]:
+        """The folders in which a daemon looks for changes."""
+        with self._reading():
+            return self._store.readings.watched()
+
+    def add(self, documents: Path, progress: Progress = quiet, watch: bool = False) -> AddReport:
+        """Bring the library up to date with a folder of documents, or with one document; `watch` lets daemons do it
+        from now on, whenever something changes there.
 
         Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
         are removed. May be interrupted at any time; the next `add` goes on where it stopped.
         """
         root = Path(os.path.realpath(documents.expanduser()))
         with self._changing() as store:
-            return Ingestion(store, self._embedder, self._cutter(), root, progress).run()
+            report = Ingestion(store, self._embedder, self._cutter(), root, progress).run()
+            if watch:
+                with store.writing():
+                    store.readings.watch(storable(str(root)))
+            return report
 
     def rebuild(self, progress: Progress = quiet) -> int:
         """Embed every chunk again with this library's embedder; the number of chunks."""

@@ -23,6 +23,7 @@ class Reading:
     total: int
     path: str  # the document at work
     running: bool
+    watched: bool
     skipped: tuple[tuple[str, str], ...]  # path and reason of documents that were not taken in
 
 
@@ -49,13 +50,22 @@ class Readings:
         rows = [(root, storable(path), reason) for path, reason in skipped]
         self._database.run_many("INSERT INTO skipped VALUES (?, ?, ?)", rows)
 
+    def watch(self, root: str) -> None:
+        """Let daemons read what changes in `root`, until it is forgotten."""
+        self._database.run("INSERT OR IGNORE INTO watched VALUES (?)", (root,))
+
+    def watched(self) -> list[str]:
+        """The folders that are watched."""
+        return [root for (root,) in self._database.all("SELECT root FROM watched ORDER BY root")]
+
     def forget(self, root: str) -> None:
         """Remove the entry of a folder that was removed."""
-        for table in ("readings", "skipped"):
+        for table in ("readings", "skipped", "watched"):
             self._database.run(f"DELETE FROM {table} WHERE root = ?", (root,))
 
     def all(self) -> list[Reading]:
         """Every folder's latest reading, by path."""
+        watched = set(self.watched())
         skipped: dict[str, list[tuple[str, str]]] = {}
         for root, path, reason in self._database.all("SELECT root, path, reason FROM skipped ORDER BY path"):
             skipped.setdefault(root, []).append((path, reason))
@@ -69,6 +79,7 @@ class Readings:
                 total,
                 path,
                 ended is None and _lives(process, began),
+                root in watched,
                 tuple(skipped.get(root, ())),
             )
             for root, process, began, ended, done, total, path in rows

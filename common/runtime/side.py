@@ -20,6 +20,7 @@ from common.placement.estimators import DecodeLine
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Hit, Library
+from common.retrieval.watching import FolderWatcher
 from common.runtime.errors import AnswerFailed, RequestError
 from common.runtime.failures import as_failure
 from common.runtime.offline import profiled_line
@@ -63,6 +64,7 @@ class SideRuntime:
             line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
+        self._watcher = FolderWatcher(settings, self.library)
 
     def _profiled_line(self) -> DecodeLine:
         settings = self.settings
@@ -122,6 +124,7 @@ class SideRuntime:
         self._retrieval.submit(run, failed)
 
     def close(self) -> None:
+        self._watcher.close()
         self._retrieval.close()
         self.decoding.close()
         self.decoder.close()

@@ -16,12 +16,13 @@ app = typer.Typer(help="The documents that answers draw on.", rich_markup_mode=N
 def add(
     paths: Annotated[list[Path], typer.Argument(help="Folders or documents")],
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Embed what is there again first")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Let the daemon read what changes there from now on")] = False,
     role: Role = "device",
 ) -> None:
     """Bring the library up to date with folders or documents."""
     from common.retrieval import commands
 
-    raise typer.Exit(commands.add(load_common(role), paths, rebuild))
+    raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch))
 
 
 @app.command("list")

@@ -1,0 +1,25 @@
+"""`python -m common.retrieval.add_process`: `dragon library add` for a daemon, which says on stdin what to add."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+NICENESS = 10  # answers come first
+
+
+def main() -> int:
+    """The exit code of `commands.add`. Stdin has the settings and the paths, as JSON."""
+    os.nice(NICENESS)
+    from common.retrieval.commands import add
+    from common.settings import Settings
+
+    task = json.load(sys.stdin)
+    settings = Settings(**(task["settings"] | {"threads": 1}))
+    return add(settings, [Path(path) for path in task["paths"]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
