@@ -174,7 +174,7 @@ class TestStoredDocuments:
         filled.document_store.mkdir()
         (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
 
-        def interrupted(library: Library, path: Path, progress: object) -> None:
+        def interrupted(library: Library, path: Path, progress: object, watch: bool) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(Library, "add", interrupted)
