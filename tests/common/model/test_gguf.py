@@ -79,21 +79,24 @@ def test_it_is_imported_once(folder: Path, file: Path, models: Path, monkeypatch
     assert imported(file, models) == folder
 
 
-@pytest.mark.parametrize("harm", ["no manifest", "a file cut short", "a file gone"])
-def test_what_is_not_whole_is_made_again(file: Path, copy: Path, harm: str) -> None:
-    folder = copy
-    content = (folder / "model.safetensors").read_bytes()
-    match harm:
-        case "no manifest":
-            (folder / MANIFEST).unlink()
-        case "a file cut short":
-            (folder / "model.safetensors").write_bytes(content[:100])
-        case _:
-            (folder / "tokenizer.json").unlink()
-    assert not is_complete(folder)
-    assert imported(file, folder.parent) == folder
-    assert (folder / "model.safetensors").read_bytes() == content
-    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
+def test_what_is_not_whole_is_made_again(file: Path, copy: Path) -> None:
+    whole = {path.name: path.read_bytes() for path in copy.iterdir()}
+    weights, tokenizer, manifest = copy / "model.safetensors", copy / "tokenizer.json", copy / MANIFEST
+    for harm in (
+        lambda: weights.write_bytes(whole[weights.name][:100]),
+        tokenizer.unlink,
+        manifest.unlink,
+        lambda: manifest.write_text("[]"),
+    ):
+        harm()
+        assert not is_complete(copy)
+        for name, content in whole.items():
+            (copy / name).write_bytes(content)
+        assert is_complete(copy)
+    weights.write_bytes(b"")
+    assert imported(file, copy.parent) == copy
+    assert weights.read_bytes() == whole[weights.name]
+    assert [path for path in copy.parent.iterdir() if path.is_dir()] == [copy]
 
 
 def test_a_changed_byte_is_found(copy: Path) -> None:
