@@ -76,7 +76,7 @@ class Ingestion:
         self._progress = progress
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
         self._batched = 0  # chunks in the batch
-        self._touched: list[tuple[int, File]] = []  # known content under other times
+        self._touched: list[tuple[int, int, int]] = []  # id of known content under other times, its size and time
         self._held: dict[str, str] = {}  # content (SHA-256) that stays in the library, and its path
         self._movable: dict[str, FileRecord] = {}  # content of documents that are gone from where they were
         self._moved: list[FileRecord] = []
@@ -147,7 +147,7 @@ class Ingestion:
     def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
         chunking = self._chunker.identity
         if known is not None and (known.sha256, known.chunking) == (file.sha256, chunking):
-            self._touched.append((known.id, file))
+            self._touched.append((known.id, file.size, file.mtime))
             self._held[file.sha256] = path
             self._unchanged += 1
             return
@@ -256,8 +256,8 @@ class Ingestion:
         ]
         with self._store.writing():
             self._store.clear_staged()
-            for identifier, file in self._touched:
-                self._store.touch_file(identifier, file.size, file.mtime)
+            for touched in self._touched:
+                self._store.touch_file(*touched)
             self._store.remove_files(gone)
             for record in self._moved:
                 self._store.move_file(record)
