@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.fastest import Found, fastest
+from common.sampling.compiled import LINEAR_EXCESS, candidates, race_bounds
+from common.sampling.fastest import Found, best, fastest
 from common.sampling.noise import (
-    LINEAR_EXCESS,
     VocabularyNoise,
     exponential_from_key,
     floor_log2,
@@ -21,10 +21,6 @@ from common.sampling.noise import (
     raised,
 )
 from proto.logcode import decode, nearest
-
-# Races that run together. Working memory of more tokens than this falls out of the processor's cache, which costs more
-# than a call per race.
-_TOKENS_TOGETHER: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +38,54 @@ class RaceKernel:
 
     def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
         self.vocabulary = vocabulary
-        self._noise = VocabularyNoise(vocabulary, torch_device)
+        on_cpu = torch.device(torch_device).type == "cpu"
+        self._noise = None if on_cpu else VocabularyNoise(vocabulary, torch_device)
+        self._memory = np.empty(2 * vocabulary if on_cpu else 0, np.float32)
 
     def run(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
         """The `depth` fastest tokens of each race on its row of `mixtures`, float32 `[races, vocab]`, with speeds
         p̂ / E**temperature, by id; fewer when fewer have a positive p̂.
         """
-        found: list[Found] = []
-        size = max(1, _TOKENS_TOGETHER // self.vocabulary)
-        for start in range(0, len(races), size):
-            found += self._together(mixtures[start : start + size], races[start : start + size])
-        return found
 
-    def _together(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
         def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
             return decode(codes_at(mixtures, which, ids)) / noise_of(races, which, ids)
 
-        return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
+        depths = [race.depth for race in races]
+        if self._noise is not None:
+            return fastest(self.bounds(mixtures, races), depths, speeds)
+        rows = mixtures.contiguous().numpy()
+        found = [
+            candidates(row, _key(race), race.temperature, race.depth, self._memory)
+            for row, race in zip(rows, races, strict=True)
+        ]
+        ends = list(accumulate(map(len, found)))
+        which = np.repeat(np.arange(len(races)), [len(ids) for ids in found])
+        exact = speeds(which, np.concatenate(found) if len(found) > 1 else found[0])
+        parts = (exact[end - len(ids) : end] for ids, end in zip(found, ends, strict=True))
+        return [
+            (ids, part) if 0 < len(ids) <= depth and part.min() > 0 else best(ids, part, depth)
+            for ids, part, depth in zip(found, parts, depths, strict=True)
+        ]
 
     def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
         """No token's log2 speed is above this, float32 `[races, vocab]`, but for `fastest.SLACK`."""
+        if self._noise is None:
+            each = [
+                race_bounds(row, _key(race), race.temperature, self._memory).copy()
+                for row, race in zip(mixtures.contiguous().numpy(), races, strict=True)
+            ]
+            return torch.from_numpy(np.stack(each))
         bounds = floor_log2(mixtures, add=LINEAR_EXCESS)
         warm = [index for index, race in enumerate(races) if race.temperature > 0]
-        if not warm:
-            return bounds
-        floors = self._noise.floors([position_key(races[index].seed, races[index].position) for index in warm])
-        temperatures = [races[index].temperature for index in warm]
-        if len(set(temperatures)) == 1 and len(warm) == len(races):
-            return bounds.sub_(floors, alpha=temperatures[0])
-        bounds[warm] -= floors.mul_(torch.tensor(temperatures, dtype=torch.float32).to(bounds.device)[:, None])
+        if warm:
+            floors = self._noise.floors([position_key(races[index].seed, races[index].position) for index in warm])
+            temperatures = torch.tensor([races[index].temperature for index in warm], dtype=torch.float32)
+            bounds[warm] -= floors.mul_(temperatures.to(bounds.device)[:, None])
         return bounds
+
+
+def _key(race: Race) -> np.uint64:
+    return np.uint64(position_key(race.seed, race.position))
 
 
 def codes_at(mixtures: torch.Tensor, which: NDArray[np.int64] | int, ids: NDArray[np.int64]) -> NDArray[np.uint16]:

@@ -49,7 +49,7 @@ def fastest(bounds: torch.Tensor, depths: Sequence[int], speeds: Speeds) -> list
         count *= _WIDER
     for race in left:
         ids = np.arange(size)
-        found[race] = _best(ids, speeds(np.full(size, race), ids), depths[race])
+        found[race] = best(ids, speeds(np.full(size, race), ids), depths[race])
     return [found[race] for race in range(races)]
 
 
@@ -81,7 +81,7 @@ def _look(
     certain, start = [], 0
     for index, race in enumerate(races):
         stop = start + lengths[index]
-        found[race] = _best(parts[index], exact[start:stop], depths[race])
+        found[race] = best(parts[index], exact[start:stop], depths[race])
         slowest = float(found[race][1].min()) if len(found[race][1]) == depths[race] else 0.0
         limit = 2.0 ** min(rest[index] + SLACK, 1000.0) if rest[index] > -1000.0 else 0.0
         certain.append(bool(rest[index] < IMPOSSIBLE or slowest > limit))
@@ -89,7 +89,8 @@ def _look(
     return certain
 
 
-def _best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
+def best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
+    """The `depth` fastest of `ids` [n], in any order, whose speeds are `exact` [n]; of equally fast ones the lowest."""
     slowest = float(np.partition(exact, -depth)[-depth]) if len(ids) > depth else 0.0
     kept = np.flatnonzero((exact >= slowest) & (exact > 0))
     kept = kept[np.argsort(ids[kept])]

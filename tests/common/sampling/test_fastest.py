@@ -11,10 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from common.sampling import compiled
 from common.sampling import fastest as module
+from common.sampling.compiled import LINEAR_EXCESS
 from common.sampling.drafting import Race, RaceKernel
-from common.sampling.fastest import Found, fastest
-from common.sampling.noise import LINEAR_EXCESS, exponential, floor_log2, race_noise
+from common.sampling.fastest import Found, Speeds, fastest
+from common.sampling.noise import exponential, floor_log2, race_noise
 from proto.logcode import decode, nearest
 
 SEED = 0xFEDCBA9876543210
@@ -31,8 +33,21 @@ def direct(probabilities: torch.Tensor, depth: int, seed: int, position: int, te
 
 
 def found(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
-    (only,) = RaceKernel(len(probabilities)).run(probabilities[None], [Race(seed, position, temperature, depth)])
+    """What compiled code finds, and the search over torch's bounds as well."""
+    kernel, races = RaceKernel(len(probabilities)), [Race(seed, position, temperature, depth)]
+    (only,) = kernel.run(probabilities[None], races)
+    (searched,) = fastest(kernel.bounds(probabilities[None], races), [depth], exact_speeds(probabilities, races[0]))
+    assert same(only, searched)
     return only
+
+
+def exact_speeds(probabilities: torch.Tensor, race: Race) -> Speeds:
+    codes = nearest(probabilities.numpy())
+
+    def speeds(_: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        return decode(codes[ids]) / race_noise(race.seed, race.position, ids, race.temperature)
+
+    return speeds
 
 
 def same(one: Found, other: Found) -> bool:
@@ -105,10 +120,15 @@ class TestIsTheDefinition:
 
     def test_the_margin_is_needed(self) -> None:
         """Rounding makes tokens equal, and the first of them has the lowest bound: without a margin it is lost."""
-        probabilities = within_one_code()
+        probabilities, race = within_one_code(), Race(0, 0, 0.0, 1)
         assert found(probabilities, 1, 0, 0, 0.0)[0].tolist() == [0]
+        bounds = RaceKernel(512).bounds(probabilities[None], [race])
         with mock.patch.object(module, "SLACK", -LINEAR_EXCESS):
-            assert found(probabilities, 1, 0, 0, 0.0)[0].tolist() != [0]
+            assert fastest(bounds, [1], exact_speeds(probabilities, race))[0][0].tolist() != [0]
+        numbers, memory = probabilities.numpy(), np.empty(1024, np.float32)
+        assert 0 in compiled._candidates(numbers, np.uint64(0), 0.0, 1, memory)
+        with mock.patch.multiple(compiled, _TOLERANCE=0.0, _MARGIN=0.0):
+            assert 0 not in compiled._candidates(numbers, np.uint64(0), 0.0, 1, memory)
 
     @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
     def test_what_is_just_possible_races_too(self, temperature: float) -> None:

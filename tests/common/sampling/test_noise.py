@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from common.sampling.compiled import LINEAR_EXCESS, race_bounds
 from common.sampling.noise import (
-    LINEAR_EXCESS,
     Purpose,
     VocabularyNoise,
     exponential,
@@ -71,7 +71,7 @@ class TestFloors:
 
     @given(st.lists(SEEDS, min_size=1, max_size=3), st.integers(0, 2**20), st.integers(1, 700))
     def test_no_noise_is_below_its_floor(self, seeds: list[int], position: int, vocabulary: int) -> None:
-        floors = VocabularyNoise(vocabulary).floors([position_key(seed, position) for seed in seeds]).numpy()
+        floors = VocabularyNoise(vocabulary, "cpu").floors([position_key(seed, position) for seed in seeds]).numpy()
         for seed, floor in zip(seeds, floors.astype(float), strict=True):
             noise = exponential(seed, position, np.arange(vocabulary)).astype(float)
             assert (np.log2(noise) >= floor - 2e-5).all()
@@ -79,13 +79,17 @@ class TestFloors:
             close = np.log2(noise * np.exp(-noise)) - LINEAR_EXCESS - 2.0**-28 / noise - 2e-5
             assert (floor >= close)[noise > 1e-6].all()
 
-    def test_are_the_same_on_any_torch_device(self) -> None:
-        noise = VocabularyNoise(5_000)
-        keys = [position_key(SEED, position) for position in range(4)]
-        assert torch.equal(noise.floors(keys), noise._floors_there(keys))
+    @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+    def test_are_in_the_compiled_bounds_of_a_race(self, temperature: float) -> None:
+        key, memory = position_key(SEED, 4), np.empty(10_000, np.float32)
+        mixture = torch.softmax(torch.randn(5_000, generator=torch.Generator().manual_seed(8)), dim=-1)
+        compiled = race_bounds(mixture.numpy(), np.uint64(key), temperature, memory)
+        floors = VocabularyNoise(5_000, "cpu").floors([key])[0]
+        expected = floor_log2(mixture, add=LINEAR_EXCESS) - temperature * floors
+        assert compiled == pytest.approx(expected.numpy(), abs=1e-4)
 
     def test_the_winners_are_among_the_lowest_floors(self) -> None:
-        noise = VocabularyNoise(151_936)
+        noise = VocabularyNoise(151_936, "cpu")
         for position in range(3):
             floors = noise.floors([position_key(SEED, position)])[0]
             fastest = exponential(SEED, position, np.arange(151_936)).argsort()[:32]
@@ -149,7 +153,7 @@ class TestSameBits:
         seed = seed_with_key(unmixed(word))
         expected = np.float32(-math.log(unit))
         assert exponential(seed, 0, [0])[0] == expected
-        floor = VocabularyNoise(1).floors([position_key(seed, 0)]).item()
+        floor = VocabularyNoise(1, "cpu").floors([position_key(seed, 0)]).item()
         assert -158 <= floor <= min(math.log2(float(expected)), 0.0) + 2e-5
 
 
