@@ -167,7 +167,7 @@ class TestLibrary:
         from common.retrieval import commands
 
         calls: list[tuple[Any, ...]] = []
-        for name in ("add", "list_documents", "prefill", "remove", "search"):
+        for name in ("add", "list_documents", "prefill", "remove", "search", "status"):
 
             def record(settings: Any, *rest: Any, name: str = name) -> int:
                 calls.append((name, settings.library.parent.name, settings.chunk_tokens, *rest))
@@ -175,16 +175,20 @@ class TestLibrary:
 
             monkeypatch.setattr(commands, name, record)
         assert dragon("library", "add", "x", "y", DRAGON_DEVICE_CHUNK_TOKENS="64").returncode == 1
+        dragon("library", "add", "x", "--rebuild", "--watch", "--role", "cloud")
         dragon("library", "list", "--role", "cloud", DRAGON_CLOUD_CHUNK_TOKENS="32")
         dragon("library", "prefill", "--role", "cloud", DRAGON_CLOUD_DOCUMENT_STORE_BYTES="7")
         dragon("library", "remove", "a.txt")
         dragon("library", "remove", "--all")
         dragon("library", "search", "what", "-k", "3")
+        dragon("library", "status", "--role", "cloud")
         assert calls == [
-            ("add", "device", 64, [Path("x"), Path("y")], False),
+            ("add", "device", 64, [Path("x"), Path("y")], False, False),
+            ("add", "cloud", 128, [Path("x")], True, True),
             ("list_documents", "cloud", 32),
             ("prefill", "cloud", 128),
             ("remove", "device", 128, ["a.txt"], False),
             ("remove", "device", 128, [], True),
             ("search", "device", 128, "what", 3),
+            ("status", "cloud", 128),
         ]
