@@ -40,7 +40,12 @@ _CERTAIN: Final = 2.0**-31.99  # from it on it has another one
 
 _BLOCK: Final = 64  # tokens that are looked at together
 
-_compile: Callable[[Any], Any] = numba.njit(cache=True)
+
+def _compile(function: Callable[..., None] | Callable[..., NDArray[Any]]) -> Any:
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:  # neither beside this file nor in the user's cache may anything be written
+        return numba.njit(function)
 
 
 def _exponentials(keys: NDArray[np.uint64], ids: NDArray[np.int64], noise: NDArray[np.float32]) -> None:
