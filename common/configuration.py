@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import platformdirs
-from pydantic import (
-    SecretStr,
-    ValidationError,
-)
+from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from common.model.prompt import Conversation, Query, Turn
+from common.model.prompt import Conversation, Query, Turn, document_part, query_tokens
 from common.model.tokenizer import Tokenizer
 from proto.control import Control
 
@@ -38,8 +38,8 @@ class ChatFormat:
         except ValueError:
             self._with_system = False
             parts = self._rendered(_PROBE)
-        before = self._split(parts[0])
-        self._begin = tuple(_tokens(tokenizer, before))
+        before = self._filled(parts[:1], [])
+        self._begin = tuple(query_tokens(tokenizer, before.text, before.controls))
         self._end = tokenizer.encode(_APART)
 
     @property
@@ -49,20 +49,16 @@ class ChatFormat:
 
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
         """As `PromptFormat.document_tokens`."""
-        tokens = [*self._begin, *self._tokenizer.encode(text)]
-        if budget is not None:
-            room = budget - len(self._end)
-            if room < len(self._begin):
-                raise ValueError(f"a budget of {budget} tokens holds no document in the model's chat template")
-            tokens = tokens[:room]
-        return tokens + self._end
+        return document_part(self._begin, self._tokenizer.encode(text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
         """Everything behind the document."""
-        literals = self._rendered(conversation)
-        texts = self._texts(conversation)
+        return self._filled(self._rendered(conversation)[1:], self._texts(conversation))
+
+    def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
+        """The template's own words with a text between any two stretches of them."""
         text, controls = "", list[Control]()
-        for literal, own in zip(literals[1:], [*texts, ""], strict=True):
+        for literal, own in zip(literals, [*texts, ""], strict=True):
             for part in self._split(literal):
                 if isinstance(part, int):
                     controls.append(Control(len(text), part))
@@ -106,10 +102,3 @@ def _pattern(special_ids: dict[str, int]) -> re.Pattern[str] | None:
     """Matches the longest name that fits, as a group."""
     names = sorted(special_ids, key=len, reverse=True)
     return re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None
-
-
-def _tokens(tokenizer: Tokenizer, parts: Sequence[str | int]) -> list[int]:
-    found: list[int] = []
-    for part in parts:
-        found += [part] if isinstance(part, int) else tokenizer.encode(part)
-    return found

@@ -88,17 +88,24 @@ class TextFormat:
         """As `PromptFormat.document_tokens`; what the template puts after the document is kept."""
         before, after = self._document.split("{document}")
         closing = self._tokenizer.encode(after) if after else []
-        tokens = [*self._begin, *self._tokenizer.encode(before + text)]
-        if budget is not None:
-            room = budget - len(closing)
-            if room < len(self._begin):
-                raise ValueError(f"a budget of {budget} tokens holds no document in {self._document!r}")
-            tokens = tokens[:room]
-        return tokens + closing
+        return document_part(self._begin, self._tokenizer.encode(before + text), closing, budget)
 
     def query(self, conversation: Conversation) -> Query:
         """As `text_query`."""
         return text_query(conversation, self._query)
+
+
+def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[int], budget: int | None) -> list[int]:
+    """A document between its beginning and its end, cut to `budget` tokens in all.
+
+    Raises `ValueError` for a budget that holds no document.
+    """
+    if budget is None:
+        return [*begin, *document, *end]
+    room = budget - len(begin) - len(end)
+    if room < 0:
+        raise ValueError(f"a budget of {budget} tokens holds no document: what stands around it takes {budget - room}")
+    return [*begin, *document[:room], *end]
 
 
 def text_query(conversation: Conversation, template: str = QUESTION) -> Query:

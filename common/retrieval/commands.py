@@ -100,9 +100,10 @@ def status(settings: Settings) -> int:
     """Show what every folder holds, when it was read, what is being read, and what could not be."""
 
     def work(library: Library) -> int:
-        files, counts = library.files(), library.counts
+        files = library.files()
+        chunks = sum(file.chunks for file in files)
         total = sum(file.size for file in files)
-        print(f"{number(counts.documents, 'document')}, {number(counts.chunks, 'chunk')}, {decimal(total)}")
+        print(f"{number(len(files), 'document')}, {number(chunks, 'chunk')}, {decimal(total)}")
         readings = library.readings()
         for reading in readings:
             own = [file for file in files if is_within(file.path, reading.root)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from common.retrieval.chunks import Chunk, Chunker, title_of
 from common.retrieval.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan
 from common.retrieval.embedder import Embedder, unit_vectors
 from common.retrieval.errors import EmbedderChanged
+from common.retrieval.readers.content import storable
 from common.retrieval.readers.isolated import IsolatedReader
-from common.retrieval.readings import storable
 from common.retrieval.store import FileRecord, Store
 
 BATCH = 32  # chunks committed together: about a second of embedding on one core
@@ -100,7 +101,7 @@ class Ingestion:
         with self._store.writing():
             self._store.readings.begin(self._name, self._total)
         skipped = list(found.skipped)
-        with IsolatedReader() as reader:
+        with closing(IsolatedReader()) as reader:
             for file in changed:
                 self._progress(self._done, self._total, file.path)
                 try:
@@ -197,11 +198,11 @@ class Ingestion:
         with self._store.reading():
             ready = self._store.staged_count(work)
         for start in range(ready, len(chunks), BATCH):
-            self._progress(self._done + record.size * start // len(chunks), self._total, record.path)
+            done = self._done + record.size * start // len(chunks)
+            self._progress(done, self._total, record.path)
             vectors = unit_vectors(self._embedder, [chunk.text for chunk in chunks[start : start + BATCH]])
             with self._store.writing():
                 self._store.stage(work, range(start, start + len(vectors)), vectors)
-                done = self._done + record.size * start // len(chunks)
                 self._store.readings.reached(self._name, done, record.path)
         with self._store.reading():
             return np.stack([vector for _, vector in self._store.staged(work)])

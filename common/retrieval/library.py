@@ -20,7 +20,8 @@ from common.retrieval.embedding_again import reembed
 from common.retrieval.errors import LibraryBusy, LibraryError
 from common.retrieval.index import VectorIndex
 from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
-from common.retrieval.readings import Reading, storable
+from common.retrieval.readers.content import storable
+from common.retrieval.readings import Reading
 from common.retrieval.store import Counts, FileRecord, Store
 
 LOCK = "writer.lock"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psutil
 
 from common.retrieval.database import Database
+from common.retrieval.readers.content import storable
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,6 @@ class Readings:
             )
             for root, process, began, ended, done, total, path in rows
         ]
-
-
-def storable(path: str) -> str:
-    """`path` as text that can be stored: names of files may be no Unicode."""
-    return path.encode(errors="replace").decode()
 
 
 def _lives(process: int, began: float) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,17 +13,6 @@ from tests.cloud.town import Resident, Town
 
 QUESTION = "What is the best-selling game of the kind I like?"
 PROMPT = text_query(Conversation.of(QUESTION)).text
-
-
-@pytest.fixture(scope="module")
-def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
-    with Town(fresh_data()) as town:
-        yield town
-
-
-@pytest.fixture(scope="module")
-def device(town: Town) -> Resident:
-    return town.device("laptop")
 
 
 @pytest.mark.parametrize("placement", ["device", "cloud", "mirrored"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,17 +22,6 @@ MODES = [
     {"method": "sequence-wise"},
 ]
 LENGTH = 40
-
-
-@pytest.fixture(scope="module")
-def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
-    with Town(fresh_data()) as town:
-        yield town
-
-
-@pytest.fixture(scope="module")
-def device(town: Town) -> Resident:
-    return town.device("laptop")
 
 
 def whole(finished: Finished) -> None:

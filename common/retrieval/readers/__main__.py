@@ -8,7 +8,7 @@ import resource
 import sys
 import warnings
 
-from common.retrieval.readers.content import Unreadable
+from common.retrieval.readers.content import Unreadable, storable
 from common.retrieval.readers.formats import parser_of
 from common.retrieval.readers.isolated import MOST_TEXT
 
@@ -46,11 +46,6 @@ def answer(suffix: str, content: bytes) -> dict[str, object]:
         "title": storable(found.title),
         "sections": [(storable(part.text), storable(part.place), part.unit) for part in found.sections],
     }
-
-
-def storable(text: str) -> str:
-    """`text` without what no UTF-8 file can hold, and without NUL characters, both of which PDFs have."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,11 @@ def heading_text(found: re.Match[str]) -> str:
     return found.group(1).rstrip(_BARE).strip()
 
 
+def storable(text: str) -> str:
+    """`text` without what UTF-8 can't hold, which PDFs and names of files may have, and without NUL characters."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
 def decoded(content: bytes) -> str:
     """The text of a file that is nothing but text. Raises `Unreadable`."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

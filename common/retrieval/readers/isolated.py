@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from threading import Timer
-from types import TracebackType
-from typing import IO, Any, Self, get_args
+from typing import Any, get_args
 
 from common.python_process import python_environment
 from common.retrieval.readers.content import Content, Section, Unit, Unreadable
@@ -23,20 +23,12 @@ MOST_TEXT = 20_000_000  # characters
 
 
 class IsolatedReader:
-    """A context manager; the process is started when the first document is read. For one thread at a time."""
+    """To be closed in the end; the process is started when the first document is read. For one thread at a time."""
 
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self._seconds = seconds
         self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def read(self, suffix: str, content: bytes) -> Content:
         """The content of a document of a parsed format. Raises `Unreadable`."""
@@ -68,7 +60,9 @@ class IsolatedReader:
             return
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
-            _close(pipe)
+            if pipe is not None:
+                with suppress(OSError):  # what was not written yet goes nowhere
+                    pipe.close()
         self._process.wait()
         self._process = None
 
@@ -104,11 +98,3 @@ def _content(answer: dict[str, Any]) -> Content:
     """The answer's content, by its types: a document may have taken the reader over."""
     sections = [Section(str(text), str(place), unit) for text, place, unit in answer["sections"] if unit in UNITS]
     return Content(tuple(sections), str(answer["title"]))
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    try:
-        if pipe is not None:
-            pipe.close()
-    except OSError:
-        pass  # what was not written yet goes nowhere

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -25,7 +26,7 @@ DEEP = b"<div>" * 20_000 + b"words"
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[IsolatedReader]:
-    with IsolatedReader() as reader:
+    with closing(IsolatedReader()) as reader:
         yield reader
 
 
@@ -99,7 +100,7 @@ def test_entities_that_multiply(reader: IsolatedReader) -> None:
 
 
 def test_too_much_memory() -> None:
-    with IsolatedReader(memory=700 * 2**20) as reader:
+    with closing(IsolatedReader(memory=700 * 2**20)) as reader:
         goes_on(reader)
         with pytest.raises(Unreadable, match=r"memory|nested"):
             reader.read(".html", b"<p>a" * 8_000_000)
@@ -107,9 +108,9 @@ def test_too_much_memory() -> None:
 
 
 def test_too_slow() -> None:
-    with IsolatedReader() as reader:
+    with closing(IsolatedReader()) as reader:
         goes_on(reader)
-    with IsolatedReader(seconds=0.05) as hasty, pytest.raises(Unreadable, match=r"took longer than 0\.05 s"):
+    with closing(IsolatedReader(seconds=0.05)) as hasty, pytest.raises(Unreadable, match=r"took longer than 0\.05 s"):
         hasty.read(".html", GOOD)
 
 
