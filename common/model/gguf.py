@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import filelock
@@ -50,7 +51,9 @@ def imported(file: Path, models: Path) -> Path:
         with filelock.FileLock(models / _LOCK):
             if not is_complete(folder):
                 log.info("importing %s, once", file.name)
+                began = time.monotonic()
                 _import(file, folder)
+                log.info("imported %s in %.0f s", file.name, time.monotonic() - began)
     except OSError as error:
         raise ModelError(
             f"{models}: the model can't be kept there: {(error.strerror or str(error)).lower()}"
@@ -82,9 +85,12 @@ def _import(file: Path, folder: Path) -> None:
         made = Path(work) / "model"
         # A process of its own: it takes several times the model's memory, and the file may be a stranger's.
         command = [sys.executable, "-P", "-m", "common.model.gguf_conversion", str(file.absolute()), str(made)]
-        done = subprocess.run(command, env=python_environment(), capture_output=True, text=True, check=False)
+        # What goes to stderr is progress, for people only.
+        watched = None if sys.stderr is not None and sys.stderr.isatty() else subprocess.DEVNULL
+        environment = python_environment()
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=watched, text=True, check=False)
         if done.returncode:
-            reason = done.stderr.strip().rpartition("\n")[2] or f"the conversion ended with {done.returncode}"
+            reason = done.stdout.strip().rpartition("\n")[2] or f"the conversion ended with {done.returncode}"
             raise ModelError(f"{file}: can't be imported: {reason}")
         files = {path.name: (path.stat().st_size, _digest(path)) for path in sorted(made.iterdir())}
         (made / MANIFEST).write_text(json.dumps(files, indent=1) + "\n")

@@ -19,7 +19,6 @@ def convert(file: Path, folder: Path) -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **options)
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **options)
@@ -30,12 +29,12 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """The exit code; a failure is one line on stderr."""
+    """The exit code; a failure is one line on stdout, progress goes to stderr."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         convert(Path(sys.argv[1]), Path(sys.argv[2]))
     except Exception as error:  # whatever the libraries make of a damaged or unknown file
-        print(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", file=sys.stderr)
+        print(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
         return 1
     return 0
 
