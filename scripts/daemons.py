@@ -245,5 +245,6 @@ def _environment(data: Path | None) -> dict[str, str]:
         kept["DRAGON_CLOUD_DATA"] = str(data / "cloud")
         kept["DRAGON_DEVICE_LOCAL_KEYS"] = kept["DRAGON_CLOUD_LOCAL_KEYS"] = str(data / "local-keys")
         kept["DRAGON_DEVICE_MODELS"] = kept["DRAGON_CLOUD_MODELS"] = str(data / "models")
+        kept["DRAGON_DEVICE_MODEL"] = kept["DRAGON_CLOUD_MODEL"] = "embedded"
         kept["XDG_CONFIG_HOME"] = str(data / "config")
     return kept

@@ -28,7 +28,7 @@ from common.sampling.certificate import WHOLE, Certified, Contested, certify, et
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
 from common.session.values import Decided
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings, default_data
+from common.settings import Settings, default_data, default_model
 from common.vital import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app
@@ -79,8 +79,8 @@ class TestSettings:
             return f"<user data>/dragon/{value.name}"
         if isinstance(value, Path):
             return f"<data>/{value.relative_to(settings.data)}"
-        if value in (str(EMBEDDED_MODEL), str(EMBEDDED_TOKENIZER)):
-            return "<embedded>"
+        if name == "model" and value == default_model():
+            return "auto"
         if isinstance(value, str):
             return json.dumps(value) if value != value.strip() else value
         return "none" if value is None else json.dumps(value)

