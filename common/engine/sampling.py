@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, Protocol
 
@@ -15,6 +15,7 @@ from common.aggregation.joint import Joint
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
+from common.sampling.information import information
 from common.sampling.mixture import Weights, attribute, mix, weigh
 from common.session.values import View
 
@@ -53,7 +54,7 @@ class Mixing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One answer's draft to be drawn: from logits of `len(scores)` documents."""
+    """One answer's draft to be drawn: from the logits of its documents, and of one row more where `gain` is given."""
 
     position: int
     scores: NDArray[np.float64]  # R(d, x_<t), [docs]
@@ -61,6 +62,12 @@ class Sample:
     absent: bool = False  # no document took part: the evidence is "none"
     fetched: int = 0  # how many of the documents, the last ones, are the other side's
     joint: Joint | None = None  # decides where there are fetched ones
+    gain: float | None = None  # score of a document for each nat by which it moves the row without a document, the last
+
+    @property
+    def rows(self) -> int:
+        """Rows of logits."""
+        return len(self.scores) + (self.gain is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
     """
     results: list[Drawn | Exception] = []
     for start, block in _blocks(samples, logits.shape[1]):
-        stop = start + sum(len(sample.scores) for sample in block)
+        stop = start + sum(sample.rows for sample in block)
         try:
             results += _draw(logits[start:stop], block, kernel)
         except Exception as error:
@@ -86,8 +93,8 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
                 results.append(error)
                 continue
             for sample in block:
-                results += draw(logits[start : start + len(sample.scores)], [sample], kernel)
-                start += len(sample.scores)
+                results += draw(logits[start : start + sample.rows], [sample], kernel)
+                start += sample.rows
     return results
 
 
@@ -95,7 +102,7 @@ def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, l
     """Samples that are worked on together, and the first row of each block."""
     first, row, block = 0, 0, list[Sample]()
     for sample in samples:
-        count = len(sample.scores)
+        count = sample.rows
         if block and (row + count - first) * vocabulary > _TOGETHER:
             yield first, block
             first, block = row, []
@@ -105,7 +112,24 @@ def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, l
         yield first, block
 
 
+def _informed(logits: torch.Tensor, samples: Sequence[Sample]) -> tuple[torch.Tensor, list[Sample]]:
+    """Logits without the rows that have no document, and the samples with what these say in their scores."""
+    kept: list[torch.Tensor] = []
+    informed: list[Sample] = []
+    start = 0
+    for sample in samples:
+        own = logits[start : start + sample.rows]
+        start += sample.rows
+        kept.append(own[: len(sample.scores)])
+        if sample.gain is not None:
+            sample = replace(sample, scores=sample.scores + sample.gain * information(own), gain=None)
+        informed.append(sample)
+    return torch.cat(kept), informed
+
+
 def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[Drawn | Exception]:
+    if any(sample.gain is not None for sample in samples):
+        logits, samples = _informed(logits, samples)
     parts = [_parts(sample) for sample in samples]
     mixtures, rows = mix(logits, [weights for part in parts for weights in part])
     firsts = list(accumulate(map(len, parts), initial=0))

@@ -20,6 +20,12 @@ class Prompt:
     absent: bool = False  # no document took part: the evidence is "none"
     fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
     states: Mapping[int, DocumentStates] = field(default_factory=dict)  # keys and values that came along, by row
+    blank: tuple[int, ...] | None = None  # the document part of one more row, the last one, which has no document
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """The document part of every row."""
+        return self.documents if self.blank is None else (*self.documents, self.blank)
 
 
 @dataclass(slots=True)
@@ -43,10 +49,10 @@ class AnswerRows:
         self._decoder = decoder
         self._query = list(prompt.query)
         self._held: list[int] = []  # tokens after the documents that are in the rows
-        self.rows = decoder.take_rows(prompt.documents, prompt.query, reserve)
+        self.rows = decoder.take_rows(prompt.parts, prompt.query, reserve)
         self._unread: dict[tuple[int, ...], list[int]] = {}  # document: the rows that wait for it
         self._reading: dict[tuple[int, ...], Rows] = {}
-        for row, document in enumerate(prompt.documents):
+        for row, document in enumerate(prompt.parts):
             if not document:
                 continue
             states = prompt.states.get(row)

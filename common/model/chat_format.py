@@ -13,8 +13,6 @@ from common.model.prompt import Conversation, Query, Turn, document_part, query_
 from common.model.tokenizer import Tokenizer
 from proto.control import Control
 
-INSTRUCTION = "Answer briefly. Use the text above where it helps."
-
 _APART = "\n\n"
 _MARK = "\ue000{}\ue001"
 _MARKS = re.compile("\ue000([0-9]+)\ue001")
@@ -27,7 +25,7 @@ class ChatFormat:
     Where the template knows no system role, the document and the instructions stand before the first question.
     """
 
-    def __init__(self, tokenizer: Tokenizer, instruction: str = INSTRUCTION) -> None:
+    def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
         """Raises `ValueError` for a tokenizer without a template, and for a template that loses or moves texts."""
         self._tokenizer = tokenizer
         self._instruction = instruction
@@ -69,7 +67,7 @@ class ChatFormat:
 
     def _texts(self, conversation: Conversation) -> list[str]:
         """The texts in the order of their marks, but for the document's."""
-        instructions = "\n".join([self._instruction, *conversation.instructions])
+        instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
         return [instructions, *(turn.text for turn in conversation.turns)]
 
     def _rendered(self, conversation: Conversation) -> list[str]:

@@ -46,7 +46,7 @@ def load_format(settings: Settings, tokenizer: Tokenizer) -> PromptFormat:
     if settings.document_format or settings.query_format or not tokenizer.has_chat_template:
         return plain
     try:
-        return ChatFormat(tokenizer)
+        return ChatFormat(tokenizer, settings.instruction)
     except ValueError as error:
         log.warning("prompts are plain text: %s", error)
         return plain

@@ -31,9 +31,16 @@ class PromptRows:
 
 
 def rows(
-    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...]
+    query: tuple[int, ...],
+    own: Sequence[Document],
+    fetched: Sequence[Document],
+    begin: tuple[int, ...],
+    blank: bool = False,
 ) -> PromptRows:
-    """Output aggregation: a row per document, or one row without a document when there are none."""
+    """Output aggregation: a row per document, or one row without a document when there are none.
+
+    `blank`: beside documents, there is one more row without any.
+    """
     documents = [*own, *fetched]
     if not documents:
         return _without(query, begin)
@@ -43,16 +50,23 @@ def rows(
         tuple(document.similarity for document in documents),
         fetched=len(fetched) if own else 0,  # alone they are all there is
         states={row: document.states for row, document in enumerate(documents) if document.states is not None},
+        blank=begin if blank else None,
     )
     return PromptRows(prompt, _titles(own), len(query) + sum(map(len, prompt.documents)), _titles(fetched))
 
 
 def one_row(
-    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...], room: int
+    query: tuple[int, ...],
+    own: Sequence[Document],
+    fetched: Sequence[Document],
+    begin: tuple[int, ...],
+    room: int,
+    blank: bool = False,
 ) -> PromptRows:
     """Context aggregation: the documents of both sides one after another, the most similar last.
 
-    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit.
+    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit. `blank` as in
+    `rows`.
     """
     documents = [*own, *fetched]
     kept: list[int] = []
@@ -69,7 +83,7 @@ def one_row(
     if not kept:
         return _without(query, begin)
     row = begin + tuple(token for part in parts for token in part)
-    prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
+    prompt = Prompt((row,), query, (documents[kept[0]].similarity,), blank=begin if blank else None)
     of_own = [documents[index] for index in sorted(kept) if index < len(own)]
     of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
     return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))

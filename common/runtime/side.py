@@ -83,6 +83,11 @@ class SideRuntime:
             ) from None
 
     @property
+    def _blank(self) -> bool:
+        """Whether answers read a row without a document beside those with one."""
+        return self.scorer.gain > 0
+
+    @property
     def hello(self) -> Hello:
         """This side's description of itself for the handshake."""
         line = self.profiler.line
@@ -186,7 +191,7 @@ class SideRuntime:
             return 0
         query = len(request.prompt) // CHARACTERS_PER_TOKEN + request.max_tokens + 1
         passages = min(request.documents, self.library.count)
-        rows = 1 if request.aggregation == "context" else max(1, passages)
+        rows = (1 if request.aggregation == "context" else max(1, passages)) + self._blank
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
         return self.decoder.memory.needed_bytes(rows, tokens)
 
@@ -211,8 +216,8 @@ class SideRuntime:
         """The rows of an answer from this side's documents and those fetched from the other side."""
         query = tuple(query_tokens(self.tokenizer, request.prompt, request.controls))
         if request.aggregation == "context":
-            return one_row(query, own, fetched, self.format.begin, self.room(request))
-        return rows(query, own, fetched, self.format.begin)
+            return one_row(query, own, fetched, self.format.begin, self.room(request), self._blank)
+        return rows(query, own, fetched, self.format.begin, self._blank)
 
 
 def _end(answer: Client, error: Exception) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from common.model.tokenizer import Tokenizer
 from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.scoring.contrast import ContrastScorer
 from common.scoring.interface import DocumentScorer
 from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table
@@ -14,6 +15,7 @@ from common.scoring.static import StaticScorer
 from common.settings import Settings
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
+GAIN = 1.0  # a document that makes a token e times as sure weighs e times as much for it
 LOGIT_SCALE = 1.0  # cross-encoders are trained on the logit as the log-odds of relevance
 
 
@@ -29,13 +31,13 @@ def load_scorer(settings: Settings, tokenizer: Tokenizer, embedder: SentenceTran
     match settings.scorer:
         case "static":
             return StaticScorer(STATIC_SCALE if scale is None else scale)
-        case "auto" if not has_table(folder):
-            return StaticScorer(STATIC_SCALE if scale is None else scale)
+        case "auto" | "contrast" if settings.scorer == "contrast" or not has_table(folder):
+            return ContrastScorer(STATIC_SCALE if scale is None else scale, GAIN)
         case "auto" | "lexical":
             try:
                 return LexicalScorer.load(folder, DEFAULT_SCALE if scale is None else scale)
             except ValueError as error:
-                raise ValueError(f"{error} (or set scorer = 'static')") from None
+                raise ValueError(f"{error} (or set scorer = 'contrast')") from None
         case "cross-encoder":
             model = load_relevance_model(settings.scorer_model, embedder, settings.torch_device)
             own = STATIC_SCALE if isinstance(model, BiEncoder) else LOGIT_SCALE

@@ -29,6 +29,11 @@ class DocumentScorer(Protocol):
         """Names the scorer and everything that changes its numbers; compared in the handshake."""
         ...
 
+    @property
+    def gain(self) -> float:
+        """Score that a document gets for each nat it tells the model; not 0: a row without a document is needed."""
+        ...
+
     def begin(
         self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]
     ) -> ScoringRun:

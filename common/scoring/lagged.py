@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,8 @@ class LaggedScorer:
     R(d, x_<t) = scale · relevance(d, question and x_<m), m = `scored_length(t)`, rounded to `GRID`; 0 for a document
     without text. Close it once: it owns a thread.
     """
+
+    gain: ClassVar[float] = 0.0
 
     def __init__(self, model: RelevanceModel, decode: Decode, period: int, scale: float) -> None:
         self._model = model

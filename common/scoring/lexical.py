@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,7 @@ def has_table(tokenizer_folder: Path) -> bool:
 class LexicalScorer:
     """Scores documents by idf-weighted token overlap, in microseconds per token."""
 
+    gain: ClassVar[float] = 0.0
     idf: NDArray[np.float64]
     scale: float
     identity: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 class StaticScorer:
     """R(d, x_<t) = scale * similarity(query, d) at every position. Raises ValueError for a bad scale."""
 
+    gain: ClassVar[float] = 0.0
     scale: float
 
     def __post_init__(self) -> None:

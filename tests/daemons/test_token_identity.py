@@ -40,14 +40,20 @@ MODES: tuple[dict[str, object], ...] = (
 )
 
 
+@pytest.fixture(scope="module", params=["lexical", "contrast"])
+def scorer(request: pytest.FixtureRequest) -> str:
+    """The document weights: one that reads the answer so far, and one that reads the model's predictions."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def pair(fresh_data: Callable[[], Path]) -> Iterator[Pair]:
+def pair(fresh_data: Callable[[], Path], scorer: str) -> Iterator[Pair]:
     port = free_port()
     slow = Line(delay=0.01, jitter=0.04)
     with FaultyProxy(port, up=slow, down=slow, seed=3) as proxy:
         between = int(proxy.address.rpartition(":")[2])
-        settings = {"privacy": "balanced", "patience": 60.0}
-        with Pair(fresh_data(), device=settings, between=between, cloud_port=port) as pair:
+        device = {"privacy": "balanced", "patience": 60.0, "scorer": scorer}
+        with Pair(fresh_data(), device, {"scorer": scorer}, between=between, cloud_port=port) as pair:
             yield pair
 
 
@@ -115,12 +121,12 @@ class OneProcess:
 
 
 @pytest.fixture(scope="module")
-def expected(fresh_data: Callable[[], Path]) -> dict[tuple[str, float], str]:
-    process = OneProcess(fresh_data())
+def expected(fresh_data: Callable[[], Path], scorer: str) -> dict[tuple[str, float], str]:
+    process = OneProcess(fresh_data(), scorer=scorer)
     try:
         return {
             (question, temperature): process.answer(question, temperature)
-            for question in QUESTIONS
+            for question in QUESTIONS[: None if scorer == "lexical" else 1]
             for temperature in TEMPERATURES
         }
     finally:

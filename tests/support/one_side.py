@@ -25,10 +25,11 @@ class OneSide:
         self._drafter = drafter
         self._scoring = scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         self._absent = prompt.absent
+        self._gain = None if prompt.blank is None else scorer.gain
         self._kernel = RaceKernel(decoder.vocabulary)
 
     def logits(self, path: Sequence[int]) -> torch.Tensor:
-        """Logits [docs, vocab] after `path`."""
+        """Logits [rows, vocab] after `path`."""
         while self.rows.reading:
             for feed in self.rows.feeds(path):
                 self._feed(feed.rows, feed.tokens, 0)
@@ -45,7 +46,7 @@ class OneSide:
     def draft(self, path: Sequence[int], logits: torch.Tensor | None = None) -> Drawn:
         """The draft after `path`."""
         logits = self.logits(path) if logits is None else logits
-        sample = Sample(len(path), self._scoring.scores(path), self._drafter, self._absent)
+        sample = Sample(len(path), self._scoring.scores(path), self._drafter, self._absent, gain=self._gain)
         (drawn,) = draw(logits, [sample], self._kernel)
         if isinstance(drawn, Exception):
             raise drawn

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.model.chat_format import INSTRUCTION, ChatFormat
+from common.model.chat_format import ChatFormat
 from common.model.prompt import Conversation, Turn, query_tokens
 from common.model.tokenizer import Tokenizer
+from common.settings import INSTRUCTION
 from tests.common.model.tiny_models import byte_level_tokenizer
 
 CHATML = (
@@ -47,7 +48,7 @@ TOKENIZERS = {name: tokenizer(template) for name, template in TEMPLATES.items()}
 
 
 def row(name: str, document: str, conversation: Conversation) -> list[int]:
-    form = ChatFormat(TOKENIZERS[name])
+    form = ChatFormat(TOKENIZERS[name], INSTRUCTION)
     query = form.query(conversation)
     return form.document_tokens(document) + query_tokens(TOKENIZERS[name], query.text, query.controls)
 
@@ -92,7 +93,7 @@ def test_no_text_becomes_a_control_token(name: str, pieces: list[str]) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_documents_tokens_do_not_depend_on_the_question(name: str) -> None:
-    form = ChatFormat(TOKENIZERS[name])
+    form = ChatFormat(TOKENIZERS[name], INSTRUCTION)
     whole = form.document_tokens("Mona likes tea. " * 20)
     assert tuple(whole[: len(form.begin)]) == form.begin
     short = form.document_tokens("Mona likes tea. " * 20, 40)

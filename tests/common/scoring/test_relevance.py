@@ -198,7 +198,7 @@ class TestChoice:
         assert load_scorer(default, tokenizer, EMBEDDER).identity.startswith("lexical")
         for model in (tmp_path, tmp_path / "a.gguf"):
             other = load_settings(DeviceSettings, overrides={"data": tmp_path, "model": str(model)})
-            assert load_scorer(other, tokenizer, EMBEDDER).identity.startswith("static")
+            assert load_scorer(other, tokenizer, EMBEDDER).identity.startswith("contrast")
         named = load_settings(DeviceSettings, overrides={"data": tmp_path, "model": str(tmp_path), "scorer": "lexical"})
         with pytest.raises(ValueError, match="is missing: lexical weights need a table"):
             load_scorer(named, tokenizer, EMBEDDER)

@@ -1,0 +1,55 @@
+"""Drafts of several answers from one pass, some of them with a row that has no document."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from common.engine.sampling import Drawn, Sample, draw
+from common.sampling.drafting import RaceKernel
+from common.sampling.information import information
+from common.sampling.mixture import Attribution
+from tests.common.engine.greedy_client import RaceDrafter
+
+VOCABULARY = 500
+LOGITS = 3 * torch.randn(8, VOCABULARY, generator=torch.Generator().manual_seed(6))
+PLAIN, CONTRASTED = np.array([0.5, -1.0]), np.array([0.2, 0.1])
+KERNEL = RaceKernel(VOCABULARY)
+
+
+def sample(scores: np.ndarray, gain: float | None = None) -> Sample:
+    return Sample(3, scores, RaceDrafter(seed=9, vocabulary=VOCABULARY), gain=gain)
+
+
+def only(drawn: list[Drawn | Exception]) -> list[Drawn]:
+    assert all(isinstance(each, Drawn) for each in drawn), drawn
+    return [each for each in drawn if isinstance(each, Drawn)]
+
+
+def test_what_a_document_tells_is_part_of_its_weight() -> None:
+    (found,) = only(draw(LOGITS[:3], [sample(CONTRASTED, 2.0)], KERNEL))
+    scores = CONTRASTED + 2.0 * information(LOGITS[:3])
+    (expected,) = only(draw(LOGITS[:2], [sample(scores)], KERNEL))
+    assert found.evidence == expected.evidence != only(draw(LOGITS[:2], [sample(CONTRASTED)], KERNEL))[0].evidence
+    assert found.view.token == expected.view.token
+    assert isinstance(found.mixing, Attribution)
+    assert isinstance(expected.mixing, Attribution)
+    assert np.array_equal(found.mixing.weights, expected.mixing.weights)
+    assert np.array_equal(found.mixing.probabilities, expected.mixing.probabilities)
+
+
+def test_answers_with_and_without_such_a_row_go_together() -> None:
+    samples = [sample(PLAIN), sample(CONTRASTED, 1.0), sample(CONTRASTED, 1.0)]
+    together = only(draw(LOGITS, samples, KERNEL))
+    ends = [0, 2, 5, 8]
+    for index, each in enumerate(samples):
+        (alone,) = only(draw(LOGITS[ends[index] : ends[index + 1]], [each], KERNEL))
+        assert (together[index].evidence, together[index].view.token) == (alone.evidence, alone.view.token)
+
+
+def test_a_broken_row_ends_its_own_answer_only() -> None:
+    broken = LOGITS.clone()
+    broken[4] = torch.nan  # the row without a document of the second answer
+    first, second, third = draw(broken, [sample(PLAIN), sample(CONTRASTED, 1.0), sample(CONTRASTED, 1.0)], KERNEL)
+    assert isinstance(second, ValueError)
+    assert only([first, third])
