@@ -67,10 +67,10 @@ def ask(options: argparse.Namespace) -> int:
 
     from device.cli.render import figures_line
     from scripts.daemons import Pair
-    from scripts.demo.__main__ import fill_libraries
+    from scripts.demo.__main__ import SAMPLES, fill_libraries
 
     with tempfile.TemporaryDirectory(prefix="dragon-netlab-") as folder, NetLab(setting) as lab:
-        fill_libraries(Path(folder))
+        fill_libraries(Path(folder), SAMPLES)
         try:
             with Pair(Path(folder), lab=lab) as pair:
                 print(f"{lab.kind}: {lab.setting}")
