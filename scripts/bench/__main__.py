@@ -26,6 +26,7 @@ SUITES = {
         "scripts.bench.latency.suite:run_long",
     ),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
+    "real": ("the default model on real text: perplexity, acceptance, answers, latency", "scripts.bench.real.suite"),
     "growth": ("cost by documents, context, answer length, library and vocabulary", "scripts.bench.growth.suite"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
     "sessions": ("tokens per second of many devices on one cloud", "scripts.bench.sessions.suite"),

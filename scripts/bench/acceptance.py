@@ -29,7 +29,7 @@ from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
 from scripts.bench.positions import Position, follow, synthetic
 from scripts.bench.results import Results
-from scripts.bench.workload import Demonstration
+from scripts.bench.workload import Demonstration, Workload
 
 RACE, PAPER, TOP_P = "race", "paper", "paper, top-p 0.8"
 SAMPLERS = (RACE, PAPER, TOP_P)
@@ -85,10 +85,14 @@ class SessionDriver:
     distances: list[float]  # total variation of each position
 
 
-def run(results: Results, demonstration: Demonstration | None = None) -> None:
+def run(results: Results, workload: Workload | None = None) -> None:
     plan = SHORT if results.short else FULL
-    demonstration = demonstration or Demonstration(plan.questions)
-    answers = measure(plan, demonstration, results)
+    workload = workload or Demonstration(plan.questions)
+    report(measure(plan, workload, results), plan, results)
+
+
+def report(answers: Sequence[SessionDriver], plan: Plan, results: Results) -> None:
+    """Table, samples, records for the simulator, and the picture."""
     note = f"{plan.questions} questions; shares of positions. Expected: Eq. 5, or its equivalent for the race."
     results.table("Drafts that are the target: device / cloud / both", show(answers), note)
     results.samples(
@@ -99,14 +103,14 @@ def run(results: Results, demonstration: Demonstration | None = None) -> None:
     draw(answers, results)
 
 
-def measure(plan: Plan, demonstration: Demonstration, results: Results) -> list[SessionDriver]:
+def measure(plan: Plan, workload: Workload, results: Results) -> list[SessionDriver]:
     answers = []
     for documents in plan.documents:
         for temperature in plan.temperatures:
             results.say(f"{documents} documents per side, temperature {temperature:g}")
-            for number, question in enumerate(demonstration.questions[: plan.questions]):
+            for number, question in enumerate(workload.questions[: plan.questions]):
                 seed = plan.seed * 1000 + number
-                positions = follow(demonstration, question, documents, temperature, seed, plan.tokens)
+                positions = follow(workload, question, documents, temperature, seed, plan.tokens)
                 answers.append(judge(Case(documents, temperature), number, seed, list(positions)))
     for number, entropy in enumerate(plan.entropies):
         results.say(f"synthetic, {entropy:g} nats")

@@ -21,7 +21,7 @@ from common.sampling.noise import race_noise
 from common.sampling.race import RaceSampler
 from proto.logcode import decode, nearest
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.workload import Demonstration
+from scripts.bench.workload import Workload
 
 DISAGREEMENT = 0.6  # standard deviation of what one side's documents change in each logit: total variation 0.33
 _STEEPEST = 8.0  # logits per e-fold of the rank: entropy next to 0
@@ -84,16 +84,16 @@ def race_sampler(position: Position, entries: int) -> RaceSampler:
 
 
 def follow(
-    demonstration: Demonstration, question: str, documents: int, temperature: float, seed: int, tokens: int
+    workload: Workload, question: str, documents: int, temperature: float, seed: int, tokens: int
 ) -> Iterator[Position]:
-    """The positions of the embedded model's answer, `tokens` at most; the last one's target may be the end."""
-    sources = demonstration.sources(question, tokens, documents)
-    eos = demonstration.decoder.eos
+    """The positions of the model's answer, `tokens` at most; the last one's target may be the end."""
+    sources = workload.sources(question, tokens, documents)
+    eos = workload.decoder.eos
     path: list[int] = []
     while len(path) < tokens and not (path and path[-1] in eos):
-        logits = torch.cat([sources[side].logits.logits(path) for side in SIDES])
-        weights = [weigh(sources[side].scoring.scores(path)) for side in SIDES]
-        (device, cloud), _ = mix(logits, weights)
+        read = [sources[side].mixed(path) for side in SIDES]
+        weights = [weigh(scores) for _, scores in read]
+        (device, cloud), _ = mix(torch.cat([logits for logits, _ in read]), weights)
         evidence = (weights[0].evidence, weights[1].evidence)
         position = Position(seed, len(path), temperature, device, cloud, evidence)
         yield position

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from common.tracing.analysis import CAUSES, milliseconds_per_token, steps
@@ -16,6 +17,7 @@ from common.tracing.figure import ROWS, draw_timeline
 from common.tracing.trace import Trace, from_json
 from common.transport.faulty import FaultyProxy, Line
 from scripts.bench.engine.pair import SIDES
+from scripts.bench.latency.plan import emulated
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
 from scripts.bench.results import Results
@@ -64,22 +66,26 @@ def show(found: Mapping[str, Sequence[Trace]], plan: Plan, results: Results) -> 
             draw_timeline(axes, longest, f"{name}, RTT {plan.rtts[0]:.0f} ms")
         path = results.folder / f"{results.suite}-{name}.perfetto.json"
         path.write_text(json.dumps(chrome_trace(longest)) + "\n")
+    device, cloud = plan.steps[0]
+    slower = f"; a decode step takes at least {device:.0f} ms on the device and {cloud:.0f} ms on the cloud"
     note = (
-        f"Milliseconds per token after the first, along the way that each token waited for. RTT {plan.rtts[0]:.0f} "
-        f"ms; a decode step takes {plan.steps[0][0]:.0f} ms on the device and {plan.steps[0][1]:.0f} ms on the cloud."
+        f"Milliseconds per token after the first, along the way that each token waited for. RTT {plan.rtts[0]:.0f} ms"
+        f"{slower if device else ''}."
     )
     results.table("What the time per token went into", Table(["mode", "total", *CAUSES], rows), note)
 
 
-def measure(plan: Plan, results: Results) -> dict[str, list[Trace]]:
-    """The traces of every question, by mode."""
-    texts = Texts.draw(plan.questions)
+def measure(
+    plan: Plan, results: Results, texts: Texts | None = None, settings: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, list[Trace]]:
+    """The traces of every question, by mode; of the demonstration's, where no other `texts` are given."""
+    texts = texts or Texts.draw(plan.questions)
     found: dict[str, list[Trace]] = {mode.name: [] for mode in MODES}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         texts.fill_libraries(data)
         port, line = free_port(), Line(delay=plan.rtts[0] / 2e3)
-        with FaultyProxy(port, up=line, down=line) as proxy, _pair(data, plan, proxy, port) as pair:
+        with FaultyProxy(port, up=line, down=line) as proxy, _pair(data, plan, proxy, port, settings) as pair:
             _wait_for_a_probe(pair)
             for question in texts.questions:
                 for mode in MODES:
@@ -90,8 +96,8 @@ def measure(plan: Plan, results: Results) -> dict[str, list[Trace]]:
     return found
 
 
-def _pair(data: Path, plan: Plan, proxy: FaultyProxy, port: int) -> Pair:
-    device, cloud = ({"emulate_decode_ms": step} for step in plan.steps[0])
+def _pair(data: Path, plan: Plan, proxy: FaultyProxy, port: int, settings: Mapping[str, object]) -> Pair:
+    device, cloud = ({**settings, **emulated(step)} for step in plan.steps[0])
     between = int(proxy.address.rpartition(":")[2])
     return Pair(data, device | {"privacy": "balanced", "patience": 60.0}, cloud, between=between, cloud_port=port)
 

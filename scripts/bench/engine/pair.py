@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from common.aggregation.choice import make_aggregation
 from common.aggregation.paper import PaperAggregation
@@ -19,6 +21,7 @@ from common.placement.policy import Fixed
 from common.runtime.session_driver import NullObserver, SessionDriver
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
+from common.sampling.information import information
 from common.scoring.interface import ScoringRun
 from common.session.session import Session
 from common.session.values import Action, Commit, LocalDraft, SessionConfig, Verdict, View
@@ -197,6 +200,14 @@ class Sources:
 
     logits: Source
     scoring: ScoringRun
+    gain: float = 0.0  # where it is not 0, the last row of logits has no document
+
+    def mixed(self, path: Sequence[int]) -> tuple[torch.Tensor, NDArray[np.float64]]:
+        """Logits `[docs, vocab]` and scores [docs] of the documents after `path`."""
+        logits, scores = self.logits.logits(path), self.scoring.scores(path)
+        if not self.gain:
+            return logits, scores
+        return logits[:-1], scores + self.gain * information(logits)
 
 
 class Pair:

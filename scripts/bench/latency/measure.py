@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Answered:
     pieces: tuple[str, ...]  # text of each token
     notes: tuple[str, ...]
     prompt: float = 0.0  # tokens of a row before the answer, on the average
+    certificate_failures: int = 0  # of both sides
 
     @property
     def context(self) -> float:
@@ -60,16 +61,27 @@ class Answered:
         return self.prompt + self.tokens / 2
 
 
-def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answered]:
-    """All legs of `plan` with one pair of daemons in a lab of their own. Raises `TokensDiffer`."""
+def measure_demonstration(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answered]:
+    """All legs of `plan` with the embedded model or a synthetic one. Raises `TokensDiffer`."""
     texts = Texts.draw_joint(plan.questions)
-    found: list[Answered] = []
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
+        model = {} if plan.entropy is None else make_model(Path(folder), plan.entropy)
+        found: list[Answered] = []
+        for answered in measure(floors, plan, say, texts, model):
+            found.append(answered)
+            check_identity(found, plan)
+    return found
+
+
+def measure(
+    floors: Floors, plan: Plan, say: Callable[[str], None], texts: Texts, settings: Mapping[str, object]
+) -> Iterator[Answered]:
+    """All legs of `plan` with one pair of daemons of these `settings` in a lab of their own."""
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder, NetLab(LinkSetting()) as lab:
         data = Path(folder)
         texts.fill_libraries(data)
-        model = {} if plan.entropy is None else make_model(data / "model", plan.entropy)
-        device = model | {"privacy": "balanced", "patience": 60.0} | emulated(floors.device)
-        with Pair(data, device, model | emulated(floors.cloud), lab=lab) as pair:
+        device = {"privacy": "balanced", "patience": 60.0, **settings, **emulated(floors.device)}
+        with Pair(data, device, {**settings, **emulated(floors.cloud)}, lab=lab) as pair:
             for mode in plan.modes:  # what the first answer of a daemon waits for is not its latency
                 pair.complete(
                     texts.questions[0], **_fields(mode, 0.0, plan, 0) | {"max_tokens": min(WARM_UP, plan.max_tokens)}
@@ -77,12 +89,9 @@ def measure(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answ
             for leg in plan.legs:
                 lab.replay(sinusoid(LinkSetting(rtt=leg.rtt / 1e3), LONGEST_LEG, plan.jitter))
                 settle(pair, lab)
-                for answered in _leg(pair, texts, floors, leg, plan):
-                    found.append(answered)
-                    check_identity(found, plan)
+                yield from _leg(pair, texts, floors, leg, plan)
                 lab.stop_replay()
                 say(f"{floors.name} ms, {leg.rtt:g} ms added: done by {lab.kind}")
-    return found
 
 
 def settle(pair: Pair, lab: NetLab) -> None:
@@ -136,6 +145,7 @@ def answered(
         tuple(report["pieces"]),
         tuple(report["notes"]),
         report["prompt_tokens"] / max(1, len(report["sources"])),
+        device["certificate_failures"] + cloud["certificate_failures"],
     )
 
 

@@ -55,7 +55,9 @@ PROMPT_STEPS = 0.02
 
 
 def emulated(milliseconds: float) -> dict[str, float]:
-    """Settings of a daemon whose steps without context take so long."""
+    """Settings of a daemon whose steps without context take so long; 0: as long as they do here."""
+    if milliseconds == 0:
+        return {}
     return {
         "emulate_decode_ms": milliseconds,
         "emulate_context_us": milliseconds * CONTEXT_STEPS,

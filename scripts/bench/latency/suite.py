@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median
 
 from scripts.bench.latency import analysis, prediction
-from scripts.bench.latency.measure import Answered, measure
+from scripts.bench.latency.measure import Answered, measure_demonstration
 from scripts.bench.latency.plan import ENTROPIES, LONG, SHORT, SHORT_LONG, Plan
 from scripts.bench.measuring import SPREADS, Spread
 from scripts.bench.results import Results, draw_spreads
@@ -43,9 +43,9 @@ def measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
     since long floors leave it idle most of the time.
     """
     first, *others = sorted(plan.floors, key=lambda floors: floors.limit(0.0))
-    found = measure(first, plan, say)
+    found = measure_demonstration(first, plan, say)
     with ThreadPoolExecutor(max(len(others), 1)) as pool:
-        for part in pool.map(partial(measure, plan=plan, say=say), others):
+        for part in pool.map(partial(measure_demonstration, plan=plan, say=say), others):
             found += part
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,14 @@ class Corpus:
         files = sorted(path for path in Path(named).rglob("*") if path.suffix in SUFFIXES)
         if len(files) < 2:
             raise NoText(f"{named} holds no two .rst, .md or .txt files")
+        return cls.of((path.name, path.read_text("utf-8", errors="replace")) for path in files)
+
+    @classmethod
+    def of(cls, texts: Iterable[tuple[str, str]]) -> Corpus:
+        """Texts by name."""
         halves: tuple[list[str], list[str]] = ([], [])
-        for path in files:
-            half = hashlib.sha256(path.name.encode()).digest()[0] % 2
-            halves[half].append(path.read_text("utf-8", errors="replace"))
+        for name, text in texts:
+            halves[hashlib.sha256(name.encode()).digest()[0] % 2].append(text)
         return cls(tuple(halves[0]), tuple(halves[1]))
 
 

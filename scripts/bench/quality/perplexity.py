@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import faiss
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.scoring.choice import STATIC_SCALE
 from scripts.bench.quality.corpus import Corpus, spread, windows
-from scripts.bench.quality.text_model import Recipe
 
 QUERY_SHARE = 8  # the first eighth of a window is the query; the rest is predicted
 CONTEXT = 256  # tokens of documents and window together where documents are concatenated, as in §7.3
@@ -25,24 +25,38 @@ METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH)
 COUNTS, SHORT_COUNTS = (0, 1, 2, 4, 8, 16), (0, 1, 2)  # documents per side
 WINDOWS, SHORT_WINDOWS = 240, 3  # that are predicted
 SEED = 11
+_TOGETHER = 2**13  # tokens of rows that are read in one pass: every one has a logit for every word
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Lengths are tokens."""
+
+    document: int
+    window: int
+    library: int  # documents, at most
+    windows: int  # that are predicted, at most
+    counts: tuple[int, ...]  # documents per side
 
 
 class Text:
-    """The trained model, and the known half as a library that both sides share out."""
+    """A model, and the known half as a library that both sides share out."""
 
-    def __init__(self, folder: Path, corpus: Corpus, recipe: Recipe, counts: Sequence[int], most: int) -> None:
-        """`most` windows of the unseen half are predicted."""
-        self._model = Qwen2ForCausalLM.from_pretrained(folder).eval()
-        self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        backend = self._tokenizer.backend_tokenizer
-        self._counts = counts
-        self._document = recipe.document
-        self.documents = spread(windows(backend, corpus.known, recipe.document), recipe.library)
-        everything = windows(backend, corpus.unseen, recipe.window)
-        chosen = np.random.default_rng(SEED).choice(len(everything), min(most, len(everything)), False)
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, sizes: Sizes
+    ) -> None:
+        """Windows of the unseen half are predicted."""
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        backend = tokenizer.backend_tokenizer
+        self._counts = sizes.counts
+        self._document = sizes.document
+        self.documents = spread(windows(backend, corpus.known, sizes.document), sizes.library)
+        everything = windows(backend, corpus.unseen, sizes.window)
+        chosen = np.random.default_rng(SEED).choice(len(everything), min(sizes.windows, len(everything)), False)
         self.windows = [everything[index] for index in chosen]
         self._embedder = SentenceTransformerEmbedder()
-        vectors = unit_vectors(self._embedder, [self._tokenizer.decode(ids) for ids in self.documents])
+        vectors = unit_vectors(self._embedder, [str(tokenizer.decode(ids)) for ids in self.documents])
         self._index = faiss.IndexFlatIP(vectors.shape[1])
         self._index.add(vectors)
 
@@ -57,7 +71,7 @@ class Text:
     @torch.inference_mode()
     def _window(self, window: list[int]) -> dict[tuple[str, int], float]:
         counts = self._counts
-        query = self._tokenizer.decode(window[: len(window) // QUERY_SHARE])
+        query = str(self._tokenizer.decode(window[: len(window) // QUERY_SHARE]))
         similarity, ids = self._index.search(unit_vectors(self._embedder, [query]), 2 * max(counts))
         near = [self.documents[index] for index in ids[0]]
         alone = self._likelihood([[]], window)[0]
@@ -86,11 +100,13 @@ class Text:
         """log p of the predicted tokens of rows [document][window], [documents, tokens]. Documents of one length."""
         end = self._tokenizer.eos_token_id
         rows = torch.tensor([[*document, *window] if document else [end, *window] for document in documents])
-        first = rows.shape[1] - len(window) + len(window) // QUERY_SHARE
-        logits = self._model(input_ids=rows, use_cache=False).logits[:, first - 1 : -1].float()
-        targets = rows[:, first:, None]
-        found: NDArray[np.float64] = logits.log_softmax(-1).gather(-1, targets)[..., 0].double().numpy()
-        return found
+        predicted = len(window) - len(window) // QUERY_SHARE
+        found: list[NDArray[np.float64]] = []
+        for part in rows.split(max(1, _TOGETHER // rows.shape[1])):
+            made: Any = self._model(input_ids=part, use_cache=False, logits_to_keep=predicted + 1)
+            likelihood = made.logits[:, :-1].float().log_softmax(-1)
+            found.append(likelihood.gather(-1, part[:, -predicted:, None])[..., 0].double().numpy())
+        return np.concatenate(found)
 
 
 def mixture(log_likelihood: NDArray[np.float64], similarity: NDArray[np.float32]) -> float:

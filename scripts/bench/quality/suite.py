@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from scripts.bench.measuring import Table
 from scripts.bench.quality import perplexity
@@ -34,21 +35,28 @@ def _perplexity(results: Results, corpus: Corpus) -> None:
         train(corpus, recipe, folder, results.say)
     counts = perplexity.SHORT_COUNTS if results.short else perplexity.COUNTS
     most = perplexity.SHORT_WINDOWS if results.short else perplexity.WINDOWS
+    sizes = perplexity.Sizes(recipe.document, recipe.window, recipe.library, most, counts)
+    model: PreTrainedModel = Qwen2ForCausalLM.from_pretrained(folder)
+    text = perplexity.Text(model, PreTrainedTokenizerFast.from_pretrained(folder), corpus, sizes)
     results.say(f"{len(corpus.known)} known and {len(corpus.unseen)} unseen texts")
-    found = perplexity.Text(folder, corpus, recipe, counts, most).measure()
+    report(results, "Perplexity by documents per side", "perplexity", text.measure(), sizes)
+
+
+def report(
+    results: Results, title: str, figure: str, found: dict[str, dict[int, list[float]]], sizes: perplexity.Sizes
+) -> None:
+    """Table, samples and picture of the likelihoods that `Text.measure` found."""
     values = {method: {k: math.exp(np.mean(nll)) for k, nll in by.items()} for method, by in found.items()}
-    rows = [[method, *(f"{values[method][count]:.1f}" for count in counts)] for method in perplexity.METHODS]
-    results.samples("negative log-likelihood per token, by window", found)
-    results.table(
-        "Perplexity by documents per side",
-        Table(["method", *map(str, counts)], rows),
-        f"{most} windows of {recipe.window} tokens of texts that the model never saw.",
-    )
-    with results.figure("perplexity") as (axis,):
+    rows = [[method, *(f"{values[method][count]:.1f}" for count in sizes.counts)] for method in perplexity.METHODS]
+    results.samples(f"{title}: negative log-likelihood per token, by window", found)
+    count = len(found[perplexity.NONE][0])
+    note = f"{count} windows of {sizes.window} tokens, documents of {sizes.document}; the texts are not in the library."
+    results.table(title, Table(["method", *map(str, sizes.counts)], rows), note)
+    with results.figure(figure) as (axis,):
         for method, by in values.items():
-            axis.plot(range(len(counts)), [by[count] for count in counts], marker="o", label=method)
-        axis.set_xticks(range(len(counts)), [str(count) for count in counts])
-        axis.set(xlabel="documents per side", ylabel="perplexity")
+            axis.plot(range(len(sizes.counts)), [by[count] for count in sizes.counts], marker="o", label=method)
+        axis.set_xticks(range(len(sizes.counts)), [str(count) for count in sizes.counts])
+        axis.set(xlabel="documents per side", ylabel="perplexity", title=title)
         axis.legend()
 
 

