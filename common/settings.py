@@ -83,6 +83,14 @@ def _model(name: str) -> str:
             return name
 
 
+def readable_name(model: str) -> str:
+    """A short name of the setting `model`, for people: a Hub id, or what a folder or file is called."""
+    if model == str(EMBEDDED_MODEL):
+        return "dragon-demo"
+    path = Path(model)
+    return (path.stem if path.suffix == ".gguf" else path.name) if path.exists() else model
+
+
 def is_loopback(address: str) -> bool:
     """Whether a host name, an IP address or a ZeroMQ address stays on this machine."""
     match = _ADDRESS.fullmatch(address)

@@ -86,4 +86,7 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
         api_key=settings.api_key.get_secret_value() if settings.api_key is not None else None,
         insecure=settings.insecure,
         defaults=defaults,
+        most_tokens=settings.max_tokens,
+        max_waiting=settings.queue,
+        allow_origins=frozenset(settings.allow_origins),
     )

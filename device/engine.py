@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from common.methods.open_message import open_message
@@ -13,11 +14,12 @@ from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
 from common.runtime.side import SideRuntime
 from common.runtime.ticker import Ticker
+from common.settings import readable_name
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import CloudView
-from device.interface import EngineStatus
+from device.interface import Embedded, EngineStatus
 from device.settings import DeviceSettings
 from proto.messages import Message
 
@@ -66,9 +68,41 @@ class DeviceEngine:
         """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""
         return self._side.format.query(conversation)
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        return self._side.tokenizer.encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`. Raises `ValueError` for an id that the model does not have."""
+        most = min(self._side.tokenizer.size, self._side.decoder.vocabulary)
+        if not all(0 <= token < most for token in tokens):
+            raise ValueError(f"a token id is from 0 to {most - 1}")
+        return self._side.tokenizer.decode(tokens)
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """Vectors of `texts` by the library's embedding model, in turns with questions. Raises `AnswerFailed`."""
+        done: Future[Embedded] = Future()
+        embedder, listed = self._side.embedder, list(texts)
+
+        def run() -> None:
+            counts, most = embedder.token_counts(listed), embedder.max_tokens
+            cut = tuple(number for number, count in enumerate(counts) if count > most)
+            done.set_result(Embedded(embedder.encode(listed), sum(min(count, most) for count in counts), cut))
+
+        self._side.later(run, done.set_exception)
+        return done.result()
+
     @property
     def model(self) -> str:
         return self._side.decoder.identity
+
+    @property
+    def name(self) -> str:
+        return readable_name(self._settings.model)
+
+    @property
+    def embedder(self) -> str:
+        return readable_name(self._settings.embedder)
 
     def status(self) -> EngineStatus:
         counts = self._side.library.counts

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from common.methods.report import Report
 from common.methods.request import Request
@@ -68,16 +71,47 @@ class EngineStatus:
     cloud: CloudStatus
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors of texts."""
+
+    vectors: NDArray[np.float32]  # [texts, dimension], of length 1
+    tokens: int  # that the embedding model read, of all texts together
+    cut: tuple[int, ...]  # indices of the texts of which it read the beginning only
+
+
 class Engine(Protocol):
     """Serves requests."""
 
     @property
     def model(self) -> str:
-        """The model's name. Must cost nothing: every request asks for it."""
+        """The model's identity: equal ones compute alike. Must cost nothing: every request asks for it."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The model's name for people."""
+        ...
+
+    @property
+    def embedder(self) -> str:
+        """The embedding model's name for people."""
         ...
 
     def put(self, conversation: Conversation) -> Query:
         """A conversation as the model reads it. Raises `ValueError`, one sentence, for one that can't be put."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`. Raises `ValueError`, one sentence, for an id that the model does not have."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...
 
     def generate(self, request: Request) -> Generation:

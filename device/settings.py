@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import re
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from common.methods.request import Privacy
 from common.settings import Address, Folder, Settings, default_data, is_loopback
 from proto.limits import MOST_ENTRIES
 from proto.messages import Placement, Sampler
+
+MOST_WAITING = 1024
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+
+
+def _origin(value: str) -> str:
+    if _ORIGIN.fullmatch(value) is None:
+        raise ValueError("an origin looks like http://localhost:3000, without a path; each page's origin is named")
+    return value
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
 
 
 class DeviceSettings(Settings):
@@ -28,6 +42,10 @@ class DeviceSettings(Settings):
     """Port of the HTTP interface; 0: any free one."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """Key that HTTP clients must send; best given by the environment."""
+    queue: int = Field(default=16, ge=0, le=MOST_WAITING)
+    """HTTP answers that wait for a place before more are told to come again later."""
+    allow_origins: tuple[Origin, ...] = ()
+    """Origins whose web pages may use the HTTP interface, e.g. ["http://localhost:3000"]."""
     cloud: Address | None = "tcp://127.0.0.1:8601"
     """The cloud's address; none: this device alone."""
     insecure: bool = False

@@ -21,7 +21,6 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.aggregation.race import RaceAggregation
-from common.methods.catalog import METHODS
 from common.methods.report import Report, SideReport
 from common.runtime.daemon import BAD_INPUT as NOT_STARTED
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
@@ -33,9 +32,12 @@ from common.vital import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app
 from device.http.app import Api
+from device.http.endpoints import ENDPOINTS
+from device.http.fields import REFUSED
 from device.http.options import HttpOptions
 from device.http.payloads import report_json
-from device.http.schema import ChatBody, CompletionBody
+from device.http.responses.schema import ResponsesBody
+from device.http.schema import OPTIONS, ChatBody, CompletionBody
 from device.settings import DeviceSettings
 from tests.device.table_engine import TableEngine
 
@@ -170,25 +172,24 @@ class TestCommandLine:
 class TestHttp:
     def test_every_endpoint_is_there(self) -> None:
         documented = {code(row[0])[0] for row in table(OPERATIONS, "endpoint")}
+        assert documented == {f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS}
         routes: Any = Api(TableEngine(), HttpOptions()).application
-        actual = {
-            f"{method} {route.path.replace(':path', '')}"
-            for route in routes._app.routes
-            for method in route.methods - {"HEAD"}
+        assert {route.path.replace(":path", "") for route in routes._app.routes} == {
+            path for endpoint in ENDPOINTS for path in endpoint.paths
         }
-        assert {endpoint for endpoint in documented if "..." not in endpoint} == actual
 
     def test_every_request_field_is_there(self) -> None:
         documented = [code(row[0])[0] for row in table(OPERATIONS, "request field")]
-        options = {name for method in METHODS.values() for name in method.request.model_fields} - {
-            "question",
-            "controls",
-        }
-        assert sorted(documented) == sorted({*ChatBody.model_fields, *CompletionBody.model_fields} | options)
+        fields = {name for kind in (ChatBody, CompletionBody, ResponsesBody) for name in kind.model_fields}
+        assert sorted(documented) == sorted(fields | OPTIONS)
+
+    def test_every_refused_field_is_there(self) -> None:
+        refused, *_ = table(OPERATIONS, "fields")
+        assert sorted(code(refused[0])) == sorted(REFUSED)
 
     def test_every_error_code_is_there(self) -> None:
         documented = {name for row in table(OPERATIONS, "status") for name in code(row[1])}
-        sources = "".join(path.read_text("utf-8") for path in (ROOT / "device" / "http").glob("*.py"))
+        sources = "".join(path.read_text("utf-8") for path in (ROOT / "device" / "http").rglob("*.py"))
         given = set(re.findall(r'code="(\w+)"', sources)) | {"unknown_path", "method_not_allowed"}
         assert documented == given - {"refused"}  # of a status that no route gives
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from common.model.prompt import Conversation, Query, Turn, document_part, query_tokens
 from common.model.tokenizer import Tokenizer
@@ -51,7 +52,8 @@ class ChatFormat:
 
     def query(self, conversation: Conversation) -> Query:
         """Everything behind the document."""
-        return self._filled(self._rendered(conversation)[1:], self._texts(conversation))
+        query = self._filled(self._rendered(conversation)[1:], self._texts(conversation))
+        return replace(query, text=query.text + conversation.begun)
 
     def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
         """The template's own words with a text between any two stretches of them."""

@@ -27,10 +27,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A question, the last turn, with what was said before it and the instructions for all of it."""
+    """A question, the last turn, with what was said before it and the instructions for all of it.
+
+    `begun` is how the answer begins, where the model is to go on from there.
+    """
 
     turns: tuple[Turn, ...]
     instructions: tuple[str, ...] = ()
+    begun: str = ""
 
     @classmethod
     def of(cls, question: str) -> Conversation:
@@ -118,7 +122,7 @@ def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
         else:
             text += f" {turn.text}" if before == "user" else f"\n{turn.text}"
         before = turn.role
-    return Query(text)
+    return Query(f"{text} {conversation.begun}" if conversation.begun else text)
 
 
 def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -> list[int]:

@@ -88,6 +88,12 @@ class SentenceTransformerEmbedder:
             raise EmbedderError(f"the embedding model in {self.folder} states no longest text (max_seq_length)")
         return int(length)
 
+    def token_counts(self, texts: list[str]) -> list[int]:
+        """Tokens of each text, special ones included, as if the model read all of them."""
+        with self._lock:
+            tokenizer = self._model().tokenizer
+            return [len(ids) for ids in tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
+
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
         """Unit vectors [texts, dimension].
 

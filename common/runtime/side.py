@@ -58,9 +58,9 @@ class SideRuntime:
             log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
         self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
-        self._embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
-        self.scorer = load_scorer(settings, self.tokenizer, self._embedder)
-        self.library = Library.open(settings.library, self._embedder)
+        self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
+        self.scorer = load_scorer(settings, self.tokenizer, self.embedder)
+        self.library = Library.open(settings.library, self.embedder)
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval")
@@ -97,7 +97,7 @@ class SideRuntime:
             tokenizer=self.tokenizer.content_hash,
             vocabulary=self.decoder.vocabulary,
             scorer=self.scorer.identity,
-            embedder=self._embedder.identity,
+            embedder=self.embedder.identity,
             codecs=CODECS,
             decode_intercept=line.intercept,
             decode_slope=line.slope,

@@ -5,27 +5,36 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from common.methods.request import Request
-from device.http.errors import ApiError, busy, server_failed, stopping
-from device.http.event_stream import EventStream
+from device.http import openapi
+from device.http.answers import Answers, Patience
+from device.http.bodies import disconnected, json_body
+from device.http.embeddings import EmbeddingsBody, embeddings
+from device.http.endpoints import ENDPOINTS
+from device.http.errors import ApiError, server_failed, stopping
 from device.http.options import HttpOptions
-from device.http.payloads import Envelope, model_json, status_json
-from device.http.prompts import chat_request, completion_request
+from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
+from device.http.places import Places
+from device.http.prompts import Asked, chat_asked, completion_asked
+from device.http.rendering import Rendering
 from device.http.reply import StreamedReply, WholeReply
 from device.http.request_guard import RequestGuard
-from device.http.schema import GenerationBody, parse_chat, parse_completion
+from device.http.responses.payloads import Responses
+from device.http.responses.schema import ResponsesBody
+from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
+from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokenized
 from device.interface import Engine
 
 MODEL_ALIAS = "dragon"  # whatever model the daemon runs
+NOTES = "x-dragon-notes"  # header with sentences about what became of the request
 
 
 class Api:
@@ -34,16 +43,15 @@ class Api:
     def __init__(self, engine: Engine, options: HttpOptions) -> None:
         self._engine = engine
         self._options = options
-        self._answers: set[EventStream] = set()
+        self._answers: set[Answers] = set()
+        self._places = Places(options.max_active, options.max_waiting)
+        self._embedding = Places(1, options.max_waiting)
         self._stopping = False
         self._started = int(time.time())
         routes = [
-            Route("/health", self._health, methods=["GET"]),
-            Route("/status", self._status, methods=["GET"]),
-            Route("/v1/models", self._models, methods=["GET"]),
-            Route("/v1/models/{model:path}", self._model, methods=["GET"]),
-            Route("/v1/completions", self._completions, methods=["POST"]),
-            Route("/v1/chat/completions", self._chat_completions, methods=["POST"]),
+            Route(path.replace("{model}", "{model:path}"), getattr(self, f"_{each.handler}"), methods=[each.method])
+            for each in ENDPOINTS
+            for path in each.paths
         ]
         handlers = {ApiError: _on_refusal, HTTPException: _on_routing_error, Exception: _on_crash}
         application = Starlette(routes=routes, exception_handlers=handlers)
@@ -53,8 +61,8 @@ class Api:
     def stop(self) -> None:
         """Cancel what runs and refuse what comes."""
         self._stopping = True
-        for answer in list(self._answers):
-            answer.cancel(stopping())
+        for answers in list(self._answers):
+            answers.cancel(stopping())
 
     async def _health(self, _: HttpRequest) -> Response:
         return JSONResponse({"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200)
@@ -62,69 +70,111 @@ class Api:
     async def _status(self, _: HttpRequest) -> Response:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
 
+    async def _openapi(self, _: HttpRequest) -> Response:
+        return JSONResponse(openapi.document())
+
     async def _models(self, _: HttpRequest) -> Response:
-        return JSONResponse({"object": "list", "data": [model_json(self._engine.model, self._started)]})
+        names = dict.fromkeys((MODEL_ALIAS, self._engine.name))
+        return JSONResponse({"object": "list", "data": [model_json(name, self._started) for name in names]})
 
     async def _model(self, http: HttpRequest) -> Response:
-        served = self._check_model(http.path_params["model"])
-        return JSONResponse(model_json(served, self._started))
-
-    async def _completions(self, http: HttpRequest) -> Response:
-        body = parse_completion(await self._json_body(http))
-        request = completion_request(body, self._options.defaults)
-        return await self._reply(body, request, chat=False)
-
-    async def _chat_completions(self, http: HttpRequest) -> Response:
-        body = parse_chat(await self._json_body(http))
-        request = chat_request(body, self._options.defaults, self._engine.put)
-        return await self._reply(body, request, chat=True)
-
-    async def _reply(self, body: GenerationBody, request: Request, chat: bool) -> Response:
-        model = self._check_model(body.model)
-        envelope = Envelope(secrets.token_hex(12), int(time.time()), model, chat, body.include_usage)
-        if self._stopping:
-            raise stopping()
-        if len(self._answers) >= self._options.max_active:
-            raise busy(len(self._answers))
-        unread_limit = self._options.unread_limit if body.stream else None
-        answer = EventStream(self._engine, request, unread_limit, self._answers.discard)
-        self._answers.add(answer)
-        if body.stream:
-            return StreamedReply(answer, envelope, self._options.keep_alive, self._options.stall_limit)
-        return WholeReply(answer, envelope)
-
-    def _check_model(self, name: str) -> str:
-        served = self._engine.model
-        if name not in (served, MODEL_ALIAS):
+        name = http.path_params["model"]
+        if name not in self._names:
             raise ApiError(
                 404,
-                f"This daemon does not serve that model; it serves '{served}' (also as '{MODEL_ALIAS}').",
+                f"This daemon does not serve that model; it serves '{self._engine.name}' (also as '{MODEL_ALIAS}').",
                 param="model",
                 code="model_not_found",
             )
-        return served
+        return JSONResponse(model_json(name, self._started))
 
-    async def _json_body(self, http: HttpRequest) -> bytes:
-        """The body, which must be declared as JSON: browsers don't send that across sites without asking."""
-        if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise ApiError(415, "The Content-Type must be application/json.", code="unsupported_media_type")
-        limit = self._options.body_limit
-        too_large = ApiError(413, f"The body is larger than {limit} bytes.", code="body_too_large")
-        declared = http.headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > limit:
-            raise too_large
-        body = bytearray()
+    async def _completions(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(CompletionBody, http)
+        asked = completion_asked(body, self._options, self._engine)
+        return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
+
+    async def _chat_completions(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(ChatBody, http)
+        asked = chat_asked(body.messages, body.options, body.n, self._options, self._engine)
+        return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
+
+    async def _responses(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(ResponsesBody, http)
+        asked = chat_asked(body.messages, body.options, 1, self._options, self._engine)
+        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0]))
+
+    async def _embeddings(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(EmbeddingsBody, http)
+
+        async def wanted() -> None:
+            if self._stopping:
+                raise stopping()
+            if await http.is_disconnected():
+                raise disconnected()
+
+        (place,) = self._embedding.take(1)
         try:
-            async with asyncio.timeout(self._options.body_patience):
-                async for part in http.stream():
-                    body += part
-                    if len(body) > limit:
-                        raise too_large
-        except TimeoutError:
-            raise ApiError(408, "The body did not arrive in time.", code="timeout") from None
-        except ClientDisconnect:
-            raise ApiError(400, "The client went away.", code="disconnected") from None
-        return bytes(body)
+            await place.reached()
+            value, notes = await embeddings(body, self._engine, notes, wanted)
+        finally:
+            place.leave()
+        return JSONResponse(value, headers=_headers(notes))
+
+    async def _tokenize(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(TokenizeBody, http)
+        return JSONResponse(tokenized(body, self._engine), headers=_headers(notes))
+
+    async def _detokenize(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(DetokenizeBody, http)
+        return JSONResponse(detokenized(body, self._engine), headers=_headers(notes))
+
+    async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
+        body, notes = parse(kind, await json_body(http, self._options))
+        return body, notes
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return MODEL_ALIAS, self._engine.name, self._engine.model
+
+    def _reply(
+        self,
+        body: GenerationBody,
+        asked: Asked,
+        notes: tuple[str, ...],
+        rendering: Callable[[Served], Rendering],
+    ) -> Response:
+        if self._stopping:
+            raise stopping()
+        notes += asked.notes
+        if body.model not in self._names:
+            notes += (f"This daemon runs one model, '{self._engine.name}', whatever model is asked for.",)
+        fingerprint = f"dragon-{self._engine.model[:FINGERPRINT_DIGITS]}"
+        served = Served(
+            secrets.token_hex(12), int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt
+        )
+        rendered = rendering(served)
+        answers = Answers(
+            self._engine,
+            asked.requests,
+            self._places.take(len(asked.requests)),
+            Patience(self._options.wait_patience, self._options.unread_limit if body.stream else None),
+            continued=asked.continued,
+            closed=self._answers.discard,
+        )
+        self._answers.add(answers)
+        headers = _headers(notes)
+        if body.stream:
+            return StreamedReply(answers, rendered, headers, self._options.keep_alive, self._options.stall_limit)
+        return WholeReply(answers, rendered, headers)
+
+
+def _completions(body: CompletionBody | ChatBody, asked: Asked, served: Served, chat: bool) -> Completions:
+    return Completions(served, chat, len(asked.requests), body.include_usage)
+
+
+def _headers(notes: tuple[str, ...]) -> dict[str, str]:
+    """Header with `notes`, which quote nothing of a request but names of fields that fit into one."""
+    return {NOTES: " ".join(notes).encode("ascii", "replace").decode()} if notes else {}
 
 
 async def _on_refusal(_: HttpRequest, error: Exception) -> Response:

@@ -50,6 +50,21 @@ def busy(active: int) -> ApiError:
     )
 
 
+def unknown(param: str) -> ApiError:
+    """A field that the request can't have."""
+    return ApiError(400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter")
+
+
+def too_many_answers(wanted: int, most: int) -> ApiError:
+    """One request asks for more answers than there are places, those to wait in included."""
+    return ApiError(
+        400,
+        f"The request asks for {wanted} answers; this device takes {most} at a time.",
+        param="n",
+        code="invalid_value",
+    )
+
+
 def too_many_connections(open_now: int) -> ApiError:
     """Every place for a connection is taken by a request that is being answered."""
     return ApiError(

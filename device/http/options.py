@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from common.methods.request import Request
 from common.settings import is_loopback
+from proto.limits import MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,11 @@ class HttpOptions:
     insecure: bool = False  # listen off loopback without a key
     # for fields that a client leaves out; question and prompt are always replaced
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
-    max_active: int = 8  # answers at a time; more get 429
+    most_tokens: int = MOST_TOKENS  # of an answer; a request for more gets that many
+    allow_origins: frozenset[str] = frozenset()  # whose web pages may ask; of no other page, whatever its site
+    max_active: int = 8  # answers at a time
+    max_waiting: int = 16  # answers that wait for a place; more get 429
+    wait_patience: float = 60.0  # seconds that a request waits for its first place before it gets 429
     max_connections: int = 64  # at a time; when all are being answered, more get 503 and are closed
     head_patience: float = 10.0  # seconds for a request's first line and headers to arrive, also after another answer
     keep_alive: float = 10.0  # seconds of silence before a comment keeps a stream's connection open

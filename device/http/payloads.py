@@ -1,94 +1,135 @@
-"""The JSON that is sent: OpenAI's objects, with the engine's report in the extra field `dragon`."""
+"""The JSON of completions and chat completions, with the engine's report in the extra field `dragon`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from common.methods.report import Report, SideReport
+from device.http.answers import Told
+from device.http.errors import ApiError
+from device.http.rendering import DONE, event
 from device.http.version import VERSION
-from device.interface import EngineStatus, Finished
+from device.interface import EngineStatus
 
 SHARE_DIGITS = 4  # of an attribution share
+FINGERPRINT_DIGITS = 12  # of the model's identity
 CHAT_CHUNK = "chat.completion.chunk"
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """Fields that all JSON objects of one answer share; makes each of these objects."""
+class Served:
+    """What one request's answers have in common, whatever their format."""
 
     identity: str  # without OpenAI's prefix
     created: int  # Unix time, seconds
     model: str
+    fingerprint: str  # equal ones compute alike
+    notes: tuple[str, ...] = ()  # sentences about the request
+    per_prompt: int = 1  # answers of each prompt, next to each other
+
+    def report(self, told: Told) -> dict[str, Any]:
+        """The field `dragon` of one answer."""
+        return report_json(told.finished.report, told.pieces, self.notes)
+
+    def usage(self, answers: Sequence[Told]) -> dict[str, int]:
+        """OpenAI's token counts; a prompt that has several answers counts once."""
+        read = sum(told.finished.report.prompt_tokens for told in answers[:: self.per_prompt])
+        written = sum(told.finished.report.tokens for told in answers)
+        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """Implements `Rendering` for both kinds of completions.
+
+    One answer's report is the response's field `dragon`; of several, each choice has its own.
+    """
+
+    served: Served
     chat: bool
+    count: int = 1
     include_usage: bool = False  # of a stream
+    _told: dict[int, Told] = field(default_factory=dict)  # of a stream, by index
 
-    def whole(self, finished: Finished, pieces: Sequence[str]) -> dict[str, Any]:
+    def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
         """The answer of a request without `stream`."""
-        choice: dict[str, Any] = {"index": 0}
+        choices = [self._choice(index, told) for index, told in enumerate(answers)]
+        value = self._object("chat.completion", choices) | {"usage": self.served.usage(answers)}
+        return value | {"dragon": self.served.report(answers[0])} if self.count == 1 else value
+
+    def opening(self) -> Iterable[bytes]:
+        """A chunk with the role for each answer of a chat."""
         if self.chat:
-            choice["message"] = {"role": "assistant", "content": finished.text, "refusal": None}
-        else:
-            choice["text"] = finished.text
-        choice |= {"logprobs": None, "finish_reason": finished.reason}
-        return self._object("chat.completion", [choice]) | {
-            "usage": usage_json(finished.report),
-            "dragon": report_json(finished.report, pieces),
-        }
+            for index in range(self.count):
+                yield event(self._chunk(index, {"role": "assistant", "content": ""}))
 
-    def opening(self) -> list[dict[str, Any]]:
-        """The chunks before the first token."""
-        return [self._chunk({"role": "assistant", "content": ""})] if self.chat else []
-
-    def piece(self, text: str) -> dict[str, Any]:
+    def piece(self, index: int, text: str) -> Iterable[bytes]:
         """The chunk of text that became final."""
-        return self._chunk({"content": text} if self.chat else {"text": text})
+        yield event(self._chunk(index, {"content": text} if self.chat else {"text": text}))
 
-    def closing(self, finished: Finished, pieces: Sequence[str]) -> list[dict[str, Any]]:
-        """The chunks after the last token; the very last one carries the report."""
-        chunks = [self._chunk({} if self.chat else {"text": ""}, finished.reason)]
+    def finished(self, index: int, told: Told) -> Iterable[bytes]:
+        """The chunk with the reason; it carries the report, unless a chunk with the usage does."""
+        self._told[index] = told
+        chunk = self._chunk(index, {} if self.chat else {"text": ""}, told.finished.reason)
+        if self.count > 1:
+            chunk["choices"][0]["dragon"] = self.served.report(told)
+        elif not self.include_usage:
+            chunk["dragon"] = self.served.report(told)
+        yield event(chunk)
+
+    def closing(self) -> Iterable[bytes]:
+        """The chunk with the usage, if it was asked for."""
         if self.include_usage:
-            chunks.append(self._object(CHAT_CHUNK, []) | {"usage": usage_json(finished.report)})
-        chunks[-1]["dragon"] = report_json(finished.report, pieces)
-        return chunks
+            answers = [self._told[index] for index in range(self.count)]
+            chunk = self._object(CHAT_CHUNK, []) | {"usage": self.served.usage(answers)}
+            yield event(chunk | {"dragon": self.served.report(answers[0])} if self.count == 1 else chunk)
+        yield DONE
 
-    def _chunk(self, content: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0} | ({"delta": content} if self.chat else content)
+    def failed(self, failure: ApiError) -> Iterable[bytes]:
+        """The error in place of a chunk."""
+        yield event(failure.body())
+
+    def _choice(self, index: int, told: Told) -> dict[str, Any]:
+        text = told.finished.text
+        choice: dict[str, Any] = {"index": index}
+        if self.chat:
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+        else:
+            choice["text"] = text
+        choice |= {"logprobs": None, "finish_reason": told.finished.reason}
+        return choice | {"dragon": self.served.report(told)} if self.count > 1 else choice
+
+    def _chunk(self, index: int, content: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": index} | ({"delta": content} if self.chat else content)
         choice |= {"logprobs": None, "finish_reason": reason}
         chunk = self._object(CHAT_CHUNK, [choice])
         return chunk | {"usage": None} if self.include_usage else chunk
 
     def _object(self, chat_kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
-            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.identity}",
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.served.identity}",
             "object": chat_kind if self.chat else "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": None,
+            "created": self.served.created,
+            "model": self.served.model,
+            "system_fingerprint": self.served.fingerprint,
             "choices": choices,
         }
 
 
-def usage_json(report: Report) -> dict[str, int]:
-    """OpenAI's token counts."""
-    return {
-        "prompt_tokens": report.prompt_tokens,
-        "completion_tokens": report.tokens,
-        "total_tokens": report.prompt_tokens + report.tokens,
-    }
-
-
-def report_json(report: Report, pieces: Sequence[str]) -> dict[str, Any]:
+def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()) -> dict[str, Any]:
     """The report, each side's acceptance, and `pieces`: the text of each token, beside `attribution`'s rows.
 
-    A number that is not finite (no second token, so no inter-token latency) becomes null.
+    `notes` about the request come before the report's own. A number that is not finite (no second token, so no
+    inter-token latency) becomes null.
     """
     value: dict[str, Any] = _finite(asdict(report))
     value["device"]["acceptance"] = _acceptance(report.device)
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
+    value["notes"] = [*notes, *report.notes]
     value["pieces"] = list(pieces)
     return value
 

@@ -1,57 +1,85 @@
-"""Conversion of a validated body to the engine's request."""
+"""Conversion of a validated body to the engine's requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
+from common.methods.catalog import METHODS
 from common.methods.request import Request
 from common.model.prompt import Conversation, Query, Turn
 from device.http.errors import ApiError
-from device.http.schema import ChatBody, ChatMessage, CompletionBody, make_request
+from device.http.options import HttpOptions
+from device.http.schema import ChatMessage, CompletionBody, validated
+from device.interface import Engine
+from proto.control import Control
+from proto.limits import MOST_CONTROLS, SEEDS
 
 
-def completion_request(body: CompletionBody, defaults: Request) -> Request:
-    """A request whose prompt goes to the model as it is, and is also the query to the libraries."""
-    if not body.prompt.strip():
-        raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
-    return _request(body, defaults, body.prompt.strip(), Query(body.prompt))
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The requests that one body comes to, the answers of a prompt next to each other, and notes for its client."""
+
+    requests: tuple[Request, ...]
+    notes: tuple[str, ...]
+    per_prompt: int = 1
+    continued: bool = False  # the answer goes on from a text of the client, with the space that may be between them
 
 
-def chat_request(body: ChatBody, defaults: Request, put: Callable[[Conversation], Query]) -> Request:
-    """A request whose question is the last user message; everything before it is history in the prompt."""
-    conversation = read_conversation(body.messages)
+def completion_asked(body: CompletionBody, options: HttpOptions, engine: Engine) -> Asked:
+    """Requests whose prompts go to the model as they are, and are also the queries to the libraries."""
+    queries = [_prompt(prompt, engine) for prompt in body.prompt]
+    return _asked(queries, body.options, options, body.n, continued=True)
+
+
+def chat_asked(
+    messages: Sequence[ChatMessage], fields: dict[str, Any], n: int, options: HttpOptions, engine: Engine
+) -> Asked:
+    """Requests whose question is the last user message; everything before it is history in the prompt."""
+    conversation = read_conversation(messages)
     try:
-        query = put(conversation)
+        query = engine.put(conversation)
     except ValueError as error:
-        text = str(error)
-        raise ApiError(400, f"{text[:1].upper()}{text[1:]}.", param="messages", code="unsupported_value") from None
-    return _request(body, defaults, conversation.turns[-1].text, query)
+        raise ApiError(400, _sentence(error), param="messages", code="unsupported_value") from None
+    question = conversation.turns[-1].text
+    continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
+    return _asked([(question, query)], fields, options, n, continued)
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     """System and developer messages as instructions, and the turns; consecutive messages of one role are one turn.
 
-    Raises `ApiError` (400) when the last message is not a question.
+    A last turn of the assistant is how the answer begins. Raises `ApiError` (400) where there is no question.
     """
-    said = [message for message in messages if message.role in ("user", "assistant")]
-    if not said or said[-1].role != "user":
-        raise ApiError(400, "The last message must have the role 'user'.", param="messages", code="no_question")
     turns = []
+    said = [message for message in messages if message.role in ("user", "assistant")]
     for role, group in groupby(said, key=lambda message: message.role):
         text = "\n".join(filter(None, (message.content.strip() for message in group)))
         turns.append(Turn("user" if role == "user" else "assistant", text))
+    begun = turns.pop().text if turns and turns[-1].role == "assistant" else ""
+    if not turns:
+        raise ApiError(400, "There must be a message with the role 'user'.", param="messages", code="no_question")
     if not turns[-1].text:
         raise ApiError(400, "The question is empty.", param="messages", code="empty_query")
     instructions = (message.content.strip() for message in messages if message.role in ("system", "developer"))
-    return Conversation(tuple(turns), tuple(filter(None, instructions)))
+    return Conversation(tuple(turns), tuple(filter(None, instructions)), begun)
 
 
-def _request(body: CompletionBody | ChatBody, defaults: Request, question: str, query: Query) -> Request:
-    """Make the request. The race, which has no `top_p`, accepts 1, the clients' default: it truncates nothing."""
-    request = make_request(body.options, defaults, question, query)
-    if "top_p" not in body.options or request.sampler == "paper":
+def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query) -> Request:
+    """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
+    name = fields.get("method", defaults.method)
+    method = METHODS.get(name) if isinstance(name, str) else None
+    if method is None:
+        known = ", ".join(f"'{each}'" for each in METHODS)
+        raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
+    texts = {"question": question, "prompt": query.text, "controls": query.controls}
+    request = validated(method.request, defaults.model_dump() | fields | texts)
+    if "top_p" not in fields or request.sampler == "paper":
         return request
+    # The race, which has no `top_p`, takes 1, the clients' default: it truncates nothing.
     if request.top_p != 1.0:
         raise ApiError(
             400,
@@ -60,3 +88,69 @@ def _request(body: CompletionBody | ChatBody, defaults: Request, question: str, 
             code="unsupported_value",
         )
     return request.model_copy(update={"top_p": defaults.top_p})
+
+
+def derived_seed(seed: int, index: int) -> int:
+    """The seed of the answer `index` to one prompt; the first one has the seed itself."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest(), "big") % SEEDS
+
+
+def _asked(
+    queries: Iterable[tuple[str, Query]], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
+) -> Asked:
+    fields, notes = _within_limits(fields, options)
+    requests = [make_request(fields, options.defaults, question, query) for question, query in queries]
+    if n > 1 and requests[0].temperature == 0:
+        notes = (*notes, "At temperature 0 all answers to a prompt are the same.")
+    each = [_numbered(request, index) for request in requests for index in range(n)]
+    return Asked(tuple(each), notes, n, continued)
+
+
+def _numbered(request: Request, index: int) -> Request:
+    if request.seed is None or index == 0:
+        return request
+    return request.model_copy(update={"seed": derived_seed(request.seed, index)})
+
+
+def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """`fields` with a seed that is not negative and no more tokens than there may be, and a note about the latter."""
+    changed: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+    seed, limit = fields.get("seed"), fields.get("max_tokens")
+    if type(seed) is int and -SEEDS // 2 <= seed < 0:
+        changed["seed"] = seed % SEEDS
+    if type(limit) is int and limit > options.most_tokens:
+        changed["max_tokens"] = options.most_tokens
+        notes = (f"The request asks for more tokens than this device's answers may have: {options.most_tokens}.",)
+    return fields | changed, notes
+
+
+def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
+    """What the libraries are searched for, and the query; token ids are kept where their text has others."""
+    if isinstance(prompt, str):
+        text, query = prompt, Query(prompt)
+    else:
+        try:
+            text = engine.decode(prompt)
+        except ValueError as error:
+            raise ApiError(400, _sentence(error), param="prompt", code="invalid_value") from None
+        query = Query(text)
+        if engine.encode(text) != prompt:
+            if len(prompt) > MOST_CONTROLS:
+                raise ApiError(
+                    400,
+                    f"More than {MOST_CONTROLS} token ids that no text stands for are not supported.",
+                    param="prompt",
+                    code="unsupported_value",
+                )
+            query = Query("", tuple(Control(0, token) for token in prompt))
+    if not text.strip():
+        raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
+    return text.strip(), query
+
+
+def _sentence(error: ValueError) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -10,20 +10,23 @@ import traceback
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.settings import is_loopback
+from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, server_failed
 from device.http.options import HttpOptions
 from device.http.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-PUBLIC_PATHS = frozenset({"/health"})  # answered without the API key, and to any page
+PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths)
 OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own doing
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
-LOGGED_PATHS = frozenset({"/health", "/status", "/v1/models", "/v1/completions", "/v1/chat/completions"})
+LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path)
+EXPOSED = "x-request-id, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
 
 
 class RequestGuard:
@@ -36,15 +39,23 @@ class RequestGuard:
         self._app = app
         self._key = options.api_key.encode() if options.api_key else None
         self._local = is_loopback(options.host)
+        self._allowed = options.allow_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(send)
+        headers = Headers(scope=scope)
+        allowed = self._allowed_origin(headers)
+        exchange = _Exchange(send, allowed)
         started = time.monotonic()
         try:
-            self._admit(scope)
+            self._check_host(headers)
+            if allowed is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await _preflight(headers)(scope, receive, exchange.send)
+                return
+            if scope["path"] not in PUBLIC_PATHS:
+                self._admit(headers, allowed)
             await self._app(scope, receive, exchange.send)
         except ApiError as refusal:
             await refusal.response()(scope, receive, exchange.send)
@@ -58,8 +69,12 @@ class RequestGuard:
             seconds = time.monotonic() - started
             logger.info("%s %s %s %s %.3f s", exchange.identity, scope["method"], path, exchange.status, seconds)
 
-    def _admit(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+    def _allowed_origin(self, headers: Headers) -> str | None:
+        """The origin of the page that asks, where the settings name it."""
+        origins = headers.getlist("origin")
+        return origins[0] if len(origins) == 1 and origins[0] in self._allowed else None
+
+    def _check_host(self, headers: Headers) -> None:
         # A page of another site whose name was rebound to 127.0.0.1 still sends its own name.
         if self._local and not _names_this_machine(headers.get("host", "")):
             raise ApiError(
@@ -67,10 +82,10 @@ class RequestGuard:
                 "The Host header must name this machine (localhost or 127.0.0.1).",
                 code="host_not_allowed",
             )
-        if scope["path"] in PUBLIC_PATHS:
-            return
+
+    def _admit(self, headers: Headers, allowed: str | None) -> None:
         # Browsers say whose page is asking. Other clients say nothing, and whoever can lie here needs no browser.
-        if not _asked_by_itself(headers):
+        if allowed is None and not _asked_by_itself(headers):
             raise ApiError(
                 403,
                 "A web page of another origin may not use this daemon.",
@@ -89,9 +104,13 @@ class RequestGuard:
 
 
 class _Exchange:
-    """One response on its way out: gets its id and server header, remembers its status."""
+    """One response on its way out: gets its id and server header, remembers its status.
 
-    def __init__(self, send: Send) -> None:
+    A page of the origin `allowed` may read it.
+    """
+
+    def __init__(self, send: Send, allowed: str | None) -> None:
+        self._allowed = allowed
         self.identity = f"req_{secrets.token_hex(12)}"
         self.status: int | None = None
         self._send = send
@@ -103,7 +122,23 @@ class _Exchange:
             headers["x-request-id"] = self.identity
             headers["server"] = f"dragon/{VERSION}"
             headers["x-content-type-options"] = "nosniff"
+            if self._allowed is not None:
+                headers["access-control-allow-origin"] = self._allowed
+                headers["access-control-expose-headers"] = EXPOSED
+                headers.append("vary", "origin")
         await self._send(message)
+
+
+def _preflight(headers: Headers) -> Response:
+    """The permission for what a page of an allowed origin is about to send."""
+    permission = {
+        "access-control-allow-methods": "GET, POST",
+        "access-control-allow-headers": headers.get("access-control-request-headers", ""),
+        "access-control-max-age": "600",
+    }
+    if "access-control-request-private-network" in headers:
+        permission["access-control-allow-private-network"] = "true"
+    return Response(status_code=204, headers=permission)
 
 
 def _asked_by_itself(headers: Headers) -> bool:

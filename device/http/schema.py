@@ -1,139 +1,145 @@
-"""The request bodies that are accepted: OpenAI's fields, the documented extras, and nothing else."""
+"""The bodies that the endpoints take: OpenAI's fields and the options of this daemon's methods."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
 from common.methods.catalog import METHODS
-from common.methods.request import Request
-from common.model.prompt import Query
-from device.http.errors import ApiError
-from proto.limits import MOST_TOKENS
+from device.http.errors import ApiError, unknown
+from device.http.fields import notes_of, sift
 
-# Fields of OpenAI's API that are not implemented, with the values that ask for nothing (null always does).
-UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (),
-    "logit_bias": ({},),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "reasoning_effort": (),
-    "verbosity": (),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    "metadata": ({},),
-    "web_search_options": (),
-    "moderation": (),
+MOST_CHOICES = 128  # of a prompt, and prompts of a request
+MOST_MESSAGES = 1024
+MOST_IDS = 2**17  # token ids of a prompt
+
+# Options of all methods that a client may give; the texts are made of its prompt or messages.
+OPTIONS = frozenset(name for method in METHODS.values() for name in method.request.model_fields) - {
+    "question",
+    "prompt",
+    "controls",
 }
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound="Body")
+TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=MOST_IDS)]
 
 
-class StreamOptions(BaseModel):
-    """`stream_options`."""
+class Lenient(BaseModel):
+    """Takes fields that it doesn't know, which `ignored` names."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    def extras(self) -> Iterator[str]:
+        """Names of unknown fields that say anything."""
+        return (name for name, value in (self.model_extra or {}).items() if value not in (None, "", [], {}))
+
+
+class StreamOptions(Lenient):
+    """`stream_options`. What they ask for, a whole answer has in any case."""
 
     include_usage: bool = False
     include_obfuscation: bool = False  # accepted, never done: the daemon is local
 
 
-class GenerationBody(BaseModel):
-    """A body of either generation endpoint: OpenAI's own fields; all others are options of the method."""
+class Body(Lenient):
+    """What all bodies have in common. Fields beyond are options of the method."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-
-    model: str = Field(max_length=1024)
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    user: str | None = None  # ignored: there is one user
+    model: str = Field("dragon", max_length=1024)
+    user: str | None = None  # there is one user
 
     @property
     def options(self) -> dict[str, Any]:
         """The method's options that the body gives."""
         return dict(self.model_extra or {})
 
-    @model_validator(mode="after")
-    def _stream_options_need_stream(self) -> GenerationBody:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("'stream_options' is only allowed with 'stream': true")
-        return self
+    def ignored(self) -> Iterator[str]:
+        """Where, below its fields, the body says what this daemon has no use for."""
+        return iter(())
+
+
+class GenerationBody(Body):
+    """A body that asks for answers."""
+
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None  # nothing is kept
+    service_tier: str | None = None
+    parallel_tool_calls: bool | None = None
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
+    def ignored(self) -> Iterator[str]:
+        if self.stream_options is not None:
+            yield from (f"stream_options.{name}" for name in self.stream_options.extras())
+
+
+def _prompts(value: Any) -> Any:
+    """One prompt or several, each of them text or token ids, as a list."""
+    listed = [value] if isinstance(value, str) or _are_ids(value) else value
+    few = isinstance(listed, list) and 0 < len(listed) <= MOST_CHOICES
+    if not few or not (all(isinstance(each, str) for each in listed) or all(map(_are_ids, listed))):
+        raise ValueError(f"expected a text, token ids, or an array of up to {MOST_CHOICES} of either")
+    return listed
+
+
+def _are_ids(value: Any) -> bool:
+    known = isinstance(value, list) and 0 < len(value) <= MOST_IDS
+    return known and all(type(each) is int and each >= 0 for each in value)
+
 
 class CompletionBody(GenerationBody):
     """`POST /v1/completions`."""
 
-    prompt: str
-
-    @field_validator("prompt", mode="before")
-    @classmethod
-    def _one_text(cls, value: object) -> object:
-        if isinstance(value, list):
-            if len(value) != 1 or not isinstance(value[0], str):
-                raise ValueError("one text is supported; several prompts and token ids are not")
-            return value[0]
-        return value
+    prompt: Annotated[
+        list[str] | list[list[int]],
+        BeforeValidator(_prompts, json_schema_input_type=str | list[str] | TokenIds | list[TokenIds]),
+    ]
+    n: int = Field(1, ge=1, le=MOST_CHOICES)
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Lenient):
     """One turn of a conversation; `content` is text, parts of type `text` are joined."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str = ""
-    name: str | None = None  # ignored
+    name: str | None = None  # of several speakers; ignored
+    tool_calls: list[Any] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: object) -> object:
-        return _drop_nulls(value) if isinstance(value, dict) else value
+        return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+
+    @field_validator("tool_calls")
+    @classmethod
+    def _none(cls, value: list[Any]) -> list[Any]:
+        if value:
+            raise ValueError("calls of tools are not supported")
+        return value
 
     @field_validator("content", mode="before")
     @classmethod
     def _text_parts(cls, value: object) -> object:
-        if not isinstance(value, list):
-            return value
-        texts: list[str] = []
-        for part in value:
-            if not (isinstance(part, dict) and part.get("type") == "text" and part.keys() == {"type", "text"}):
-                raise ValueError("only content parts of type 'text' are supported")
-            if not isinstance(part["text"], str):
-                raise ValueError("the text of a content part must be a string")
-            texts.append(part["text"])
-        return "\n".join(texts)
+        return joined_text(value, ("text",))
 
 
 class ChatBody(GenerationBody):
     """`POST /v1/chat/completions`."""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=1024)
-    max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_MESSAGES)
+    n: int = Field(1, ge=1, le=MOST_CHOICES)
+    max_completion_tokens: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _one_token_limit(self) -> ChatBody:
-        limits = {super().options.get("max_tokens"), self.max_completion_tokens} - {None}
-        if len(limits) > 1:
+        older = super().options.get("max_tokens")
+        if None not in (older, self.max_completion_tokens) and older != self.max_completion_tokens:
             raise ValueError("'max_tokens' and 'max_completion_tokens' differ")
         return self
 
@@ -142,79 +148,66 @@ class ChatBody(GenerationBody):
         limit = self.max_completion_tokens
         return super().options | ({} if limit is None else {"max_tokens": limit})
 
-
-def parse_completion(body: bytes) -> CompletionBody:
-    """Validate a completion request. Raises `ApiError` (400) naming the field."""
-    return _validate(CompletionBody, _json_object(body))
-
-
-def parse_chat(body: bytes) -> ChatBody:
-    """Validate a chat request. Raises `ApiError` (400) naming the field."""
-    return _validate(ChatBody, _json_object(body))
+    def ignored(self) -> Iterator[str]:
+        yield from super().ignored()
+        yield from (f"messages.{name}" for message in self.messages for name in message.extras())
 
 
-def make_request(options: dict[str, Any], defaults: Request, question: str, query: Query) -> Request:
-    """A request of the method that `options` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
-    name = options.get("method", defaults.method)
-    method = METHODS.get(name) if isinstance(name, str) else None
-    if method is None:
-        known = ", ".join(f"'{each}'" for each in METHODS)
-        raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
-    texts = {"question": question, "prompt": query.text, "controls": query.controls}
-    for reserved in texts:
-        if reserved in options:
-            raise _unknown(reserved)
-    try:
-        return method.request.model_validate(defaults.model_dump() | options | texts)
-    except ValidationError as error:
-        raise _refusal(error) from None
+def joined_text(content: object, kinds: tuple[str, ...]) -> object:
+    """The texts of an array of content parts; any other `content` as it is. Raises `ValueError` for other parts."""
+    if not isinstance(content, list):
+        return content
+    texts: list[str] = []
+    for part in content:
+        if not (isinstance(part, dict) and part.get("type") in kinds and "text" in part):
+            raise ValueError(f"only content parts of type {' or '.join(map(repr, kinds))} are supported")
+        if not isinstance(part["text"], str):
+            raise ValueError("the text of a content part must be a string")
+        texts.append(part["text"])
+    return "\n".join(texts)
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def parse(kind: type[Model], body: bytes) -> tuple[Model, tuple[str, ...]]:
+    """A body of that kind, and notes about what of it is ignored. Raises `ApiError` (400) naming the field."""
+    options = OPTIONS if issubclass(kind, GenerationBody) else frozenset[str]()
+    kept, ignored = sift(json_object(body), options | kind.model_fields.keys())
+    parsed = validated(kind, kept)
+    return parsed, notes_of([*ignored, *parsed.ignored()])
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in `body`. Raises `ApiError` (400)."""
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise ApiError(400, "The body of the request is not valid JSON.", code="invalid_json") from error
     if not isinstance(value, dict):
         raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_json")
-    return _drop_nulls(value)
+    return value
 
 
-def _drop_nulls(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if item is not None}
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
-def _validate(model: type[Model], body: dict[str, Any]) -> Model:
-    for name, neutral in UNSUPPORTED.items():
-        if name in body and not _is_one_of(body.pop(name), neutral):
-            raise ApiError(400, f"'{name}' is not supported.", param=name, code="unsupported_parameter")
+def validated(kind: type[AnyModel], fields: dict[str, Any]) -> AnyModel:
+    """`kind` made of `fields`. Raises `ApiError` (400) with the first violation, without the offending value."""
     try:
-        return model.model_validate(body)
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise _refusal(error) from None
 
 
-def _is_one_of(value: object, values: tuple[object, ...]) -> bool:
-    # By type too: in Python `False == 0`, but `"logprobs": 0` asks for log probabilities.
-    return any(type(value) is type(other) and value == other for other in values)
-
-
 def _refusal(error: ValidationError) -> ApiError:
-    """The first violation, without the offending value."""
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     param = _path(first["loc"])
     if first["type"] == "extra_forbidden":
-        return _unknown(param)
+        return unknown(param)
     if first["type"] == "missing":
         return ApiError(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
     reason = first["msg"].removeprefix("Value error, ").rstrip(".")
     if not param:
         return ApiError(400, f"{reason}.", code="invalid_value")
     return ApiError(400, f"Invalid value for '{param}': {reason}.", param=param, code="invalid_value")
-
-
-def _unknown(param: str) -> ApiError:
-    return ApiError(400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter")
 
 
 def _path(location: tuple[int | str, ...]) -> str:

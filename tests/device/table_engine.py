@@ -7,13 +7,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import numpy as np
+
 from common.methods.report import Report, SideReport, Source
 from common.methods.request import Request
 from common.model.prompt import Conversation, Query, text_query
 from common.runtime.errors import RequestError
-from device.interface import CloudStatus, EngineStatus, Finished, FinishReason, TokenEvent
+from device.interface import CloudStatus, Embedded, EngineStatus, Finished, FinishReason, TokenEvent
 
 MODEL = "table-1"
+EMBEDDER = "lengths-1"
+MOST_CHARACTERS = 256  # ids of them; a text's others stand for themselves, too, but have no way back
+MOST_READ = 20
 WAIT = 10.0  # seconds until a test that waits for the engine has failed
 SOURCES = (Source("device", "Diary"), Source("cloud", "Atlas"))
 MAX_QUESTION = 2**14  # bytes
@@ -55,6 +60,28 @@ class TableEngine:
             self.generations.append(generation)
             self._started.notify_all()
         return generation
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    @property
+    def embedder(self) -> str:
+        return EMBEDDER
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        if not all(token < MOST_CHARACTERS for token in tokens):
+            raise ValueError(f"a token id is from 0 to {MOST_CHARACTERS - 1}")
+        return "".join(map(chr, tokens))
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """One of two unit vectors, by the length of the text; texts of more than `MOST_READ` characters are cut."""
+        vectors = np.eye(2, dtype=np.float32)[[len(text) % 2 for text in texts]]
+        cut = tuple(number for number, text in enumerate(texts) if len(text) > MOST_READ)
+        return Embedded(vectors, sum(min(len(text), MOST_READ) for text in texts), cut)
 
     def put(self, conversation: Conversation) -> Query:
         return text_query(conversation)

@@ -19,7 +19,7 @@ from common.runtime.errors import AnswerFailed, RequestError
 from common.runtime.side import SideRuntime
 from device.cli import options
 from device.http.errors import ApiError
-from device.http.schema import make_request
+from device.http.prompts import make_request
 from proto.messages import Cancel, Error, Open, Target
 from tests.cloud.town import Resident, Stranger, Town, finished
 from tests.common.methods.turns.method import Turns, TurnsRequest

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import ClassVar
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
+from device.settings import DeviceSettings
 from tests.device.conftest import Serve
 from tests.device.table_engine import MODEL, WAIT, TableEngine
 
@@ -106,12 +109,53 @@ class TestOrigin:
                 assert http.get("/status", headers=headers | {"origin": origin}).status_code == status
 
 
+class TestAllowedOrigin:
+    PAGE: ClassVar = {"origin": "http://localhost:3000", "sec-fetch-site": "same-site", "host": "localhost:8600"}
+
+    @pytest.fixture
+    def http(self, serve: Serve) -> Iterator[httpx.Client]:
+        server = serve(allow_origins=frozenset({"http://localhost:3000"}), api_key="right")
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as client:
+            yield client
+
+    def test_its_pages_may_ask_and_read(self, http: httpx.Client) -> None:
+        headers = self.PAGE | {"authorization": "Bearer right"}
+        response = http.post(COMPLETIONS, json={"prompt": "x"}, headers=headers)
+        assert response.status_code == 200
+        assert response.headers["access-control-allow-origin"] == self.PAGE["origin"]
+        assert response.headers["vary"] == "origin"
+
+    def test_browsers_may_ask_for_permission_without_the_key(self, http: httpx.Client) -> None:
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        response = http.options(COMPLETIONS, headers=self.PAGE | asked)
+        assert response.status_code == 204
+        assert response.headers["access-control-allow-headers"] == "authorization"
+
+    def test_its_pages_still_need_the_key_and_this_machines_name(self, http: httpx.Client) -> None:
+        assert http.get("/status", headers=self.PAGE).status_code == 401
+        rebound = self.PAGE | {"host": "evil.example", "access-control-request-method": "POST"}
+        assert http.options(COMPLETIONS, headers=rebound).status_code == 403
+
+    @pytest.mark.parametrize("origin", ["http://localhost:3001", "https://localhost:3000", "null", "*", ""])
+    def test_no_other_page_may(self, http: httpx.Client, origin: str) -> None:
+        headers = self.PAGE | {"origin": origin, "access-control-request-method": "POST"}
+        for response in (http.options(COMPLETIONS, headers=headers), http.get("/status", headers=headers)):
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_not_allowed")
+            assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "localhost:3000", "http://localhost:3000/", "http://*.example", ""])
+def test_what_is_no_origin_can_not_be_allowed(origin: str) -> None:
+    with pytest.raises(ValidationError):
+        DeviceSettings(allow_origins=(origin,))
+
+
 class TestKey:
     def test_only_health_is_open(self, serve: Serve) -> None:
         server = serve(api_key="right")
         with httpx.Client(base_url=server.url, trust_env=False) as http:
-            assert http.get("/health").status_code == 200
-            for path in ("/status", "/v1/models", "/v1/models/x", "/nowhere"):
+            assert http.get("/health").status_code == http.get("/v1/health").status_code == 200
+            for path in ("/status", "/v1/models", "/v1/models/x", "/models", "/openapi.json", "/nowhere"):
                 response = http.get(path)
                 assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
                 assert response.headers["www-authenticate"] == "Bearer"
@@ -150,7 +194,7 @@ class TestKey:
 
 class TestStatuses:
     def test_unknown_path(self, http: httpx.Client) -> None:
-        for path in ("/", "/v1", "/v1/models/", "/v1/completions/", "/v1/embeddings", "/docs"):
+        for path in ("/", "/v1", "/v1/models/", "/v1/completions/", "/v1/audio/speech", "/docs"):
             response = http.get(path)
             assert response.status_code == 404, path
             assert response.json()["error"]["type"] == "invalid_request_error"
@@ -230,6 +274,12 @@ def test_logs_hold_no_text_of_a_request(
         for stream in (False, True):
             http.post(COMPLETIONS, json={"model": "dragon", "prompt": prompt, "stream": stream})
     http.post(COMPLETIONS, json={"model": secret, "prompt": "x", secret: 1})
+    for path, body in (
+        ("/v1/responses", {"input": f"crash {secret}", "stream": True}),
+        ("/v1/embeddings", {"input": [secret]}),
+        ("/tokenize", {"content": secret}),
+    ):
+        http.post(path, json=body)
     http.get(f"/{secret}?{secret}", headers={"authorization": secret})
     logged = "\n".join(
         f"{record.getMessage()} {record.exc_text} {record.exc_info}"

@@ -25,12 +25,12 @@ def report_of(value: BaseModel) -> dict[str, Any]:
 
 
 class TestModels:
-    def test_lists_the_engines_model(self, client: openai.OpenAI) -> None:
-        assert [model.id for model in client.models.list()] == [MODEL]
+    def test_lists_the_alias_and_the_engines_model(self, client: openai.OpenAI) -> None:
+        assert [model.id for model in client.models.list()] == ["dragon", MODEL]
 
     def test_retrieves_it_by_name_and_alias(self, client: openai.OpenAI) -> None:
         assert client.models.retrieve(MODEL).id == MODEL
-        assert client.models.retrieve("dragon").id == MODEL
+        assert client.models.retrieve("dragon").id == "dragon"
 
     def test_a_name_with_slashes_is_found(self, client: openai.OpenAI, engine: TableEngine) -> None:
         engine.model = "Qwen/Qwen2.5-0.5B"
@@ -38,8 +38,15 @@ class TestModels:
 
     def test_another_model_is_not_found(self, client: openai.OpenAI) -> None:
         with pytest.raises(openai.NotFoundError) as error:
-            client.completions.create(model="gpt-9", prompt="hi")
+            client.models.retrieve("gpt-9")
         assert (error.value.code, error.value.param) == ("model_not_found", "model")
+
+    def test_a_request_for_another_model_is_answered_and_told_so(self, client: openai.OpenAI) -> None:
+        raw = client.completions.with_raw_response.create(model="gpt-9", prompt="hi")
+        answer = raw.parse()
+        assert (answer.model, answer.choices[0].text) == (MODEL, "hi")
+        assert report_of(answer)["notes"] == [raw.headers["x-dragon-notes"]]
+        assert MODEL in raw.headers["x-dragon-notes"]
 
 
 class TestCompletions:
@@ -49,6 +56,7 @@ class TestCompletions:
         assert answer.object == "text_completion"
         assert answer.id.startswith("cmpl-")
         assert answer.model == MODEL
+        assert answer.system_fingerprint == f"dragon-{MODEL}"
         assert answer.usage is not None
         assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (
             3,
@@ -187,7 +195,7 @@ class TestErrors:
             ({"prompt": "refuse this"}, "placement", "invalid_value"),  # the engine says no
             ({"prompt": "x" * (2**14 + 1)}, "prompt", "invalid_value"),
             ({"logprobs": 0}, "logprobs", "unsupported_parameter"),
-            ({"n": 2}, "n", "unsupported_parameter"),
+            ({"n": 25}, "n", "invalid_value"),
             ({"max_tokens": 0}, "max_tokens", "invalid_value"),
             ({"top_p": 0.9}, "top_p", "unsupported_value"),
             ({"extra_body": {"privacy": "none"}}, "privacy", "invalid_value"),
@@ -222,7 +230,7 @@ class TestErrors:
 
     def test_more_answers_than_places_is_a_rate_limit(self, serve: Serve, engine: TableEngine) -> None:
         engine.allowed = 0
-        server = serve(max_active=1)
+        server = serve(max_active=1, max_waiting=0)
         with openai_client(server) as client, ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.completions.create, model="dragon", prompt="one two")
             running = engine.generation()

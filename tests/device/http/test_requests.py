@@ -1,4 +1,4 @@
-"""Conversion of bodies to the engine's request: what is accepted, what is refused, and the prompt that comes out."""
+"""Conversion of bodies to the engine's request: what is accepted, what is noted, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,28 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.methods.request import Request
-from common.model.prompt import text_query
+from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
-from device.http.prompts import chat_request, completion_request, read_conversation
-from device.http.schema import UNSUPPORTED, ChatMessage, parse_chat, parse_completion
-
-DEFAULTS = Request(question="", prompt="")
-
-
-def completion(**fields: Any) -> Request:
-    return completion_request(parse_completion(encode({"prompt": "x"} | fields)), DEFAULTS)
-
-
-def chat(*messages: Any, **fields: Any) -> Request:
-    return chat_request(parse_chat(encode({"messages": list(messages)} | fields)), DEFAULTS, text_query)
-
-
-def encode(fields: dict[str, Any]) -> bytes:
-    return json.dumps({"model": "dragon"} | fields).encode()
-
-
-def turn(role: str, content: Any = "") -> dict[str, Any]:
-    return {"role": role, "content": content}
+from device.http.fields import NEUTRAL, REFUSED
+from device.http.options import HttpOptions
+from device.http.prompts import completion_asked
+from device.http.responses.schema import ResponsesBody
+from device.http.schema import ChatBody, CompletionBody, parse
+from device.http.tokens import DetokenizeBody, TokenizeBody
+from tests.device.http.asking import ENGINE, ask_chat, ask_completion, chat, completion, encode, turn
 
 
 def refusal(**fields: Any) -> ApiError:
@@ -65,7 +52,6 @@ class TestFields:
             ("max_tokens", "5"),
             ("max_tokens", True),
             ("max_tokens", 1.5),
-            ("max_tokens", 2**20),
             ("temperature", -0.1),
             ("temperature", 2.1),
             ("temperature", 0.005),
@@ -74,8 +60,12 @@ class TestFields:
             ("temperature", "hot"),
             ("top_p", 0.0),
             ("top_p", 1.1),
-            ("seed", -1),
+            ("seed", -(2**63) - 1),
             ("seed", 2**64),
+            ("seed", 1.0),
+            ("n", 0),
+            ("n", True),
+            ("n", 129),
             ("stop", ["a", "b", "c", "d", "e"]),
             ("stop", [""]),
             ("stop", ""),
@@ -83,8 +73,11 @@ class TestFields:
             ("stop", {"a": 1}),
             ("stream", "yes"),
             ("stream", 1),
-            ("prompt", ["a", "b"]),
-            ("prompt", [1, 2]),
+            ("prompt", []),
+            ("prompt", [[]]),
+            ("prompt", [-1]),
+            ("prompt", [257]),
+            ("prompt", ["a", 1]),
             ("prompt", 5),
             ("privacy", "STRICT"),
             ("sampler", "greedy"),
@@ -99,6 +92,8 @@ class TestFields:
             ("method", "drdg"),
             ("aggregation", 0),
             ("user", 7),
+            ("metadata", "x"),
+            ("stream_options", 1),
         ],
     )
     def test_bad_values_name_their_field(self, name: str, value: Any) -> None:
@@ -111,44 +106,72 @@ class TestFields:
         assert "canary" not in refusal(privacy="canary", prompt="x").message
         assert "canary" not in refusal(stop=[{"canary": 1}]).message
 
-    @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
-    def test_unsupported_fields_are_refused_unless_they_ask_for_nothing(self, name: str) -> None:
-        for neutral in (None, *UNSUPPORTED[name]):
+    @pytest.mark.parametrize("name", sorted(REFUSED))
+    def test_what_asks_for_another_answer_is_refused_unless_it_asks_for_nothing(self, name: str) -> None:
+        for neutral in (None, *REFUSED[name]):
             assert completion(**{name: neutral}) == completion()
         error = refusal(**{name: {"something": "else"}})
         assert (error.param, error.code) == (name, "unsupported_parameter")
         assert "not supported" in error.message
 
-    @pytest.mark.parametrize(("name", "value"), [("logprobs", 0), ("n", True), ("n", 1.0), ("echo", 0)])
+    @pytest.mark.parametrize("name", sorted(NEUTRAL))
+    def test_what_is_ignored_is_noted_unless_it_asks_for_nothing(self, name: str) -> None:
+        for neutral in (None, *NEUTRAL[name]):
+            assert completion(**{name: neutral}) == completion()
+        (note,) = ask_completion(**{name: True}).notes
+        assert f"'{name}'" in note
+
+    def test_fields_without_effect_need_no_note(self) -> None:
+        fields = {"user": "u", "metadata": {"a": "b"}, "service_tier": "auto", "parallel_tool_calls": True}
+        assert completion(**fields, prompt_cache_key="k", stream_options={"include_usage": True}) == completion()
+
+    def test_unknown_fields_are_noted_by_names_that_can_be_shown(self) -> None:
+        (note,) = ask_completion(temprature=1, **{"naïve\r\nx": 1, "y" * 100: 1}).notes
+        assert "'temprature'" in note
+        assert note.count("can't be shown") == 2
+        assert note.isascii()
+        assert len(ask_completion(**{f"field{n}": n for n in range(100)}).notes[0]) < 300
+
+    @pytest.mark.parametrize("name", ["prvacy", "privcy", "Privacy", "source", "soruces"])
+    def test_a_misspelt_limit_of_privacy_is_refused(self, name: str) -> None:
+        assert refusal(**{name: "offline"}).code == "unknown_parameter"
+
+    @pytest.mark.parametrize(("name", "value"), [("logprobs", 0), ("best_of", True), ("best_of", 1.0), ("echo", 0)])
     def test_neutral_values_are_compared_by_type_too(self, name: str, value: Any) -> None:
         assert refusal(**{name: value}).code == "unsupported_parameter"
 
-    def test_unknown_and_missing_fields(self) -> None:
-        assert refusal(temprature=1).message == "Unrecognized request argument supplied: 'temprature'."
+    def test_missing_fields(self) -> None:
         assert refusal(prompt=None).message == "Missing required parameter: 'prompt'."
-        assert refusal(messages=[turn("user", "x")]).param == "messages"
-        assert len(refusal(**{"y" * 1000: 1}).message) < 200
+        assert parse(CompletionBody, b'{"prompt": "x"}')[0].model == "dragon"
 
-    def test_stream_options_need_stream(self) -> None:
-        assert "stream_options" in refusal(stream_options={"include_usage": True}).message
-        assert parse_completion(encode({"prompt": "x", "stream": True, "stream_options": {}})).include_usage is False
+    def test_more_tokens_than_there_may_be_are_as_many_as_there_may_be(self) -> None:
+        for asked in (ask_completion(max_tokens=2**20), ask_chat(turn("user", "x"), max_completion_tokens=513)):
+            assert asked.requests[0].max_tokens == 512
+            assert "512" in asked.notes[0]
+        assert completion(max_tokens=512).max_tokens == 512
+
+    def test_a_negative_seed_is_the_unsigned_number_of_the_same_bits(self) -> None:
+        for seed, taken in ((-1, 2**64 - 1), (-(2**63), 2**63), (0, 0), (2**64 - 1, 2**64 - 1)):
+            assert completion(seed=seed).seed == taken
 
     def test_top_p_is_for_the_paper_sampler(self) -> None:
         assert completion(top_p=1.0) == completion()
         assert completion(top_p=0.3, sampler="paper").top_p == 0.3
         assert refusal(top_p=0.3).param == "top_p"
-        paper = Request(question="", prompt="", sampler="paper")
-        assert completion_request(parse_completion(encode({"prompt": "x", "top_p": 0.3})), paper).top_p == 0.3
+        paper = HttpOptions(defaults=Request(question="", prompt="", sampler="paper"))
+        body, _ = parse(CompletionBody, encode({"prompt": "x", "top_p": 0.3}))
+        assert completion_asked(body, paper, ENGINE).requests[0].top_p == 0.3
 
     def test_two_token_limits_must_agree(self) -> None:
         message = turn("user", "x")
         assert chat(message, max_tokens=3, max_completion_tokens=3).max_tokens == 3
-        with pytest.raises(ApiError, match="differ"):
-            chat(message, max_tokens=3, max_completion_tokens=4)
+        for older in (4, [3], "3"):  # one that is no number at all, too
+            with pytest.raises(ApiError, match="differ"):
+                chat(message, max_tokens=older, max_completion_tokens=3)
 
     def test_a_lone_surrogate_is_refused(self) -> None:
         with pytest.raises(ApiError) as error:
-            parse_completion(b'{"model": "dragon", "prompt": "\\ud800"}')
+            parse(CompletionBody, b'{"model": "dragon", "prompt": "\\ud800"}')
         assert error.value.status == 400
 
     @given(
@@ -158,7 +181,7 @@ class TestFields:
             lambda inner: (
                 st.lists(inner, max_size=3)
                 | st.dictionaries(
-                    st.sampled_from(["model", "messages", "prompt", "role", "content", "stop", "x"]),
+                    st.sampled_from(["model", "messages", "prompt", "role", "content", "stop", "x", "input", "text"]),
                     inner,
                     max_size=4,
                 )
@@ -167,85 +190,39 @@ class TestFields:
         ).map(lambda value: json.dumps(value).encode())
     )
     def test_any_body_is_accepted_or_refused_with_400(self, body: bytes) -> None:
-        for parse in (parse_completion, parse_chat):
+        for kind in (CompletionBody, ChatBody, ResponsesBody, EmbeddingsBody, TokenizeBody, DetokenizeBody):
             status = 200
             try:
-                parse(body)
+                parse(kind, body)
             except ApiError as error:
                 status = error.status
             assert status in (200, 400)
 
 
-class TestConversation:
-    def test_one_question(self) -> None:
-        request = chat(turn("user", " Who? "))
-        assert (request.question, request.prompt) == ("Who?", "\nQuestion: Who?\nAnswer:")
+class TestSeveralAnswers:
+    def test_each_has_a_seed_of_its_own_and_the_first_the_one_that_was_sent(self) -> None:
+        requests = ask_completion(n=3, seed=5, temperature=1.0).requests
+        assert requests[0] == completion(seed=5, temperature=1.0)
+        assert len({request.seed for request in requests}) == 3
+        assert requests == ask_completion(n=3, seed=5, temperature=1.0).requests
+        assert {request.seed for request in ask_completion(n=3, temperature=1.0).requests} == {None}
 
-    def test_braces_in_a_question_are_text(self) -> None:
-        request = chat(turn("user", "{question} {0} {"))
-        assert request.prompt == "\nQuestion: {question} {0} {\nAnswer:"
+    def test_that_must_be_the_same_are_noted(self) -> None:
+        assert "temperature 0" in ask_completion(n=2).notes[0]
+        assert not ask_completion(n=2, temperature=0.5).notes
 
-    def test_so_are_other_braces_of_the_query_format(self) -> None:
-        message = ChatMessage(role="user", content="a")
-        assert text_query(read_conversation([message]), '{"q": {question}}{}').text == '{"q": a}{}'
+    def test_a_list_of_prompts_has_answers_in_its_order(self) -> None:
+        requests = ask_completion(prompt=["a", "b"], n=2, temperature=1.0, seed=5).requests
+        assert [request.prompt for request in requests] == ["a", "a", "b", "b"]
+        assert requests[0].seed == requests[2].seed == 5
 
-    def test_system_and_developer_messages_come_first(self) -> None:
-        request = chat(turn("user", "a"), turn("assistant", "b"), turn("developer", "D"), turn("user", "c"))
-        assert request.prompt == "\nD\nQuestion: a\nAnswer: b\nQuestion: c\nAnswer:"
-        assert request.question == "c"
+    def test_token_ids_are_their_text_where_that_has_the_same_ids(self) -> None:
+        assert completion(prompt=[104, 105]) == completion(prompt="hi") == completion(prompt=[[104, 105]])
+        assert len(ask_completion(prompt=[[104], [105]]).requests) == 2
 
-    def test_an_opening_line_of_the_assistant_is_kept(self) -> None:
-        assert chat(turn("assistant", "Hi!"), turn("user", "a")).prompt == "\nHi!\nQuestion: a\nAnswer:"
-
-    def test_consecutive_user_messages_are_one_question(self) -> None:
-        request = chat(turn("user", "a"), turn("user", "b"))
-        assert (request.question, request.prompt) == ("a\nb", "\nQuestion: a\nb\nAnswer:")
-
-    def test_text_parts_are_joined(self) -> None:
-        parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-        assert chat(turn("user", parts)).question == "a\nb"
-
-    @pytest.mark.parametrize(
-        "messages",
-        [
-            [],
-            [turn("system", "x")],
-            [turn("user", "x"), turn("assistant", "y")],
-            [turn("user", "")],
-            [turn("user", " \n\t")],
-            [turn("user", [])],
-            [turn("tool", "x")],
-            [turn("user", [{"type": "image_url", "image_url": {"url": "x"}}])],
-            [turn("user", [{"type": "text", "text": 5}])],
-            [turn("user", [{"type": "text"}])],
-            [turn("user", 5)],
-            [turn("user", "x") | {"tool_calls": []}],
-            ["x"],
-        ],
-    )
-    def test_no_question_is_refused(self, messages: list[Any]) -> None:
-        with pytest.raises(ApiError) as error:
-            chat(*messages)
-        assert error.value.status == 400
-        assert error.value.param is not None
-        assert error.value.param.startswith("messages")
-
-    @given(
-        st.lists(st.tuples(st.text("ab ", min_size=1), st.text("cd ")), max_size=4).filter(
-            lambda turns: all(asked.strip() for asked, _ in turns)
-        ),
-        st.text("xy", min_size=1),
-    )
-    def test_every_turn_is_in_the_prompt_in_order(self, turns: list[tuple[str, str]], question: str) -> None:
-        messages = [
-            message
-            for asked, answered in turns
-            for message in (
-                ChatMessage(role="user", content=asked),
-                ChatMessage(role="assistant", content=answered),
-            )
-        ]
-        conversation = read_conversation([*messages, ChatMessage(role="user", content=question)])
-        assert conversation.turns[-1].text == question
-        earlier = "".join(f"[{asked.strip()}] {answered.strip()}" for asked, answered in turns)
-        assert text_query(conversation, "[{question}]").text == f"{earlier}[{question}]"
+    def test_token_ids_that_no_text_has_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ENGINE, "encode", lambda text: [7])
+        request = completion(prompt=[104, 105])
+        assert (request.question, request.prompt) == ("hi", "")
+        assert [control.token for control in request.controls] == [104, 105]
+        assert refusal(prompt=[104] * 5000).code == "unsupported_value"

@@ -1,0 +1,45 @@
+"""The list of endpoints, for the routes, the OpenAPI document and the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from device.http.embeddings import EmbeddingsBody
+from device.http.responses.schema import ResponsesBody
+from device.http.schema import Body, ChatBody, CompletionBody
+from device.http.tokens import DetokenizeBody, TokenizeBody
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A path with its method; OpenAI's also answer without `/v1`."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: str  # name of the method of `Api`
+    summary: str
+    body: type[Body] | None = None
+    public: bool = False  # answered without the API key, and to any page
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path, and the one without or with the prefix that clients use for it as well."""
+        if self.path.startswith("/v1/"):
+            return (self.path, self.path.removeprefix("/v1"))
+        return (self.path, f"/v1{self.path}") if self.path == "/health" else (self.path,)
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/health", "health", "Whether the daemon serves", public=True),
+    Endpoint("GET", "/status", "status", "Model, library and the link to the cloud"),
+    Endpoint("GET", "/openapi.json", "openapi", "This document"),
+    Endpoint("GET", "/v1/models", "models", "The names of the model"),
+    Endpoint("GET", "/v1/models/{model}", "model", "The model by one of its names"),
+    Endpoint("POST", "/v1/completions", "completions", "Continue a prompt as it is", CompletionBody),
+    Endpoint("POST", "/v1/chat/completions", "chat_completions", "Answer the last user message", ChatBody),
+    Endpoint("POST", "/v1/responses", "responses", "Answer the last user message, in typed items", ResponsesBody),
+    Endpoint("POST", "/v1/embeddings", "embeddings", "Vectors of texts", EmbeddingsBody),
+    Endpoint("POST", "/tokenize", "tokenize", "Token ids of a text", TokenizeBody),
+    Endpoint("POST", "/detokenize", "detokenize", "The text of token ids", DetokenizeBody),
+)

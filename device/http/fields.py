@@ -1,0 +1,97 @@
+"""What becomes of a body's fields that this daemon has no use for: refused, ignored with a note, or without effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from device.http.errors import ApiError, unknown
+
+# Fields that ask for another answer than this daemon gives, with the values that ask for nothing (null always does).
+REFUSED: dict[str, tuple[object, ...]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+    # of /v1/responses only, which keeps nothing
+    "previous_response_id": (),
+    "conversation": (),
+    "background": (False,),
+}
+
+# Fields that are ignored, with a note unless they ask for nothing.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "top_k": (0, -1),
+    "min_p": (0, 0.0),
+    "typical_p": (1, 1.0),
+    "repeat_penalty": (1, 1.0),
+    "repetition_penalty": (1, 1.0),
+    "store": (False,),
+    "reasoning": ({},),
+    "reasoning_effort": ("none",),
+    "include": ([],),
+    "truncation": ("disabled",),
+}
+
+# What they say is for an operator of many users, and changes no answer.
+WITHOUT_EFFECT = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "max_tool_calls"})
+
+# Whoever misspells one of these would have more leave the device than was asked for.
+_PROTECTED = ("privacy", "sources")
+_LIKENESS = 0.8
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_MOST_NAMED = 8
+
+
+def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of `body` that are `known`, without nulls, and the names of those to be noted as ignored.
+
+    Raises `ApiError` (400) for a field that can't be served, and for one that looks like a misspelt limit of privacy.
+    """
+    kept: dict[str, Any] = {}
+    ignored = []
+    for name, value in body.items():
+        if value is None:
+            continue
+        if name in REFUSED:
+            if not _is_one_of(value, REFUSED[name]):
+                raise ApiError(400, f"'{name}' is not supported.", param=name, code="unsupported_parameter")
+        elif name in known:
+            kept[name] = value
+            if name in NEUTRAL and not _is_one_of(value, NEUTRAL[name]):
+                ignored.append(name)
+        elif get_close_matches(name, _PROTECTED, 1, _LIKENESS):
+            raise unknown(name[:64])
+        elif name not in WITHOUT_EFFECT and not _is_one_of(value, NEUTRAL.get(name, ())):
+            ignored.append(name)
+    return kept, tuple(ignored)
+
+
+def notes_of(ignored: Iterable[str]) -> tuple[str, ...]:
+    """One sentence about the fields that were ignored; none where there are none."""
+    names = list(dict.fromkeys(ignored))
+    if not names:
+        return ()
+    shown = [f"'{name}'" if _NAME.fullmatch(name) else "one whose name can't be shown" for name in names[:_MOST_NAMED]]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return (f"Ignored, because this daemon has no use for it: {', '.join(shown)}{more}.",)
+
+
+def _is_one_of(value: object, values: tuple[object, ...]) -> bool:
+    # By type too: in Python `False == 0`, but `"logprobs": 0` asks for log probabilities.
+    return any(type(value) is type(other) and value == other for other in values)

@@ -1,0 +1,84 @@
+"""`GET /openapi.json`: made of the endpoints and of the very schemas that bodies are checked with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from common.methods.catalog import METHODS
+from device.http.endpoints import ENDPOINTS, Endpoint
+from device.http.fields import REFUSED
+from device.http.schema import OPTIONS, GenerationBody
+from device.http.version import VERSION
+
+_PLACE = "#/components/schemas/{model}"
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document of this daemon's interface."""
+    bodies = [endpoint.body for endpoint in ENDPOINTS if endpoint.body is not None]
+    methods = [method.request for method in METHODS.values()]
+    _, made = models_json_schema([(kind, "validation") for kind in (*bodies, *methods)], ref_template=_PLACE)
+    schemas: dict[str, Any] = made["$defs"]
+    options: dict[str, Any] = {}
+    for kind in methods:
+        options |= {name: value for name, value in schemas[kind.__name__]["properties"].items() if name in OPTIONS}
+    options["max_tokens"] = {"type": "integer", "minimum": 1, "description": "Longest answer; clamped to the device's"}
+    options["seed"] = {"type": ["integer", "null"], "minimum": -(2**63), "maximum": 2**64 - 1}
+    for body in bodies:
+        if issubclass(body, GenerationBody):
+            schemas[body.__name__]["properties"] |= options | _refused()
+    for kind in methods:
+        schemas.pop(kind.__name__, None)
+    schemas["Error"] = _ERROR
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "dragon", "version": VERSION},
+        "paths": {endpoint.path: {endpoint.method.lower(): _operation(endpoint)} for endpoint in ENDPOINTS},
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": endpoint.handler,
+        "summary": endpoint.summary,
+        "security": [{}] if endpoint.public else [{}, {"key": []}],
+        "responses": {
+            "200": {"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}},
+            "default": {
+                "description": "Refused or failed",
+                "content": {"application/json": {"schema": {"$ref": _PLACE.format(model="Error")}}},
+            },
+        },
+    }
+    if "{model}" in endpoint.path:
+        made["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+    if endpoint.body is not None:
+        schema = {"$ref": _PLACE.format(model=endpoint.body.__name__)}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        if issubclass(endpoint.body, GenerationBody):
+            made["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    return made
+
+
+def _refused() -> dict[str, Any]:
+    """OpenAI's fields that are taken only where they ask for nothing."""
+    return {name: {"enum": [None, *values]} for name, values in REFUSED.items()}

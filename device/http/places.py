@@ -1,0 +1,71 @@
+"""Places for answers: so many run at a time, some more wait their turn, the rest are told to come again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from device.http.errors import ApiError, busy, too_many_answers
+
+
+class Place:
+    """One answer's place, in line until it is `reached`. All methods belong to the event loop."""
+
+    def __init__(self, left: Callable[[Place], None]) -> None:
+        self._left = left
+        self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def reached(self) -> None:
+        """Wait for the turn. Raises what `refuse` was given."""
+        await asyncio.shield(self._turn)
+
+    def call(self) -> None:
+        """Say that it is this one's turn."""
+        if not self._turn.done():
+            self._turn.set_result(None)
+
+    def refuse(self, reason: ApiError) -> None:
+        """Say that its turn will not come."""
+        if not self._turn.done():
+            self._turn.set_exception(reason)
+            self._turn.exception()  # read here: the request may be gone and never ask
+        self.leave()
+
+    def leave(self) -> None:
+        """Make room; calling it again does nothing."""
+        self._left(self)
+
+
+class Places:
+    """First come, first served."""
+
+    def __init__(self, most_active: int, most_waiting: int) -> None:
+        self._most_active = most_active
+        self._most_waiting = most_waiting
+        self._active: set[Place] = set()
+        self._waiting: deque[Place] = deque()
+
+    def take(self, count: int) -> tuple[Place, ...]:
+        """Places for the `count` answers of one request. Raises `ApiError`: 429; 400 for more than there ever are."""
+        most = self._most_active + self._most_waiting
+        if count > most:
+            raise too_many_answers(count, most)
+        if len(self._active) + len(self._waiting) + count > most:
+            raise busy(len(self._active))
+        places = tuple(Place(self._leave) for _ in range(count))
+        self._waiting.extend(places)
+        self._fill()
+        return places
+
+    def _leave(self, place: Place) -> None:
+        self._active.discard(place)
+        if place in self._waiting:
+            self._waiting.remove(place)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._active) < self._most_active:
+            place = self._waiting.popleft()
+            self._active.add(place)
+            place.call()

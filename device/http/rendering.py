@@ -1,0 +1,46 @@
+"""How answers are put into JSON: one implementation for each of OpenAI's formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from device.http.answers import Told
+from device.http.errors import ApiError
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Rendering(Protocol):
+    """Makes the JSON of one request's answers: of all at once, or as server-sent events."""
+
+    def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
+        """The response without `stream`."""
+        ...
+
+    def opening(self) -> Iterable[bytes]:
+        """The events before the first token."""
+        ...
+
+    def piece(self, index: int, text: str) -> Iterable[bytes]:
+        """The events of text that became final in the answer `index`."""
+        ...
+
+    def finished(self, index: int, told: Told) -> Iterable[bytes]:
+        """The events after the last token of the answer `index`."""
+        ...
+
+    def closing(self) -> Iterable[bytes]:
+        """The events after the last token of all answers."""
+        ...
+
+    def failed(self, failure: ApiError) -> Iterable[bytes]:
+        """The last events of a stream that ends by `failure`."""
+        ...
+
+
+def event(value: dict[str, Any], name: str | None = None) -> bytes:
+    """A server-sent event."""
+    head = b"" if name is None else f"event: {name}\n".encode()
+    return head + b"data: " + json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n\n"

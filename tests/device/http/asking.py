@@ -1,0 +1,50 @@
+"""What bodies come to, without a server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from common.methods.request import Request
+from device.http.options import HttpOptions
+from device.http.prompts import Asked, chat_asked, completion_asked
+from device.http.schema import ChatBody, CompletionBody, parse
+from tests.device.table_engine import TableEngine
+
+OPTIONS = HttpOptions(most_tokens=512)
+ENGINE = TableEngine()
+
+
+def ask_completion(**fields: Any) -> Asked:
+    """What a completion comes to; its notes are all those that the client gets."""
+    body, notes = parse(CompletionBody, encode({"prompt": "x"} | fields))
+    asked = completion_asked(body, OPTIONS, ENGINE)
+    return replace(asked, notes=notes + asked.notes)
+
+
+def completion(**fields: Any) -> Request:
+    """The only request of a completion that is served as it was asked for."""
+    asked = ask_completion(**fields)
+    (request,) = asked.requests
+    assert not asked.notes
+    return request
+
+
+def ask_chat(*messages: Any, **fields: Any) -> Asked:
+    body, notes = parse(ChatBody, encode({"messages": list(messages)} | fields))
+    asked = chat_asked(body.messages, body.options, body.n, OPTIONS, ENGINE)
+    return replace(asked, notes=notes + asked.notes)
+
+
+def chat(*messages: Any, **fields: Any) -> Request:
+    (request,) = ask_chat(*messages, **fields).requests
+    return request
+
+
+def encode(fields: dict[str, Any]) -> bytes:
+    return json.dumps({"model": "dragon"} | fields).encode()
+
+
+def turn(role: str, content: Any = "") -> dict[str, Any]:
+    return {"role": role, "content": content}
