@@ -1,0 +1,1 @@
+"""Clients that people use, unmodified, against real daemons."""

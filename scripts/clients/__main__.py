@@ -1,0 +1,103 @@
+"""Try clients: `python -m scripts.clients [NAME ...]`; without a name all, each in a process of its own.
+
+They are installed, in the newest versions, into an environment of their own: the project's knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import platformdirs
+
+from scripts.daemons import Pair, add_documents
+
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements.txt"
+FAILED = 1
+PATIENCE = 300.0  # seconds for one client
+QUESTION = "Where is my dance class?"
+NOTES = {"dance": "My dance class is at Delthcine House.", "kettle": "I bought a kettle from Yormcrus."}
+ENTRIES = {"opening": "Delthcine House opens at 12 pm.", "based": "Yormcrus is based in Mairvo."}
+NODE = "node"
+SCHEMATHESIS = "schemathesis"
+# What must hold for any request, whether it fits the schema or not.
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    names = [*sorted(path.stem.removeprefix("with_") for path in HERE.glob("with_*.py")), SCHEMATHESIS, NODE]
+    parser = argparse.ArgumentParser(prog="python -m scripts.clients", description="Try clients on real daemons.")
+    parser.add_argument("name", nargs="*", choices=[*names, []], help="the client; all if left out")
+    parser.add_argument(
+        "--environment",
+        type=Path,
+        default=platformdirs.user_cache_path("dragon") / "clients",
+        help="folder that the clients are installed to (%(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    chosen: list[str] = options.name or [name for name in names if name != NODE or shutil.which("npm")]
+    install(options.environment, with_node=NODE in chosen)
+    with tempfile.TemporaryDirectory(prefix="dragon-clients-") as folder:
+        data = Path(folder)
+        fill(data, "device", NOTES)
+        fill(data, "cloud", ENTRIES)
+        with Pair(data, device={"patience": 60.0}) as pair:
+            expected = pair.complete(QUESTION)["choices"][0]["message"]["content"]
+            failed = [name for name in chosen if not tried(name, options.environment, pair.url, expected)]
+    print(f"\n{len(chosen) - len(failed)} of {len(chosen)} clients{'; failed: ' if failed else ''}{', '.join(failed)}")
+    return FAILED if failed else 0
+
+
+def install(environment: Path, with_node: bool) -> None:
+    """Make the environment, unless it is there with all that is required."""
+    stamp = environment / "requirements.txt"
+    if not stamp.exists() or stamp.read_text() != REQUIREMENTS.read_text():
+        print(f"installing clients into {environment} (minutes)", flush=True)
+        venv.create(environment, with_pip=True)
+        pip = (environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check")
+        subprocess.run((*pip, "--requirement", REQUIREMENTS), check=True)
+        shutil.copyfile(REQUIREMENTS, stamp)
+    if with_node and not (environment / "node_modules" / "openai").exists():
+        subprocess.run(["npm", "install", "--silent", "--prefix", environment, "openai"], check=True)
+
+
+def fill(data: Path, role: str, texts: Mapping[str, str]) -> None:
+    """Write `texts` by name, and add them to the library of `role` below `data`."""
+    folder = data / f"{role}-documents"
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text)
+    add_documents(data, role, folder)
+
+
+def tried(name: str, environment: Path, url: str, expected: str) -> bool:
+    """Run one client; returns whether it got what it should."""
+    print(f"{name}", flush=True)
+    started = time.monotonic()
+    done = subprocess.run(command(name, environment, url, expected), timeout=PATIENCE, cwd=environment)
+    print(f"  {'failed' if done.returncode else 'passed'}, {time.monotonic() - started:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+def command(name: str, environment: Path, url: str, expected: str) -> list[str | Path]:
+    """What runs a client with the daemon's address, the question and the expected answer."""
+    if name == SCHEMATHESIS:
+        limits = ["--max-examples=30", "--seed=1", "--no-shrink", "--phases=examples,coverage,fuzzing"]
+        return [environment / "bin" / "st", "run", f"{url}/openapi.json", f"--checks={CHECKS}", *limits]
+    if name == NODE:
+        # Modules are looked up from where a script lies.
+        script = shutil.copy(HERE / "with_node.mjs", environment)
+        return ["node", script, url, QUESTION, expected]
+    return [environment / "bin" / "python", HERE / f"with_{name}.py", url, QUESTION, expected]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What every client script has in common."""
+
+from __future__ import annotations
+
+import sys
+
+
+def arguments() -> tuple[str, str, str]:
+    """The daemon's address, a question, and the answer that it gives to a plain request."""
+    url, question, expected = sys.argv[1:]
+    return url, question, expected
+
+
+def same(what: str, given: object, expected: object) -> None:
+    """End with exit code 1 where a client gives something else."""
+    if given != expected:
+        sys.exit(f"{what}: {given!r} instead of {expected!r}")
+    print(f"  {what}")

@@ -1,0 +1,20 @@
+"""llm-comply: OpenAI's and Open Responses' schemas. This daemon has neither tools nor images, and needs no `model`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from checking import arguments, same
+
+REFUSED = {"tool-calling", "image-input", "error-handling"}
+
+url, *_ = arguments()
+for style in ("openai-chat", "open-responses"):
+    flags = ("--format", style, "-u", f"{url}/v1", "-k", "x", "-m", "dragon", "--json")
+    done = subprocess.run([Path(sys.executable).with_name("llm-comply"), *flags], capture_output=True, text=True)
+    results = {case["id"].removeprefix("chat-"): case["status"] for case in json.loads(done.stdout)["results"]}
+    failed = {name for name, status in results.items() if status == "failed"}
+    same(f"{style}: {list(results.values()).count('passed')} of {len(results)} passed", failed, REFUSED)
