@@ -13,7 +13,7 @@ from common.vital import end_process
 from device.engine import DeviceEngine
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
-from device.settings import DeviceSettings
+from device.settings import DeviceSettings, origins_in
 
 log = logging.getLogger(__name__)
 
@@ -88,5 +88,5 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
         defaults=defaults,
         most_tokens=settings.max_tokens,
         max_waiting=settings.queue,
-        allow_origins=frozenset(settings.allow_origins),
+        allow_origins=origins_in(settings.allow_origins),
     )

@@ -18,13 +18,21 @@ MOST_WAITING = 1024
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
-def _origin(value: str) -> str:
-    if _ORIGIN.fullmatch(value) is None:
-        raise ValueError("an origin looks like http://localhost:3000, without a path; each page's origin is named")
+def _origins(value: str) -> str:
+    for each in origins_in(value):
+        if _ORIGIN.fullmatch(each) is None:
+            raise ValueError(
+                "an origin looks like http://localhost:3000, without a path; several have commas between them"
+            )
     return value
 
 
-Origin = Annotated[str, AfterValidator(_origin)]
+def origins_in(value: str | None) -> frozenset[str]:
+    """The origins that a setting names, with commas between them."""
+    return frozenset(each.strip() for each in value.split(",")) if value else frozenset()
+
+
+Origins = Annotated[str, AfterValidator(_origins)]
 
 
 class DeviceSettings(Settings):
@@ -44,8 +52,8 @@ class DeviceSettings(Settings):
     """Key that HTTP clients must send; best given by the environment."""
     queue: int = Field(default=16, ge=0, le=MOST_WAITING)
     """HTTP answers that wait for a place before more are told to come again later."""
-    allow_origins: tuple[Origin, ...] = ()
-    """Origins whose web pages may use the HTTP interface, e.g. ["http://localhost:3000"]."""
+    allow_origins: Origins | None = Field(default=None, min_length=1)
+    """Origins whose web pages may use the HTTP interface, e.g. http://localhost:3000; commas between several."""
     cloud: Address | None = "tcp://127.0.0.1:8601"
     """The cloud's address; none: this device alone."""
     insecure: bool = False

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 from openai import OpenAI
 
+from common.retrieval.embedder import SentenceTransformerEmbedder
 from scripts.daemons import Pair, dragon
 
 BY_COMMAND = True  # as people start them
@@ -49,10 +53,62 @@ def test_streaming_gives_the_same_answer_in_pieces(client: OpenAI, answer: str) 
     assert sum(map(bool, pieces)) > 3
 
 
+def test_responses_give_it_too(client: OpenAI, answer: str) -> None:
+    assert client.responses.create(model="dragon", input=QUESTION).output_text == answer
+    with client.responses.stream(model="dragon", input=QUESTION) as stream:
+        assert stream.get_final_response().output_text == answer
+
+
 def test_completions_take_the_prompt_as_it_is(client: OpenAI, answer: str) -> None:
     prompt = f"\nQuestion: {QUESTION}\nAnswer:"
     response = client.completions.create(model="dragon", prompt=prompt, extra_body={"documents": 4})
     assert response.choices[0].text.strip()
+
+
+def test_token_ids_are_a_prompt_like_their_text(client: OpenAI, pair: Pair) -> None:
+    prompt = f"\nQuestion: {QUESTION}\nAnswer:"
+    texts = [
+        client.completions.create(model="dragon", prompt=each).choices[0].text
+        for each in (prompt, tokenized(pair, prompt))
+    ]
+    assert texts[0] == texts[1]
+    # No text has these ids: the tokenizer would join them.
+    apart = [token for word in ("Dan", "ce ", "cla", "ss?") for token in tokenized(pair, word)]
+    assert apart != tokenized(pair, "Dance class?")
+    assert client.completions.create(model="dragon", prompt=apart, max_tokens=2).choices[0].text is not None
+
+
+def test_an_answer_that_is_begun_goes_on(client: OpenAI, answer: str) -> None:
+    *words, last = answer.split(" ")
+    turns: list[Any] = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": " ".join(words)}]
+    response = client.chat.completions.create(model="dragon", messages=turns)
+    assert response.choices[0].message.content == f" {last}"
+
+
+def test_several_answers_are_those_of_their_seeds(client: OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
+    several = client.chat.completions.create(model="dragon", messages=messages, n=3, seed=-1, temperature=1.5)
+    assert len({choice.message.content for choice in several.choices}) > 1
+    for choice in several.choices:
+        seed = (choice.model_extra or {})["dragon"]["seed"]
+        alone = client.chat.completions.create(model="dragon", messages=messages, seed=seed, temperature=1.5)
+        assert alone.choices[0].message.content == choice.message.content
+
+
+def test_embeddings_are_the_librarys(client: OpenAI, pair: Pair) -> None:
+    texts = ["My dance class is at Delthcine House.", "Where is my dance class?", "word " * 400]
+    raw = client.embeddings.with_raw_response.create(model="dragon", input=texts)
+    vectors = np.array([each.embedding for each in raw.parse().data])
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
+    similarity = vectors @ vectors.T
+    assert similarity[0, 1] > similarity[0, 2]
+    assert "1 texts" in raw.headers["x-dragon-notes"]
+    assert np.allclose(vectors, SentenceTransformerEmbedder().encode(texts), atol=1e-4)
+
+
+def tokenized(pair: Pair, text: str) -> list[int]:
+    ids: list[int] = httpx.post(f"{pair.url}/tokenize", json={"content": text}, trust_env=False).json()["tokens"]
+    return ids
 
 
 def test_a_stop_string_ends_the_answer_on_both_sides(client: OpenAI, pair: Pair, answer: str) -> None:

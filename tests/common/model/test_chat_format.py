@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -75,6 +76,15 @@ def test_a_row_is_what_the_template_gives(name: str) -> None:
     messages += [{"role": "assistant", "content": texts[1]}, {"role": "user", "content": texts[2]}]
     expected = TOKENIZERS[name].render_chat(messages)
     assert shown(name, row(name, "Ada was born in 1815.", conversation)) == expected
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_an_answer_that_is_begun_stands_behind_the_template(name: str) -> None:
+    conversation = Conversation(TURNS, ("Be kind.",))
+    begun = replace(conversation, begun="In 1815<|im_end|>")
+    tokens = row(name, "x", begun)
+    assert shown(name, tokens) == shown(name, row(name, "x", conversation)) + "In 1815<|im_end|>"
+    assert tokens[-1] not in TOKENIZERS[name].special_ids.values()
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -60,6 +60,9 @@ class TestQuery:
         turns = (Turn("assistant", "Hi!"), Turn("user", "a"), Turn("assistant", "b"), Turn("user", "c"))
         assert text_query(Conversation(turns, ("Be brief.",)), "[{question}]").text == "\nBe brief.\nHi![a] b[c]"
 
+    def test_an_answer_that_is_begun_is_gone_on_from(self) -> None:
+        assert text_query(Conversation((Turn("user", "a"),), begun="It is"), "[{question}]").text == "[a] It is"
+
     def test_control_tokens_stand_where_they_are_placed(self) -> None:
         controls = [Control(0, 7), Control(2, 8), Control(2, 9), Control(5, 6)]
         tokens = query_tokens(DEMO_TOKENIZER, "ab cd", controls)

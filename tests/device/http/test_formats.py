@@ -89,6 +89,18 @@ class TestWaiting:
             assert client.completions.create(model="dragon", prompt="last").choices[0].text == "last"
             assert "next" not in [generation.request.prompt for generation in engine.generations]
 
+    def test_who_waits_when_the_daemon_stops_is_told_so(self, serve: Serve, engine: TableEngine) -> None:
+        engine.allowed = 0
+        server = serve(max_active=1)
+        with openai_client(server) as client, ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(client.completions.create, model="dragon", prompt="x", n=3) for _ in range(2)]
+            engine.generation()
+            server.stop()
+            for each in asked:
+                with pytest.raises((openai.InternalServerError, openai.APIConnectionError)):
+                    each.result()
+            assert len(engine.generations) == 1
+
     def test_patience_for_a_place_ends(self, serve: Serve, engine: TableEngine) -> None:
         engine.allowed = 0
         with openai_client(serve(max_active=1, wait_patience=0.05)) as client, ThreadPoolExecutor(1) as pool:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
-from device.settings import DeviceSettings
+from device.settings import DeviceSettings, origins_in
 from tests.device.conftest import Serve
 from tests.device.table_engine import MODEL, WAIT, TableEngine
 
@@ -147,7 +147,12 @@ class TestAllowedOrigin:
 @pytest.mark.parametrize("origin", ["*", "null", "localhost:3000", "http://localhost:3000/", "http://*.example", ""])
 def test_what_is_no_origin_can_not_be_allowed(origin: str) -> None:
     with pytest.raises(ValidationError):
-        DeviceSettings(allow_origins=(origin,))
+        DeviceSettings(allow_origins=f"http://localhost:3000,{origin}")
+
+
+def test_several_origins_can_be_allowed() -> None:
+    settings = DeviceSettings(allow_origins="http://localhost:3000, https://[::1]:8443,app://obsidian.md")
+    assert origins_in(settings.allow_origins) == {"http://localhost:3000", "https://[::1]:8443", "app://obsidian.md"}
 
 
 class TestKey:
