@@ -30,6 +30,8 @@ class DeviceEngine:
     def __init__(self, settings: DeviceSettings, side: SideRuntime) -> None:
         self._settings = settings
         self._side = side
+        self.name = readable_name(settings.model)
+        self.embedder = readable_name(settings.embedder)
         self._active: dict[int, ActiveRequest] = {}
         self._lock = threading.Lock()  # of the table
         self._served = 0
@@ -95,14 +97,6 @@ class DeviceEngine:
     @property
     def model(self) -> str:
         return self._side.decoder.identity
-
-    @property
-    def name(self) -> str:
-        return readable_name(self._settings.model)
-
-    @property
-    def embedder(self) -> str:
-        return readable_name(self._settings.embedder)
 
     def status(self) -> EngineStatus:
         counts = self._side.library.counts

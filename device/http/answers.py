@@ -142,4 +142,4 @@ class Answers:
                 await place.reached()
         except TimeoutError:
             place.leave()
-            raise busy(self.count) from None
+            raise busy() from None

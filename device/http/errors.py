@@ -39,11 +39,11 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, headers=self.headers)
 
 
-def busy(active: int) -> ApiError:
-    """Every place for an answer is taken."""
+def busy() -> ApiError:
+    """Every place for an answer is taken, and every one to wait in; or the wait was too long."""
     return ApiError(
         429,
-        f"{active} answers are already being generated; try again when one is finished.",
+        "As many answers are being generated and waiting as there may be; try again when one is finished.",
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         headers={"retry-after": "1"},

@@ -47,6 +47,8 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "truncation": ("disabled",),
 }
 
+MOST_FIELDS = 256  # of a body
+
 # What they say is for an operator of many users, and changes no answer.
 WITHOUT_EFFECT = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "max_tool_calls"})
 
@@ -63,6 +65,8 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
 
     Raises `ApiError` (400) for a field that can't be served, and for one that looks like a misspelt limit of privacy.
     """
+    if len(body) > MOST_FIELDS:
+        raise ApiError(400, f"The body has more than {MOST_FIELDS} fields.", code="invalid_value")
     kept: dict[str, Any] = {}
     ignored = []
     for name, value in body.items():

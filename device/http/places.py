@@ -52,7 +52,7 @@ class Places:
         if count > most:
             raise too_many_answers(count, most)
         if len(self._active) + len(self._waiting) + count > most:
-            raise busy(len(self._active))
+            raise busy()
         places = tuple(Place(self._leave) for _ in range(count))
         self._waiting.extend(places)
         self._fill()

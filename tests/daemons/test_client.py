@@ -67,15 +67,22 @@ def test_completions_take_the_prompt_as_it_is(client: OpenAI, answer: str) -> No
 
 def test_token_ids_are_a_prompt_like_their_text(client: OpenAI, pair: Pair) -> None:
     prompt = f"\nQuestion: {QUESTION}\nAnswer:"
-    texts = [
-        client.completions.create(model="dragon", prompt=each).choices[0].text
-        for each in (prompt, tokenized(pair, prompt))
-    ]
-    assert texts[0] == texts[1]
-    # No text has these ids: the tokenizer would join them.
-    apart = [token for word in ("Dan", "ce ", "cla", "ss?") for token in tokenized(pair, word)]
-    assert apart != tokenized(pair, "Dance class?")
-    assert client.completions.create(model="dragon", prompt=apart, max_tokens=2).choices[0].text is not None
+    prompts: list[Any] = [prompt, tokenized(pair, prompt)]
+    by_text, by_ids = (client.completions.create(model="dragon", prompt=each).choices[0].text for each in prompts)
+    assert by_text == by_ids
+
+
+def test_token_ids_that_no_text_has_are_read_as_they_are(client: OpenAI, pair: Pair) -> None:
+    together = tokenized(pair, "Dance class?")
+    apart = [token for part in ("Dan", "ce ", "cla", "ss?") for token in tokenized(pair, part)]
+
+    def read(prompt: list[int]) -> int:
+        answer = client.completions.create(model="dragon", prompt=prompt, max_tokens=1, extra_body={"documents": 2})
+        assert answer.usage is not None
+        return answer.usage.prompt_tokens
+
+    assert len(apart) > len(together)
+    assert read(apart) - read(together) == 4 * (len(apart) - len(together))  # a row for each document of both sides
 
 
 def test_an_answer_that_is_begun_goes_on(client: OpenAI, answer: str) -> None:

@@ -131,6 +131,7 @@ class TestFields:
         assert note.count("can't be shown") == 2
         assert note.isascii()
         assert len(ask_completion(**{f"field{n}": n for n in range(100)}).notes[0]) < 300
+        assert refusal(**{f"field{n}": n for n in range(300)}).code == "invalid_value"
 
     @pytest.mark.parametrize("name", ["prvacy", "privcy", "Privacy", "source", "soruces"])
     def test_a_misspelt_limit_of_privacy_is_refused(self, name: str) -> None:
