@@ -122,15 +122,14 @@ class Api:
 
     async def _tokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(TokenizeBody, http)
-        return JSONResponse(tokenized(body, self._engine), headers=_headers(notes))
+        return JSONResponse(await asyncio.to_thread(tokenized, body, self._engine), headers=_headers(notes))
 
     async def _detokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(DetokenizeBody, http)
-        return JSONResponse(detokenized(body, self._engine), headers=_headers(notes))
+        return JSONResponse(await asyncio.to_thread(detokenized, body, self._engine), headers=_headers(notes))
 
     async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
-        body, notes = parse(kind, await json_body(http, self._options))
-        return body, notes
+        return parse(kind, await json_body(http, self._options))
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def test_token_ids_that_no_text_has_are_read_as_they_are(client: OpenAI, pair: P
         return answer.usage.prompt_tokens
 
     assert len(apart) > len(together)
-    assert read(apart) - read(together) == 4 * (len(apart) - len(together))  # a row for each document of both sides
+    assert read(apart) - read(together) == 2 * (len(apart) - len(together))  # both sides read the query
 
 
 def test_an_answer_that_is_begun_goes_on(client: OpenAI, answer: str) -> None:
