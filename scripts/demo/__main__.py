@@ -145,7 +145,7 @@ def marked_parts(report: dict[str, Any]) -> str:
     sources: Sequence[dict[str, str]] = report["sources"]
     parts: list[str] = []
     for part in attribution_parts(report):
-        text = escape(part.text if parts else part.text.lstrip())
+        text = escape(part.text)
         if part.source is None:
             parts.append(text)
             continue

@@ -104,7 +104,7 @@ class TestWire:
                     known = answers[message.session]
                     assert start <= len(known)
                     known[start:] = message.tokens
-        texts = [tokenizer.decode(tokens) for tokens in answers.values()]
+        texts = [tokenizer.decode(tokens).lstrip() for tokens in answers.values()]
         assert texts[: len(tapped.answers)] == list(tapped.answers)
 
     def test_no_question_of_the_device_names_a_token_of_its_own(self, tapped: Tapped) -> None:

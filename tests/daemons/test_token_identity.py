@@ -102,7 +102,7 @@ class OneProcess:
         eos = self.sides[0].decoder.eos
         while len(answer) < LENGTH and not (answer and answer[-1] in eos):
             answer.append(self._next(decodings, answer))
-        return self.sides[0].tokenizer.decode([token for token in answer if token not in eos])
+        return self.sides[0].tokenizer.decode([token for token in answer if token not in eos]).lstrip()
 
     def _next(self, decodings: list[OneSide], answer: list[int]) -> int:
         views, evidence = [], []
