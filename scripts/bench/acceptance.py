@@ -75,7 +75,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionDriver:
+class JudgedAnswer:
     """One answer: what became of the drafts of every position by sampler, and how far apart both sides were."""
 
     case: Case
@@ -83,6 +83,7 @@ class SessionDriver:
     seed: int
     judged: dict[str, list[Judged]]
     distances: list[float]  # total variation of each position
+    entropies: list[float]  # of the mixture of each position, nats
 
 
 def run(results: Results, workload: Workload | None = None) -> None:
@@ -91,7 +92,7 @@ def run(results: Results, workload: Workload | None = None) -> None:
     report(measure(plan, workload, results), plan, results)
 
 
-def report(answers: Sequence[SessionDriver], plan: Plan, results: Results) -> None:
+def report(answers: Sequence[JudgedAnswer], plan: Plan, results: Results) -> None:
     """Table, samples, records for the simulator, and the picture."""
     note = f"{plan.questions} questions; shares of positions. Expected: Eq. 5, or its equivalent for the race."
     results.table("Drafts that are the target: device / cloud / both", show(answers), note)
@@ -103,7 +104,7 @@ def report(answers: Sequence[SessionDriver], plan: Plan, results: Results) -> No
     draw(answers, results)
 
 
-def measure(plan: Plan, workload: Workload, results: Results) -> list[SessionDriver]:
+def measure(plan: Plan, workload: Workload, results: Results) -> list[JudgedAnswer]:
     answers = []
     for documents in plan.documents:
         for temperature in plan.temperatures:
@@ -121,7 +122,7 @@ def measure(plan: Plan, workload: Workload, results: Results) -> list[SessionDri
     return answers
 
 
-def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -> SessionDriver:
+def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -> JudgedAnswer:
     """Draft and decide at every position by every sampler."""
     vocabulary = len(positions[0].device)
     race = RaceSampler(seed, case.temperature, ENTRIES, vocabulary)
@@ -134,7 +135,8 @@ def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -
         judged[RACE].append(_race(race, position))
         for name, sampler in paper.items():
             judged[name].append(_paper(sampler, position))
-    return SessionDriver(case, question, seed, judged, [position.total_variation for position in positions])
+    distances = [position.total_variation for position in positions]
+    return JudgedAnswer(case, question, seed, judged, distances, [position.entropy for position in positions])
 
 
 def _race(sampler: RaceSampler, position: Position) -> Judged:
@@ -186,29 +188,31 @@ def expected(judged: Sequence[Judged]) -> tuple[float, float]:
     return fmean(device), fmean(cloud)
 
 
-def gathered(answers: Sequence[SessionDriver], case: Case, sampler: str) -> list[Judged]:
+def gathered(answers: Sequence[JudgedAnswer], case: Case, sampler: str) -> list[Judged]:
     return [judged for answer in answers if answer.case == case for judged in answer.judged[sampler]]
 
 
-def cases(answers: Sequence[SessionDriver]) -> list[Case]:
+def cases(answers: Sequence[JudgedAnswer]) -> list[Case]:
     return list(dict.fromkeys(answer.case for answer in answers))
 
 
-def show(answers: Sequence[SessionDriver]) -> Table:
+def show(answers: Sequence[JudgedAnswer]) -> Table:
     rows: list[list[object]] = []
     for case in cases(answers):
         distances = [distance for answer in answers if answer.case == case for distance in answer.distances]
+        entropies = [entropy for answer in answers if answer.case == case for entropy in answer.entropies]
         row: list[object] = [case.name, f"{case.temperature:g}", len(distances), f"{fmean(distances):.3f}"]
+        row.append(f"{fmean(entropies):.2f}")
         for sampler in SAMPLERS:
             judged = gathered(answers, case, sampler)
             told = " / ".join(f"{rate:.2f}" for rate in rates(judged))
             row.append(f"{told} (expected {' / '.join(f'{rate:.2f}' for rate in expected(judged))})")
         rows.append(row)
-    heads = ["distributions", "temperature", "positions", "mean total variation", *SAMPLERS]
+    heads = ["distributions", "temperature", "positions", "mean total variation", "mean entropy, nats", *SAMPLERS]
     return Table(heads, rows)
 
 
-def write_records(answers: Sequence[SessionDriver], folder: Path) -> list[Path]:
+def write_records(answers: Sequence[JudgedAnswer], folder: Path) -> list[Path]:
     """One file per case and sampler for the simulator to replay.
 
     A list of answers, each a list of `[device, cloud, expected of device, expected of cloud]`, the first two 0 or 1.
@@ -232,12 +236,13 @@ def write_records(answers: Sequence[SessionDriver], folder: Path) -> list[Path]:
     return written
 
 
-def draw(answers: Sequence[SessionDriver], results: Results) -> None:
+def draw(answers: Sequence[JudgedAnswer], results: Results) -> None:
     """One panel per number of documents, over the temperature; one for synthetic distributions, over their entropy."""
     found = cases(answers)
     counts = sorted({case.documents for case in found if case.entropy is None})
     panels = [[case for case in found if case.entropy is None and case.documents == count] for count in counts]
-    panels.append([case for case in found if case.entropy is not None])
+    if synthetic_ones := [case for case in found if case.entropy is not None]:
+        panels.append(synthetic_ones)
     with results.figure("samplers", columns=len(panels)) as axes:
         for axis, shown in zip(axes, panels, strict=True):
             made = shown[0].entropy is not None

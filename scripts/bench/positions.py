@@ -50,6 +50,11 @@ class Position:
         """Between both sides' mixtures, 0 to 1."""
         return 0.5 * float((self.device.to(torch.float64) - self.cloud.to(torch.float64)).abs().sum())
 
+    @property
+    def entropy(self) -> float:
+        """Of the mixture at temperature 1, nats."""
+        return nats(torch.from_numpy(self.mixture()))
+
     def mixture(self) -> NDArray[np.float64]:
         """Law of the target, [vocab]; Eq. 4."""
         share = self.eta_device / WHOLE
