@@ -145,7 +145,7 @@ def answered(
         tuple(report["pieces"]),
         tuple(report["notes"]),
         report["prompt_tokens"] / max(1, len(report["sources"])),
-        device["certificate_failures"] + cloud["certificate_failures"],
+        report["certificate_failures"],
     )
 
 
