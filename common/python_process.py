@@ -1,4 +1,4 @@
-"""Other Python processes of this installation."""
+"""Python processes of this installation: the environment of another one, and the manners of this one."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def python_environment() -> dict[str, str]:
     """
     inherited = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), inherited] if inherited else [str(ROOT)])}
+
+
+def wait_passively() -> None:
+    """Let this process's OpenMP threads sleep when they wait for each other, unless its environment says otherwise.
+
+    They spin by default, also while another program has the core that the last of them needs: two threads on two cores
+    with other work embed a twentieth of what they could. Has an effect only before torch and faiss are imported.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

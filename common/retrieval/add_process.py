@@ -7,12 +7,15 @@ import os
 import sys
 from pathlib import Path
 
+from common.python_process import wait_passively
+
 NICENESS = 10  # answers come first
 
 
 def main() -> int:
     """The exit code of `commands.add`. Stdin has the settings and the paths, as JSON."""
     os.nice(NICENESS)
+    wait_passively()
     from common.retrieval.commands import add
     from common.settings import Settings
 

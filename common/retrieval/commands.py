@@ -39,7 +39,7 @@ _KINDS = 8  # types of ignored files that are named
 
 def open_library(settings: Settings) -> Library:
     """The library that the settings describe, cut and embedded as they say. Raises `LibraryError`."""
-    embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
+    embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
     tokenizer = embedder.tokenizer_file
     if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
         tokenizer = SentenceTransformerEmbedder().tokenizer_file

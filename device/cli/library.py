@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from common.python_process import wait_passively
 from device.cli.settings import Role, load_common
 
 app = typer.Typer(help="The documents that answers draw on.", rich_markup_mode=None)
@@ -20,6 +21,7 @@ def add(
     role: Role = "device",
 ) -> None:
     """Bring the library up to date with folders or documents."""
+    wait_passively()
     from common.retrieval import commands
 
     raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch))

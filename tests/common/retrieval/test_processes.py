@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,3 +101,22 @@ def test_threads_share_a_library(library: Library, write: Write, documents: Path
                 assert all(len(texts) >= 1 for texts in found.values())
         assert adding_now.result().added == 41
     check(library)
+
+
+@pytest.mark.parametrize("way", ["command", "watched"])
+def test_threads_that_embed_do_not_spin_while_they_wait(way: str, tmp_path: Path, documents: Path) -> None:
+    """Every OpenMP of the process says so itself; there are several, as torch and faiss bring their own."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "VERBOSE", "DRAGON_DEVICE_DATA": str(tmp_path / "data")}
+    if way == "command":
+        code = "import sys; from device.cli.main import main; sys.argv[0] = 'dragon'; main()"
+        command, task = [sys.executable, "-c", code, "library", "add", str(documents)], None
+    else:
+        command = [sys.executable, "-m", "common.retrieval.add_process"]
+        task = json.dumps({"settings": {"data": str(tmp_path / "data")}, "paths": [str(documents)]})
+    done = subprocess.run(command, cwd=ROOT, env=environment, input=task, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    spins = re.findall(r"GOMP_SPINCOUNT = '(\w+)'", done.stderr)
+    if not spins:
+        pytest.skip("this OpenMP does not tell how it waits")
+    assert set(spins) == {"0"}
