@@ -43,7 +43,9 @@ def open_library(settings: Settings) -> Library:
     tokenizer = embedder.tokenizer_file
     if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
         tokenizer = SentenceTransformerEmbedder().tokenizer_file
-    return Library.open(settings.library, embedder, chunker=Chunker(tokenizer, settings.chunk_tokens))
+    return Library.open(
+        settings.library, embedder, chunker=Chunker(tokenizer, settings.chunk_tokens), kind=settings.search
+    )
 
 
 def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch: bool = False) -> int:

@@ -82,7 +82,7 @@ class SentenceTransformerEmbedder:
         """`<architecture>-<dimension>:<hash of weights and configuration>`.
 
         The folder's name is left out: two machines may keep one model under different names. So is the number type:
-        one CPU has bfloat16 and another has not, and cosines of both kinds of vectors differ by about .001.
+        one CPU has bfloat16 and another has not, and cosines of both kinds of vectors differ by thousandths at most.
         """
         if self._identity is None:
             self._identity = checkpoint.identity(self.folder)

@@ -13,6 +13,7 @@ from typing import Literal, Self
 
 import filelock
 import numpy as np
+from numpy.typing import NDArray
 
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
@@ -20,11 +21,15 @@ from common.retrieval.embedding_again import reembed
 from common.retrieval.errors import LibraryBusy, LibraryError
 from common.retrieval.index import VectorIndex
 from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
+from common.retrieval.keywords import fused
 from common.retrieval.readers.content import storable
 from common.retrieval.readings import Reading
 from common.retrieval.store import Counts, FileRecord, Store
 
 LOCK = "writer.lock"
+
+SearchKind = Literal["dense", "keyword", "hybrid"]
+_CANDIDATES = 64  # of each ranking that are fused, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,12 @@ class Library:
     """
 
     def __init__(
-        self, folder: Path, embedder: Embedder, chunker: Chunker | None = None, exact_up_to: int | None = None
+        self,
+        folder: Path,
+        embedder: Embedder,
+        chunker: Chunker | None = None,
+        exact_up_to: int | None = None,
+        kind: SearchKind = "dense",
     ) -> None:
         self.folder = Path(os.path.abspath(folder))
         try:
@@ -61,6 +71,7 @@ class Library:
             raise LibraryError(f"the library folder {folder} can't be made: {error.strerror}") from error
         self._embedder = embedder
         self._chunker = chunker
+        self._kind = kind
         self._lock = threading.Lock()  # guards the reading connection, the index and the counts
         self._counted: tuple[str, Counts] | None = None  # and of which commit
         self._index = VectorIndex(self.folder, exact_up_to)
@@ -74,14 +85,16 @@ class Library:
         *,
         chunker: Chunker | None = None,
         exact_up_to: int | None = None,
+        kind: SearchKind = "dense",
     ) -> Self:
         """Open the library in `folder`.
 
         Args:
             chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
             exact_up_to: number of chunks above which search is approximate; None for never.
+            kind: by what a search ranks: vectors, words, or both.
         """
-        return cls(folder, embedder, chunker, exact_up_to)
+        return cls(folder, embedder, chunker, exact_up_to, kind)
 
     def close(self) -> None:
         """Release the database."""
@@ -184,9 +197,10 @@ class Library:
         self.search("warm", 1)
 
     def search(self, query: str, k: int) -> list[Hit]:
-        """The up to `k` chunks most similar to `query`, best first.
+        """The up to `k` chunks that fit `query` best, best first.
 
-        The similarity is computed from the stored vector in float64, so it depends on query and chunk alone.
+        A search by words finds no chunk that shares none with the query. The similarity is computed from the stored
+        vector in float64, so it depends on query and chunk alone.
         """
         if k < 0:
             raise ValueError(f"the number of hits can't be negative: {k}")
@@ -197,14 +211,23 @@ class Library:
         vector = unit_vectors(self._embedder, [query])[0]
         with self._reading():
             self._refresh()  # embedding took a while
-            found = self._store.chunks(self._index.search(vector, k))
+            found = self._store.chunks(self._ranked(query, vector, k))
         self._keep_index()
         hits = []
         for chunk in found:
             similarity = float(np.dot(chunk.vector.astype(np.float64), vector.astype(np.float64)))
             path = Path(chunk.path).relative_to(chunk.root).as_posix()
             hits.append(Hit(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity))
-        return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk))
+        return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk)) if self._kind == "dense" else hits
+
+    def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
+        """Ids of the up to `k` best chunks."""
+        if self._kind == "dense":
+            return self._index.search(vector, k)
+        if self._kind == "keyword":
+            return self._store.keywords.search(query, k)
+        count = max(k, _CANDIDATES)
+        return fused(self._index.search(vector, count), self._store.keywords.search(query, count))[:k]
 
     def _refresh(self) -> None:
         check_embedder(self._store, self._embedder)

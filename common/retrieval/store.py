@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from common.retrieval.chunks import Chunk
 from common.retrieval.database import Database
 from common.retrieval.errors import LibraryDamaged
+from common.retrieval.keywords import Keywords
 from common.retrieval.readings import Readings
 
 DATABASE = "library.sqlite"
@@ -84,6 +85,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._database = Database(folder / DATABASE)
         self.readings = Readings(self._database)
+        self.keywords = Keywords(self._database)
 
     def close(self) -> None:
         """Release the connection."""
@@ -135,7 +137,7 @@ class Store:
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Replace whatever the library holds under the record's path. `record.id` is ignored."""
-        self._database.run("DELETE FROM files WHERE path = ?", (record.path,))
+        self.remove_files(row[0] for row in self._database.all("SELECT id FROM files WHERE path = ?", (record.path,)))
         file = self._database.run(
             "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -147,6 +149,7 @@ class Store:
                 (file, chunk.start, chunk.end, chunk.place, chunk.text, zlib.crc32(chunk.text.encode())),
             )
             self._put_vectors([(identifier, vector.tobytes())])
+        self.keywords.add(file)
 
     def touch_file(self, identifier: int, size: int, mtime: int) -> None:
         """Remember that a file with other times has the content known already."""
@@ -154,14 +157,18 @@ class Store:
 
     def move_file(self, record: FileRecord) -> None:
         """Remember the document `record.id` under the record's path, title and times."""
+        self.keywords.remove([record.id])
         self._database.run(
             "UPDATE files SET path = ?, root = ?, title = ?, size = ?, mtime = ? WHERE id = ?",
             (record.path, record.root, record.title, record.size, record.mtime, record.id),
         )
+        self.keywords.add(record.id)
 
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""
-        self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in identifiers])
+        chosen = list(identifiers)
+        self.keywords.remove(chosen)
+        self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in chosen])
 
     def count(self) -> int:
         """Number of chunks."""

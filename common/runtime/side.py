@@ -60,7 +60,7 @@ class SideRuntime:
         self.tokenizer = self.decoder.tokenizer
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         self.scorer = load_scorer(settings, self.tokenizer, self.embedder)
-        self.library = Library.open(settings.library, self.embedder)
+        self.library = Library.open(settings.library, self.embedder, kind=settings.search)
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval")

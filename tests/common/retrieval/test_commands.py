@@ -19,7 +19,7 @@ from tests.common.retrieval.toy_embedder import ToyEmbedder
 
 
 class ConfiguredToy(ToyEmbedder):
-    def __init__(self, model: str = "", torch_device: str = "") -> None:
+    def __init__(self, model: str = "", torch_device: str = "", dtype: str = "") -> None:
         super().__init__()
         self.tokenizer_file = SentenceTransformerEmbedder().tokenizer_file
 

@@ -305,7 +305,7 @@ class TestDatabase:
 
         def small(path: Path) -> sqlite3.Connection:
             connection = original(path)
-            connection.execute("PRAGMA max_page_count = 25")  # SQLite reports it as a full disk
+            connection.execute("PRAGMA max_page_count = 40")  # SQLite reports it as a full disk
             return connection
 
         fill(write, "first")
