@@ -140,7 +140,7 @@ class Settings(BaseSettings):
     """Answer tokens between two readings of the documents by the cross-encoder."""
     chunk_tokens: int = Field(default=128, ge=16, le=4096)
     """Longest chunk, in tokens of the embedding model."""
-    search: Literal["dense", "keyword", "hybrid"] = "dense"
+    search: Literal["dense", "keyword", "hybrid"] = "hybrid"
     """How the library ranks chunks: by vectors, by words (BM25), or both fused."""
     documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS)
     """Chunks retrieved per side for a question."""

@@ -245,6 +245,8 @@ def _environment(data: Path | None) -> dict[str, str]:
         kept["DRAGON_CLOUD_DATA"] = str(data / "cloud")
         kept["DRAGON_DEVICE_LOCAL_KEYS"] = kept["DRAGON_CLOUD_LOCAL_KEYS"] = str(data / "local-keys")
         kept["DRAGON_DEVICE_MODELS"] = kept["DRAGON_CLOUD_MODELS"] = str(data / "models")
+        # What the embedded model's world was measured with: its texts share most of their words.
         kept["DRAGON_DEVICE_MODEL"] = kept["DRAGON_CLOUD_MODEL"] = "embedded"
+        kept["DRAGON_DEVICE_SEARCH"] = kept["DRAGON_CLOUD_SEARCH"] = "dense"
         kept["XDG_CONFIG_HOME"] = str(data / "config")
     return kept

@@ -15,6 +15,7 @@ os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 # The default model answers about real texts, at a hundred times the cost.
 os.environ["DRAGON_DEVICE_MODEL"] = os.environ["DRAGON_CLOUD_MODEL"] = "embedded"
+os.environ["DRAGON_DEVICE_SEARCH"] = os.environ["DRAGON_CLOUD_SEARCH"] = "dense"
 
 from hypothesis import HealthCheck, settings
 

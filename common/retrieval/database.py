@@ -11,7 +11,6 @@ from typing import Any
 from common.retrieval.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
 
 _FORMAT = 3
-_WITHOUT_KEYWORDS = 2  # the format before; such a library gets its keywords when it is opened
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
@@ -43,14 +42,13 @@ _SCHEMA = (
     ),
     "CREATE TABLE watched (root TEXT PRIMARY KEY)",
     "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
-)
-# The index reads what it has to forget from the chunks themselves, so that it holds no text.
-_KEYWORDS = (
+    # The index of words reads what it has to forget from the chunks themselves, so that it holds no text.
     (
         "CREATE VIEW passages AS SELECT chunks.id AS id, file, title, text FROM chunks"
         " JOIN files ON files.id = chunks.file"
     ),
     "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
+    f"PRAGMA user_version = {_FORMAT}",
 )
 _VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keywords', 'row')"
 
@@ -83,23 +81,22 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     found = _tables(connection)
     connection.execute("COMMIT")
-    if version not in (0, _WITHOUT_KEYWORDS, _FORMAT):
+    if version not in (0, _FORMAT):
         raise LibraryError(
             f"the library {path.parent} has format {version} and this program reads format"
             f" {_FORMAT}: use the program that wrote it, or another folder"
         )
-    if found != _library_tables(version):
+    if found != (_library_tables() if version == _FORMAT else set()):
         raise LibraryError(
             f"the database {path} has tables, views or triggers that no library has, so that another program's it may"
             " be, or be damaged: it is left as it is; use another folder, or restore a backup"
         )
 
 
-def _library_tables(version: int) -> set[tuple[str, str, str]]:
-    statements = {0: (), _WITHOUT_KEYWORDS: _SCHEMA, _FORMAT: _SCHEMA + _KEYWORDS}[version]
+def _library_tables() -> set[tuple[str, str, str]]:
     connection = sqlite3.connect(":memory:")
     try:
-        for statement in statements:
+        for statement in _SCHEMA:
             connection.execute(statement)
         return _tables(connection)
     finally:
@@ -170,19 +167,13 @@ class Database:
         )
 
     def _prepare(self) -> None:
-        if self._version() != _FORMAT:
+        version = self.all("PRAGMA user_version")[0][0]
+        if version == 0:
             with self.transaction(write=True):
-                version = self._version()  # another process may have been quicker
-                statements = {0: _SCHEMA + _KEYWORDS, _WITHOUT_KEYWORDS: _KEYWORDS}.get(version, ())
-                for statement in statements:
-                    self.run(statement)
-                if version == _WITHOUT_KEYWORDS:
-                    self.run("INSERT INTO keywords (keywords) VALUES ('rebuild')")
-                self.run(f"PRAGMA user_version = {_FORMAT}")
+                if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
+                    for statement in _SCHEMA:
+                        self.run(statement)
         self.run(_VOCABULARY)
-
-    def _version(self) -> int:
-        return int(self.all("PRAGMA user_version")[0][0])
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

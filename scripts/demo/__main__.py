@@ -87,7 +87,7 @@ def about_texts(data: Path) -> list[Asked] | None:
     fill_libraries(data, {"device": TEXTS / "notes", "cloud": TEXTS / "entries"})
     console.print("[dim]importing the model, if this is the first time ...[/]")
     imported(Path(model), default_models())
-    settings = {"model": model, "models": default_models(), "documents": 2}
+    settings = {"model": model, "models": default_models(), "search": "hybrid", "documents": 2}
     return ask_all(data, settings, read_questions(TEXTS / "questions.json"))
 
 

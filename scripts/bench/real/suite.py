@@ -49,7 +49,7 @@ def run(results: Results) -> None:
             _perplexity(results, plan.perplexity, place, "WikiText-2", Corpus.of(articles(wikitext)))
         if peps.is_dir():
             _perplexity(results, plan.perplexity, place, "PEPs", Corpus.load(peps))
-            _proposals(results, plan, proposals.read_proposals(peps), settings, {"model": place})
+            _proposals(results, plan, proposals.read_proposals(peps), settings, {"model": place, "search": "hybrid"})
     if not (wikitext.is_dir() or peps.is_dir()):
         results.say(f"set {TEXT_FOLDER} to a folder with wikitext-2/*.txt and peps/pep-*.rst")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common.retrieval import database
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import LibraryDamaged
@@ -129,15 +128,6 @@ class TestUpkeep:
             library.remove([documents / "new.txt"])
             assert paths(library, "xylophone") == []
             check_keywords(library)
-
-    def test_a_library_of_the_format_before_gets_its_keywords(self, heads: Path, chunker: Chunker) -> None:
-        with closing(sqlite3.connect(heads / DATABASE)) as connection:
-            connection.executescript("DROP TABLE keywords; DROP VIEW passages; PRAGMA user_version = 2")
-        with opened(heads, chunker, "keyword") as library:
-            assert paths(library, "zen") == ["pep-0020.txt"]
-            check_keywords(library)
-        with closing(sqlite3.connect(heads / DATABASE)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (database._FORMAT,)
 
     def test_a_damaged_index_is_told(self, heads: Path, chunker: Chunker) -> None:
         with closing(sqlite3.connect(heads / DATABASE)) as connection:

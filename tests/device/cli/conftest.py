@@ -41,6 +41,7 @@ class Dragon:
             monkeypatch.setenv(name, str(home))
         for role in ("DEVICE", "CLOUD"):
             monkeypatch.setenv(f"DRAGON_{role}_MODEL", "embedded")
+            monkeypatch.setenv(f"DRAGON_{role}_SEARCH", "dense")
 
     def __call__(self, *arguments: str, given: str = "", **environment: str) -> Done:
         with self._monkeypatch.context() as patch:
