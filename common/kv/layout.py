@@ -17,11 +17,14 @@ def states_bytes(states: DocumentStates) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Shape of a layer's KV cache per token: keys `[kv_heads, key_dim]` and values `[kv_heads, value_dim]`."""
+    """A layer's KV cache per token: keys `[kv_heads, key_dim]` and values `[kv_heads, value_dim]`. A token attends to
+    the last `window` tokens, itself included, or to all.
+    """
 
     kv_heads: int
     key_dim: int
     value_dim: int
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

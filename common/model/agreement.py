@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from common.model.errors import ModelError
 from common.model.packed import Item
@@ -16,15 +17,20 @@ if TYPE_CHECKING:
 # rounds every activation to 8 bits; a model that ignores positions or masks is off by far more.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 
+_AFFORDABLE = 2e10  # parameters times tokens of a pass: a second or two on a few cores
+
 
 def check_agreement(decoder: Decoder) -> None:
     """Compare rows of unequal length, a rollback and a joint pass with fresh passes over a few tokens.
 
     Some architectures compute positions or masks of their own (ALiBi, prefix models) and would be wrong
     without saying so. Raises `ModelError` for them.
+
+    One row is longer than the shortest window of any layer where a pass over so many tokens takes no time. Where it
+    would, the window's length rests on `reach.py`, which has looked at both its edges in the mask that the class makes.
     """
     ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
-    documents, query = [ids[:5], ids[5:7]], ids[7:9]
+    documents, query = [_over_window(decoder) + ids[:5], ids[5:7]], ids[7:9]
     try:
         rows, opened = decoder.open(documents, query, reserve=3)
         other, _ = decoder.open([ids[2:5]], query, reserve=1)
@@ -35,18 +41,34 @@ def check_agreement(decoder: Decoder) -> None:
         for used in (rows, other):
             decoder.memory.give_back(used)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f"the model doesn't run in a packed pass: {error}") from error
+        raise ModelError(f"{decoder.architecture} doesn't run in a packed pass: {error}") from error
     pairs = [
         (logits[row], documents[row] + query + answer)
         for logits, answer in ((opened, []), (stepped, [ids[9], ids[11]]))
         for row in range(len(documents))
     ]
     for logits, tokens in [*pairs, (joined[0], ids[2:5] + query + [ids[10]])]:
-        expected = decoder.fresh_logits(tokens)
+        expected = _fresh(decoder, tokens)
         worst = float((logits - expected).abs().max())
         # Not `>`: a comparison with NaN is false.
         if not worst <= TOLERANCE[decoder.dtype] * max(float(expected.abs().max()), 1e-6):
             raise ModelError(
-                f"the model's logits in a packed pass differ from a fresh pass by {worst:.3g}:"
-                " its attention does not follow the given positions and masks"
+                f"{decoder.architecture} can't be served: its logits in a packed pass differ from a fresh pass by"
+                f" {worst:.3g}, because its attention does not follow the given positions and masks"
             )
+
+
+def _fresh(decoder: Decoder, tokens: list[int]) -> Tensor:
+    try:
+        return decoder.fresh_logits(tokens)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f"{decoder.architecture} doesn't run without a cache: {error}") from error
+
+
+def _over_window(decoder: Decoder) -> list[int]:
+    """Tokens that fill the shortest window; none without one, or where that is too many."""
+    windows = [layer.window for layer in decoder.layout.layers if layer.window is not None]
+    shortest = min(windows, default=0)
+    if shortest * decoder.parameters > _AFFORDABLE:
+        return []
+    return [(11 * index + 5) % decoder.vocabulary for index in range(min(shortest, decoder.max_context - 16))]

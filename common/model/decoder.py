@@ -14,6 +14,7 @@ from common.kv.document_store import DocumentStore, StoreOptions
 from common.kv.layout import DocumentStates
 from common.kv.memory import KvMemory, Rows
 from common.model.agreement import check_agreement
+from common.model.attention import PLAIN_ATTENTION, attention_of
 from common.model.errors import ContextError, Preempted
 from common.model.layout_probe import find_layout
 from common.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
@@ -42,6 +43,7 @@ class Decoder:
     ) -> None:
         """Take over a loaded model. Raises `ModelError` if packed passes change what it computes."""
         self._model = loaded.model
+        self.architecture = type(loaded.model).__name__
         # The check's documents are not the user's: they are neither kept nor counted.
         self._documents, self._source = DocumentCache(0), loaded.identity
         self.tokenizer = loaded.tokenizer
@@ -84,7 +86,8 @@ class Decoder:
 
         Only safetensors are read and no code is run that a checkpoint brings. `threads` sets PyTorch's
         threads for the whole process. Raises `ModelError` when the model is missing, not decoder-only, has
-        layers without full attention, has no safetensors or incomplete ones, or doesn't fit the tokenizer.
+        layers without attention or with one that packed passes don't know, has no safetensors or incomplete ones, or
+        doesn't fit the tokenizer.
         """
         if threads is not None:
             torch.set_num_threads(threads)
@@ -131,7 +134,7 @@ class Decoder:
             raise ValueError("rows may take part in a pass only once")
         for item in items:
             self.check_feed(item)
-        packed = PackedPass(items, self.torch_device, self.dtype)
+        packed = PackedPass(items, self.layout)
         logits = self._run(packed.tokens, packed, packed.positions, packed.wanted, interrupt)
         for item in items:
             item.rows.fed += len(item.tokens)
@@ -146,9 +149,13 @@ class Decoder:
 
     @torch.inference_mode()
     def fresh_logits(self, tokens: Sequence[int]) -> Tensor:
-        """Logits after `tokens` from a pass without a cache, float32 `[vocabulary]`: what to compare with."""
+        """Logits after `tokens` from a pass without a cache, float32 `[vocabulary]`: what to compare with.
+
+        Attention and masks are those that Transformers writes out for the class.
+        """
         ids = torch.tensor([list(tokens)], device=self.torch_device)
-        logits: Tensor = self._model(input_ids=ids, use_cache=False).logits
+        with attention_of(self._model, PLAIN_ATTENTION):
+            logits: Tensor = self._model(input_ids=ids, use_cache=False).logits
         return logits[0, -1, : self.vocabulary].float()
 
     def _run(

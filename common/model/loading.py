@@ -16,15 +16,13 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    DynamicCache,
-    PreTrainedConfig,
     PreTrainedModel,
     initialization,
 )
-from transformers.cache_utils import DynamicLayer
 from transformers.utils import logging
 
-from common.model.attention import PACKED_ATTENTION, register_packed_attention
+from common.model.architecture import check_architecture, class_of, max_context
+from common.model.attention import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.model.errors import ModelError
 from common.model.location import locate
@@ -66,7 +64,7 @@ def load_model(
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     stored = stored_weights(folder)
     config = _configuration(folder_or_hub_id, folder, stored, options)
-    _check_architecture(folder_or_hub_id, config)
+    check_architecture(folder_or_hub_id, config)
     attention = register_packed_attention()
     try:
         make: Any = AutoModelForCausalLM
@@ -86,13 +84,14 @@ def load_model(
     except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
         if PACKED_ATTENTION in str(error):
             raise ModelError(
-                f"{folder_or_hub_id}: {config.model_type} has an attention of its own that can't be replaced;"
+                f"{folder_or_hub_id}: {class_of(config)} has an attention of its own that can't be replaced;"
                 " only models that use Transformers' attention interface are supported"
             ) from error
         raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {_one_line(error)}") from error
     model, report = loaded
     _check_weights(folder_or_hub_id, report)
     model = model.eval().requires_grad_(False).to(place)
+    keep_latents(model)
     chosen = _tokenizer_for(folder_or_hub_id, folder, tokenizer, model)
     return LoadedModel(
         model=model,
@@ -100,7 +99,7 @@ def load_model(
         layers=_decoder_layers(folder_or_hub_id, model),
         torch_device=place,
         eos=_eos(model, chosen),
-        max_context=_max_context(folder_or_hub_id, config),
+        max_context=max_context(folder_or_hub_id, config),
         identity=model_identity(model, chosen),
     )
 
@@ -208,23 +207,6 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _check_architecture(name: str, config: PreTrainedConfig) -> None:
-    heads = ("ForCausalLM", "LMHeadModel")
-    known = config.architectures or []
-    if config.is_encoder_decoder or (known and not any(known_head.endswith(heads) for known_head in known)):
-        raise ModelError(f"{name}: not a decoder-only language model ({', '.join(known) or config.model_type})")
-    try:
-        layers = DynamicCache(config=config).layers
-    except Exception as error:
-        raise ModelError(f"{name}: {config.model_type} describes no attention layers ({error})") from error
-    others = sorted({type(layer).__name__ for layer in layers} - {DynamicLayer.__name__})
-    if others:
-        raise ModelError(
-            f"{name}: needs {', '.join(others)}; only models with full attention in every layer are supported"
-            " (no sliding window, no hybrid or linear attention)"
-        )
-
-
 def _check_weights(name: str, report: dict[str, Any]) -> None:
     for kind in ("missing_keys", "mismatched_keys"):
         if found := sorted(str(key) for key in report.get(kind, ())):
@@ -263,10 +245,3 @@ def _eos(model: PreTrainedModel, tokenizer: Tokenizer) -> frozenset[int]:
     configured = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = {configured} if isinstance(configured, int) else set(configured or ())
     return frozenset(ids | ({tokenizer.eos} if tokenizer.eos is not None else set()))
-
-
-def _max_context(name: str, config: PreTrainedConfig) -> int:
-    maximum = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if not isinstance(maximum, int):
-        raise ModelError(f"{name}: the configuration states no context length (max_position_embeddings)")
-    return maximum

@@ -1,27 +1,30 @@
 """One forward pass over tokens of many answers, all in one row `[1, tokens]` for the linear layers.
 
 Each item feeds some tokens to the rows of one answer. Items whose rows lie side by side in KV memory and that feed
-equally many tokens are one attention call; queries of heads that share a key are folded into the query axis, so that no
-key is repeated for them.
+equally many tokens are one attention call per layer. Rows keep all keys; a layer with a window reads the last ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import Cache
 
+from common.kv.layout import Layout
 from common.kv.memory import Chunk, Rows
+from common.model.scores import Scores, View, attend
 
 _RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
 _SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
+
+
+Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,7 @@ class Group:
     shortest: int  # tokens in the shortest row after the pass
     longest: int
     start: int  # of the group's tokens in the pass
-    mask: Tensor | None = None  # additive, [rows, 1, query, longest]
-    causal: bool = False
+    _views: dict[tuple[int | None, bool], View] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -73,8 +75,10 @@ class PackedPass(Cache):
     the order of the items, each item's row by row. Lengths are left alone: they move when the whole pass has succeeded.
     """
 
-    def __init__(self, items: Sequence[Item], torch_device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, items: Sequence[Item], layout: Layout) -> None:
         super().__init__(layers=[])
+        torch_device = layout.torch_device
+        self._layout = layout
         self.groups: list[Group] = []
         order = sorted(range(len(items)), key=lambda index: _place(items[index]))
         columns: list[NDArray[np.int64]] = []
@@ -99,8 +103,6 @@ class PackedPass(Cache):
         self._columns = torch.from_numpy(flat).to(torch_device)
         self._slots = torch.from_numpy(np.concatenate(slots)).to(torch_device)
         self._writes = _writes(self.groups)
-        for group in self.groups:
-            self._mask(group, dtype)
 
     def _join(self, item: Item, longest: int, shortest: int, start: int) -> None:
         rows = item.rows
@@ -112,16 +114,31 @@ class PackedPass(Cache):
         first, count = rows.start, len(item.tokens)
         self.groups.append(Group(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
-    def _mask(self, group: Group, dtype: torch.dtype) -> None:
-        """Set the group's mask; single tokens of rows of one length and rows that start in this pass need none."""
+    def view(self, group: Group, window: int | None, masked: bool) -> View:
+        """What the tokens of `group` see in layers that look back over `window` tokens, made once for all of them.
+
+        With `masked` nothing is left to the kernel's own causal mask.
+        """
+        if window is not None and group.longest <= window:
+            window = None
+        view = group._views.get((window, masked))
+        if view is None:
+            view = group._views[window, masked] = self._make_view(group, window, masked)
+        return view
+
+    def _make_view(self, group: Group, window: int | None, masked: bool) -> View:
+        """Single tokens of rows of one length need no mask, and rows that start in this pass no mask of ours."""
         uniform = group.shortest == group.longest
-        group.causal = uniform and group.longest == group.query > 1
-        if group.causal or (uniform and group.query == 1):
-            return
-        columns = torch.arange(group.longest, device=self._columns.device)
+        first = 0 if window is None else max(0, group.shortest - group.query + 1 - window)
+        if uniform and group.query == 1:
+            return View(first)
+        if uniform and group.longest == group.query and window is None and not masked:
+            return View(first, causal=True)
+        columns = torch.arange(first, group.longest, device=self._columns.device)
         places = self._columns[group.start : group.stop].view(group.rows, 1, group.query, 1)
-        hidden = columns > places
-        group.mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+        hidden = _hidden(columns, places, window)
+        mask = torch.zeros(hidden.shape, dtype=self._layout.dtype, device=hidden.device)
+        return View(first, mask.masked_fill_(hidden, float("-inf")))
 
     # --- what Transformers models call
 
@@ -133,7 +150,7 @@ class PackedPass(Cache):
             where = self._slots[start:stop], self._columns[start:stop]
             chunk.keys[layer_idx][where[0], :, where[1]] = key_states[0, :, start:stop].transpose(0, 1)
             chunk.values[layer_idx][where[0], :, where[1]] = value_states[0, :, start:stop].transpose(0, 1)
-        states = LayerStates(self.groups, layer_idx)
+        states = LayerStates(self, layer_idx, self._layout.layers[layer_idx].window)
         return states, states
 
     def get_seq_length(self, layer_idx: int | None = 0) -> int:
@@ -149,34 +166,39 @@ class PackedPass(Cache):
 class LayerStates:
     """Keys and values of one layer, where they lie."""
 
-    groups: Sequence[Group]
+    packed: PackedPass
     layer: int
+    window: int | None
+    expand: Expand | None = None
 
-    def attend(self, query: Tensor, scaling: float | None) -> Tensor:
-        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`."""
-        outputs = [self._attend(group, query[0, :, group.start : group.stop], scaling) for group in self.groups]
+    def expanded(self, expand: Expand) -> tuple[LayerStates, LayerStates]:
+        """The same, of a layer that keeps latents, of which `expand` makes keys and values."""
+        states = replace(self, expand=expand)
+        return states, states
+
+    def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
+        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`. The masks are our own."""
+        groups = self.packed.groups
+        outputs = [self._attend(group, query[0, :, group.start : group.stop], scores) for group in groups]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return joined[None]
 
-    def _attend(self, group: Group, query: Tensor, scaling: float | None) -> Tensor:
+    def _attend(self, group: Group, query: Tensor, scores: Scores) -> Tensor:
         """`query` `[heads, rows * query, dim]`; the result is `[rows * query, heads, value_dim]`."""
-        keys = group.chunk.keys[self.layer][group.first : group.last, :, : group.longest]
-        values = group.chunk.values[self.layer][group.first : group.last, :, : group.longest]
-        rows, shared, count = group.rows, keys.shape[1], group.query
-        heads, dim = query.shape[0], query.shape[-1]
-        by_row = query.view(heads, rows, count, dim).transpose(0, 1)
-        if group.causal:
-            output = scaled_dot_product_attention(
-                by_row, keys, values, is_causal=True, scale=scaling, enable_gqa=heads != shared
-            )
-            return output.permute(0, 2, 1, 3).reshape(rows * count, heads, -1)
-        folds = heads // shared
-        folded = by_row.reshape(rows, shared, folds * count, dim)
-        mask = group.mask
-        if mask is not None and folds > 1 and count > 1:
-            mask = mask.repeat(1, 1, folds, 1)
-        output = scaled_dot_product_attention(folded, keys, values, mask, scale=scaling)
-        return output.view(rows, heads, count, -1).permute(0, 2, 1, 3).reshape(rows * count, heads, -1)
+        view = self.packed.view(group, self.window, scores.written_out)
+        keys = group.chunk.keys[self.layer][group.first : group.last, :, view.first : group.longest]
+        values = group.chunk.values[self.layer][group.first : group.last, :, view.first : group.longest]
+        if self.expand is not None:
+            keys, values = self.expand(keys, values)
+        by_row = query.view(query.shape[0], group.rows, group.query, -1).transpose(0, 1)
+        output = attend(by_row, keys, values, view, scores)
+        return output.permute(0, 2, 1, 3).reshape(group.rows * group.query, query.shape[0], -1).contiguous()
+
+
+def _hidden(columns: Tensor, places: Tensor, window: int | None) -> Tensor:
+    """Which keys, by their `columns`, tokens at `places` of their rows don't see."""
+    later = columns > places
+    return later if window is None else later | (columns <= places - window)
 
 
 def _place(item: Item) -> tuple[int, int, int]:

@@ -9,49 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.kv.layout import Layout
 from common.kv.memory import Rows
+from common.model import packed
 from common.model.decoder import Decoder
 from common.model.errors import ContextError
-from common.model.packed import Group, Item, PackedPass
+from common.model.packed import Item, PackedPass
+from common.model.scores import View
+from tests.common.model.driving import STEP_ROLLBACK_STEP, drive, rows_with, unequal_documents
 from tests.common.model.tiny_models import DEMO, Pair, some_tokens
-
-
-def unequal_documents(decoder: Decoder) -> list[list[int]]:
-    return [some_tokens(decoder, count, seed=count) for count in (9, 31, 0, 17)]
-
-
-def rows_with(documents: Sequence[Sequence[int]], *rest: Sequence[int]) -> list[list[int]]:
-    tail = [token for part in rest for token in part]
-    return [[*document, *tail] for document in documents]
-
-
-def drive(pair: Pair, actions: Sequence[tuple[str, int]]) -> None:
-    """Step and roll back as told, comparing every step with fresh passes."""
-    decoder = pair.decoder
-    documents, query = unequal_documents(decoder), some_tokens(decoder, 4, seed=1)
-    rows, logits = decoder.open(documents, query, reserve=60)
-    pair.check(logits, rows_with(documents, query))
-    answer: list[int] = []
-    for seed, (action, number) in enumerate(actions):
-        if action == "crop":
-            answer = answer[: number % (len(answer) + 1)]
-            rows.crop(len(answer))
-        else:
-            tokens = some_tokens(decoder, number, seed=100 + seed)
-            answer += tokens
-            pair.check(decoder.step(rows, tokens), rows_with(documents, query, answer))
-        assert rows.answer == len(answer)
-
-
-STEP_ROLLBACK_STEP = [
-    ("step", 1),
-    ("step", 1),
-    ("step", 3),
-    ("crop", 2),
-    ("step", 2),
-    ("crop", 0),
-    ("step", 1),
-]
 
 
 class TestAgainstPlainTransformers:
@@ -125,23 +91,15 @@ class TestMutants:
             drive(pair, STEP_ROLLBACK_STEP)
 
     def test_stale_columns_that_are_not_masked(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        make_mask = PackedPass._mask
-
-        def everything_visible(packed: PackedPass, group: Group, dtype: torch.dtype) -> None:
-            make_mask(packed, group, dtype)
-            group.mask = None if group.mask is None else torch.zeros_like(group.mask)
-
-        monkeypatch.setattr(PackedPass, "_mask", everything_visible)
+        monkeypatch.setattr(packed, "_hidden", lambda columns, places, window: (columns > places) & False)
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
     def test_positions_of_the_longest_row(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         start = PackedPass.__init__
 
-        def same_positions(
-            packed: PackedPass, items: Sequence[Item], torch_device: torch.device, dtype: torch.dtype
-        ) -> None:
-            start(packed, items, torch_device, dtype)
+        def same_positions(packed: PackedPass, items: Sequence[Item], layout: Layout) -> None:
+            start(packed, items, layout)
             rows = packed.positions.view(len(items[0].rows), -1)
             packed.positions = rows.amax(0, keepdim=True).expand_as(rows).reshape(1, -1)
 
@@ -246,9 +204,9 @@ class TestPackedPass:
     def test_neighbours_in_memory_share_an_attention_call(self, llama: Pair) -> None:
         decoder = llama.decoder
         opened = [decoder.open([some_tokens(decoder, 20, seed)] * 2, [5], 4)[0] for seed in range(6)]
-        packed = PackedPass([Item(rows, [7]) for rows in opened], decoder.torch_device, decoder.dtype)
-        assert len(packed.groups) == 1
-        assert packed.groups[0].mask is None  # all of one length
+        joint = PackedPass([Item(rows, [7]) for rows in opened], decoder.layout)
+        assert len(joint.groups) == 1
+        assert joint.view(joint.groups[0], None, True) == View(0)  # all of one length: no mask
 
     def test_nobody_and_somebody_twice(self, llama: Pair) -> None:
         assert llama.decoder.forward([]).shape == (0, llama.decoder.vocabulary)

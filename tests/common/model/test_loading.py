@@ -5,57 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    BertConfig,
-    BertLMHeadModel,
-    FalconConfig,
-    MambaConfig,
-    MistralConfig,
-    MptConfig,
-    Qwen2Config,
-    T5Config,
-    T5ForConditionalGeneration,
-    XGLMConfig,
-)
 
-from common.model import loading
+from common.kv.layout import Layout
+from common.model import loading, packed
 from common.model.decoder import Decoder
 from common.model.errors import ModelError
-from common.model.packed import Group, PackedPass
+from common.model.packed import Item, PackedPass
 from tests.common.model.tiny_models import (
     DEMO,
     byte_level_tokenizer,
     make_model,
-    random_model,
     wide_tokenizer,
 )
-
-SMALL: dict[str, Any] = {
-    "vocab_size": 340,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-
-LENGTH: dict[str, Any] = {"max_position_embeddings": 64}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return make_model("llama", tmp_path / "model")
-
-
-def saved(model: Any, folder: Path) -> str:
-    model.save_pretrained(folder)
-    byte_level_tokenizer().save_pretrained(folder)
-    return str(folder)
 
 
 def refused(name: str | Path, text: str, **options: Any) -> None:
@@ -98,66 +71,21 @@ class TestRefused:
         refused(folder, "names code that comes with the model")
         assert not ran.exists()
 
-    def test_encoder_decoder(self, tmp_path: Path) -> None:
-        config = T5Config(vocab_size=340, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
-        refused(saved(T5ForConditionalGeneration(config), tmp_path), "not a decoder-only")
-
-    def test_encoder(self, tmp_path: Path) -> None:
-        model = BertLMHeadModel(BertConfig(**SMALL, is_decoder=True))
-        model.config.is_decoder = False
-        model.config.architectures = ["BertForMaskedLM"]
-        name = saved(model, tmp_path)
-        config = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
-        refused(name, "not a decoder-only")
-
-    @pytest.mark.parametrize(
-        "config",
-        [
-            MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=16),
-            Qwen2Config(**SMALL, num_key_value_heads=4, use_sliding_window=True, sliding_window=8, max_window_layers=1),
-            MambaConfig(vocab_size=340, hidden_size=32, num_hidden_layers=2, state_size=4),
-        ],
-        ids=["sliding window", "some layers with a sliding window", "state space"],
-    )
-    def test_not_full_attention_everywhere(self, config: Any, tmp_path: Path) -> None:
-        refused(saved(random_model(config), tmp_path), "full attention")
-
-    @pytest.mark.parametrize(
-        ("config", "text"),
-        [
-            (FalconConfig(vocab_size=340, hidden_size=32, num_hidden_layers=2, num_attention_heads=4), "own"),
-            # Reads a padding mask of two dimensions to make its position bias.
-            (
-                MptConfig(vocab_size=340, d_model=32, n_layers=2, n_heads=4, **LENGTH),
-                "doesn't run in a packed pass",
-            ),
-            # Reshapes what the cache gives back before it attends, which can't be done to several sessions.
-            (
-                XGLMConfig(vocab_size=340, d_model=32, num_layers=2, attention_heads=4, ffn_dim=48),
-                "doesn't run in a packed pass",
-            ),
-        ],
-        ids=["falcon", "mpt", "xglm"],
-    )
-    def test_attention_of_its_own(self, config: Any, text: str, tmp_path: Path) -> None:
-        refused(saved(random_model(config), tmp_path), text)
-
     @pytest.mark.parametrize("ignored", ["positions", "mask"])
     def test_models_that_ignore_what_they_are_given(
         self, ignored: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        make_mask = PackedPass._mask
+        start = PackedPass.__init__
 
-        def forgetful(packed: PackedPass, group: Group, dtype: torch.dtype) -> None:
-            make_mask(packed, group, dtype)
-            if ignored == "positions":
-                packed.positions = torch.zeros_like(packed.positions)
-            else:
-                group.mask = None if group.mask is None else torch.zeros_like(group.mask)
+        def without_positions(made: PackedPass, items: Sequence[Item], layout: Layout) -> None:
+            start(made, items, layout)
+            made.positions = torch.zeros_like(made.positions)
 
-        monkeypatch.setattr(PackedPass, "_mask", forgetful)
-        refused(folder, "differ from a fresh pass")
+        if ignored == "positions":
+            monkeypatch.setattr(PackedPass, "__init__", without_positions)
+        else:
+            monkeypatch.setattr(packed, "_hidden", lambda columns, places, window: (columns > places) & False)
+        refused(folder, "LlamaForCausalLM can't be served: its logits in a packed pass differ from a fresh pass")
 
     def test_missing_weights(self, folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")

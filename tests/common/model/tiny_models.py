@@ -11,19 +11,13 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    OPTConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-)
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from common.model.decoder import Decoder
+from tests.common.model.architectures import FULL, MIXED, WINDOWED, configuration
 
 DEMO = Path(__file__).resolve().parents[3] / "common" / "demo_model"
-FAMILIES = ("qwen2", "llama", "opt", "wide", "demo")
+FAMILIES = (*FULL, *WINDOWED, *MIXED, "wide", "demo")
 WIDE_TOKENS = 151_665  # ids of a Qwen2.5 tokenizer; its models pad the embedding to 151,936
 WIDE_EMBEDDING = 151_936
 
@@ -118,35 +112,6 @@ def sentencepiece_tokenizer(strip: bool = True) -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)] if strip else parts)
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return fast_tokenizer(tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-
-
-def configuration(family: str, vocabulary: int) -> PreTrainedConfig:
-    """A small configuration; weights are drawn wide, so that attention and positions change the logits."""
-    common: dict[str, Any] = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
-    if family == "opt":
-        return OPTConfig(
-            vocab_size=vocabulary,
-            hidden_size=32,
-            word_embed_proj_dim=32,
-            ffn_dim=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            max_position_embeddings=256,
-            init_std=0.3,
-            **common,
-        )
-    sizes: dict[str, Any] = {
-        "vocab_size": vocabulary,
-        "hidden_size": 16 if family == "wide" else 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2 if family == "wide" else 3,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 256,
-        "initializer_range": 0.3,
-    }
-    if family == "llama":
-        return LlamaConfig(num_key_value_heads=2, **sizes, **common)
-    return Qwen2Config(num_key_value_heads=4, **sizes, **common)
 
 
 def make_model(family: str, folder: Path) -> Path:
