@@ -9,6 +9,7 @@ import resource
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from common.model.errors import ModelError
 from common.model.gguf import MANIFEST, damaged_files, imported, is_complete, is_gguf
 from common.model.tokenizer import Tokenizer
 from common.runtime.offline import evenly, profile
+from common.scoring.choice import scorer_without_model
 from common.settings import Settings
 
 CONTEXT = 512  # tokens, at half of which and at which a decode step is measured
@@ -56,9 +58,10 @@ def remove_models(names: Sequence[str], models: Path) -> None:
 
 
 def check_model(settings: Settings, other: Settings) -> list[str]:
-    """Load the model of `settings` and say what it takes; compare its tokenizer with the other side's, whose settings
-    are `other`. Raises `ModelError`.
+    """Load the model of `settings` and say what it takes; compare what both sides must share with the other side, whose
+    settings are `other`. Raises `ModelError`, and `ValueError` for a scorer that can't be had, before loading.
     """
+    weights = _weights(settings, other)
     place = Path(model_place(settings))
     if (place / MANIFEST).exists() and (damaged := damaged_files(place)):
         raise ModelError(f"{place}: {', '.join(damaged)} changed since the import; `dragon models remove {place.name}`")
@@ -66,7 +69,7 @@ def check_model(settings: Settings, other: Settings) -> list[str]:
     decoder = load_decoder(settings)
     try:
         described = _described(decoder, time.monotonic() - began, _most_memory() - before)
-        return [*described, *_timed(decoder), _compared(decoder.tokenizer, other)]
+        return [*described, *_timed(decoder), _compared(decoder.tokenizer, other), weights]
     finally:
         decoder.close()
 
@@ -78,8 +81,19 @@ def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
     return [
         f"loaded in {seconds:.1f} s: {size}",
         f"context: {decoder.max_context:,} tokens; each takes {decoder.token_bytes / 1024:.1f} KiB for every document",
+        _attention([layer.window for layer in decoder.layout.layers]),
         f"vocabulary: {decoder.vocabulary:,} tokens; an answer ends with {ends or 'none of them'}",
     ]
+
+
+def _attention(windows: Sequence[int | None]) -> str:
+    """What layers see; `windows` in tokens, None for all."""
+    parts = [
+        f"{count} {'layers see' if count > 1 else 'layer sees'}"
+        + (" all earlier tokens" if window is None else f" the last {window:,} tokens")
+        for window, count in Counter(windows).items()
+    ]
+    return f"attention: {', '.join(parts)}"
 
 
 def _timed(decoder: Decoder) -> list[str]:
@@ -100,6 +114,18 @@ def _compared(tokenizer: Tokenizer, other: Settings) -> str:
     return (
         "the other side's model, as configured on this machine, has another tokenizer: the sides can't answer together;"
         " configure two models of one family"
+    )
+
+
+def _weights(settings: Settings, other: Settings) -> str:
+    """What documents are weighted by here, and whether the other side, as it is configured on this machine, agrees."""
+    own, theirs = (scorer_without_model(each) for each in (settings, other))
+    kinds = [each.identity.partition(":")[0] if each else "cross-encoder" for each in (own, theirs)]
+    if (own and own.identity) == (theirs and theirs.identity):
+        return f"document weights: {kinds[0]}, on the other side, too"
+    return (
+        f"document weights: {kinds[0]}; the other side's, as configured on this machine, are {kinds[1]} with other"
+        " numbers: the sides can't answer together; set the same scorer, with the same table, on both"
     )
 
 

@@ -28,7 +28,7 @@ from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, PromptRows, one_row, rows
 from common.runtime.tasks import Failed, TaskThread
-from common.scoring.choice import load_scorer
+from common.scoring.choice import load_scorer, scorer_without_model
 from common.settings import EMBEDDED_MODEL, Settings
 from common.transport.limits import Limits
 from common.vital import Died
@@ -54,6 +54,7 @@ class SideRuntime:
         self.role: Side = role
         self.settings = settings
         self.died = died  # told of a thread that ends by itself
+        scorer_without_model(settings)  # what it lacks is told before the model is loaded, which takes long
         if settings.model == str(EMBEDDED_MODEL):
             log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
         self.decoder = load_decoder(settings)

@@ -19,26 +19,36 @@ GAIN = 1.0  # a document that makes a token e times as sure weighs e times as mu
 LOGIT_SCALE = 1.0  # cross-encoders are trained on the logit as the log-odds of relevance
 
 
+def scorer_without_model(settings: Settings) -> DocumentScorer | None:
+    """The scorer of `settings` where it needs no model; None for a cross-encoder.
+
+    Takes no time, so it is asked before any model is loaded. Raises `ValueError` when the scorer can't be had.
+    """
+    scale = settings.scorer_scale
+    if settings.scorer_model is not None and settings.scorer != "cross-encoder":
+        raise ValueError(f"scorer_model is for scorer = 'cross-encoder'; scorer is {settings.scorer!r}")
+    if settings.scorer == "cross-encoder":
+        return None
+    folder = Path(settings.tokenizer or settings.model)
+    if settings.scorer == "static":
+        return StaticScorer(STATIC_SCALE if scale is None else scale)
+    if settings.scorer == "contrast" or (settings.scorer == "auto" and not has_table(folder)):
+        return ContrastScorer(STATIC_SCALE if scale is None else scale, GAIN)
+    try:
+        return LexicalScorer.load(folder, DEFAULT_SCALE if scale is None else scale)
+    except ValueError as error:
+        raise ValueError(f"{error} (or set scorer = 'contrast')") from None
+
+
 def load_scorer(settings: Settings, tokenizer: Tokenizer, embedder: SentenceTransformerEmbedder) -> DocumentScorer:
     """The scorer of `settings`, for token ids of `tokenizer` and a library of `embedder`.
 
     Raises `ValueError` when it can't be had.
     """
-    scale = settings.scorer_scale
-    if settings.scorer_model is not None and settings.scorer != "cross-encoder":
-        raise ValueError(f"scorer_model is for scorer = 'cross-encoder'; scorer is {settings.scorer!r}")
-    folder = Path(settings.tokenizer or settings.model)
-    match settings.scorer:
-        case "static":
-            return StaticScorer(STATIC_SCALE if scale is None else scale)
-        case "auto" | "contrast" if settings.scorer == "contrast" or not has_table(folder):
-            return ContrastScorer(STATIC_SCALE if scale is None else scale, GAIN)
-        case "auto" | "lexical":
-            try:
-                return LexicalScorer.load(folder, DEFAULT_SCALE if scale is None else scale)
-            except ValueError as error:
-                raise ValueError(f"{error} (or set scorer = 'contrast')") from None
-        case "cross-encoder":
-            model = load_relevance_model(settings.scorer_model, embedder, settings.torch_device)
-            own = STATIC_SCALE if isinstance(model, BiEncoder) else LOGIT_SCALE
-            return LaggedScorer(model, tokenizer.decode, settings.scorer_period, own if scale is None else scale)
+    scorer = scorer_without_model(settings)
+    if scorer is not None:
+        return scorer
+    model = load_relevance_model(settings.scorer_model, embedder, settings.torch_device)
+    own = STATIC_SCALE if isinstance(model, BiEncoder) else LOGIT_SCALE
+    scale = own if settings.scorer_scale is None else settings.scorer_scale
+    return LaggedScorer(model, tokenizer.decode, settings.scorer_period, scale)

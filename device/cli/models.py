@@ -51,16 +51,15 @@ def check(
     model: Annotated[str | None, typer.Argument(help="Folder, .gguf file or Hub id [default: the role's]")] = None,
     role: Role = "device",
 ) -> None:
-    """Load a model: what it takes, how fast it is, and whether both sides' models fit together."""
+    """Load a model: what it takes, how fast it is, and whether both sides fit together."""
     settings = load_common(role)
     if model is not None:
         settings = settings.model_copy(update={"model": model, "tokenizer": None})
     other = load_common("cloud" if role == "device" else "device")
-    from common.model.errors import ContextError, ModelError
     from common.runtime import models_command
 
     try:
         for line in models_command.check_model(settings, other):
             print(line, flush=True)
-    except (ModelError, ContextError) as error:
+    except ValueError as error:  # of the model, its context or the scorer
         raise bad_input(str(error)) from None
