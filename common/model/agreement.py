@@ -20,17 +20,18 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 _AFFORDABLE = 2e10  # parameters times tokens of a pass: a second or two on a few cores
 
 
-def check_agreement(decoder: Decoder) -> None:
+def check_agreement(decoder: Decoder, window: int) -> None:
     """Compare rows of unequal length, a rollback and a joint pass with fresh passes over a few tokens.
 
     Some architectures compute positions or masks of their own (ALiBi, prefix models) and would be wrong
     without saying so. Raises `ModelError` for them.
 
-    One row is longer than the shortest window of any layer where a pass over so many tokens takes no time. Where it
-    would, the window's length rests on `reach.py`, which has looked at both its edges in the mask that the class makes.
+    One row is twice as long as `window`, the shortest that is declared, where a pass over so many tokens takes no time.
+    Where it does, the window's length rests on `reach.py`, which has looked at both its edges in the mask that the
+    class makes.
     """
     ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
-    documents, query = [_over_window(decoder) + ids[:5], ids[5:7]], ids[7:9]
+    documents, query = [_over_window(decoder, window) + ids[:5], ids[5:7]], ids[7:9]
     try:
         rows, opened = decoder.open(documents, query, reserve=3)
         other, _ = decoder.open([ids[2:5]], query, reserve=1)
@@ -65,10 +66,9 @@ def _fresh(decoder: Decoder, tokens: list[int]) -> Tensor:
         raise ModelError(f"{decoder.architecture} doesn't run without a cache: {error}") from error
 
 
-def _over_window(decoder: Decoder) -> list[int]:
-    """Tokens that fill the shortest window; none without one, or where that is too many."""
-    windows = [layer.window for layer in decoder.layout.layers if layer.window is not None]
-    shortest = min(windows, default=0)
-    if shortest * decoder.parameters > _AFFORDABLE:
+def _over_window(decoder: Decoder, window: int) -> list[int]:
+    """Tokens that fill the window twice; none without one, or where that is too many."""
+    count = min(2 * window, decoder.max_context - 16)
+    if count * decoder.parameters > _AFFORDABLE:
         return []
-    return [(11 * index + 5) % decoder.vocabulary for index in range(min(shortest, decoder.max_context - 16))]
+    return [(11 * index + 5) % decoder.vocabulary for index in range(count)]

@@ -52,6 +52,12 @@ def _is_encoder(config: PreTrainedConfig) -> bool:
     return getattr(config, "is_decoder", None) is False and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
+def shortest_window(config: PreTrainedConfig) -> int:
+    """The shortest window, in tokens, that `config` declares for any layer; 0 without one."""
+    layers = DynamicCache(config=config).layers
+    return min((layer.sliding_window for layer in layers if isinstance(layer, DynamicSlidingWindowLayer)), default=0)
+
+
 def max_context(name: str, config: PreTrainedConfig) -> int:
     """Tokens of a row. Raises `ModelError` where the configuration doesn't say.
 

@@ -58,7 +58,7 @@ class Decoder:
         first = torch.zeros(1, dtype=torch.int64, device=loaded.torch_device)
         self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first, None))
         self.memory = KvMemory(self.layout, self.max_context)
-        check_agreement(self)
+        check_agreement(self, loaded.window)
         self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
         store, self._source = None, self.identity
         if document_store is not None and document_store.limit_bytes:

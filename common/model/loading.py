@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from common.model.architecture import check_architecture, class_of, max_context
+from common.model.architecture import check_architecture, class_of, max_context, shortest_window
 from common.model.attention import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.model.errors import ModelError
@@ -50,6 +50,7 @@ class LoadedModel:
     torch_device: torch.device
     eos: frozenset[int]
     max_context: int
+    window: int  # the shortest that is declared for any layer; 0 without one
     identity: str
 
 
@@ -100,6 +101,7 @@ def load_model(
         torch_device=place,
         eos=_eos(model, chosen),
         max_context=max_context(folder_or_hub_id, config),
+        window=shortest_window(config),
         identity=model_identity(model, chosen),
     )
 

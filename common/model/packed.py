@@ -140,6 +140,10 @@ class PackedPass(Cache):
         mask = torch.zeros(hidden.shape, dtype=self._layout.dtype, device=hidden.device)
         return View(first, mask.masked_fill_(hidden, float("-inf")))
 
+    def layer(self, layer: int) -> LayerStates:
+        """Keys and values of a layer, those of this pass included once they are stored."""
+        return LayerStates(self, layer, self._layout.layers[layer].window)
+
     # --- what Transformers models call
 
     def update(  # type: ignore[override]  # the states stay where they are, see `packed_attention`
@@ -150,7 +154,7 @@ class PackedPass(Cache):
             where = self._slots[start:stop], self._columns[start:stop]
             chunk.keys[layer_idx][where[0], :, where[1]] = key_states[0, :, start:stop].transpose(0, 1)
             chunk.values[layer_idx][where[0], :, where[1]] = value_states[0, :, start:stop].transpose(0, 1)
-        states = LayerStates(self, layer_idx, self._layout.layers[layer_idx].window)
+        states = self.layer(layer_idx)
         return states, states
 
     def get_seq_length(self, layer_idx: int | None = 0) -> int:

@@ -6,6 +6,7 @@ would show in every comparison.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 import torch
 from transformers import MistralConfig, Phi3Config
 
-from common.model import packed, scores
+from common.model import agreement, packed, scores
+from common.model.attention import packed_attention
 from common.model.decoder import Decoder
 from common.model.errors import ModelError
 from common.model.layout_probe import _LayoutProbe
@@ -151,6 +153,45 @@ class TestMutants:
         monkeypatch.setattr(_LayoutProbe, "note_window", lambda probe, layer, window: None)
         with pytest.raises(ModelError, match="can't be served: its logits in a packed pass differ"):
             Decoder.load(str(make_model(family, tmp_path)))
+
+
+class TestWindowsBeyondAFewTokens:
+    """The load's comparison outgrows a window where that takes no time."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> str:
+        sizes = SHORTER | {"num_key_value_heads": 2, "intermediate_size": 48, "initializer_range": 0.3}
+        return saved(MistralConfig(**sizes, max_position_embeddings=256, sliding_window=40), tmp_path)
+
+    def test_one_that_is_overlooked_is_noticed(self, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_LayoutProbe, "note_window", lambda probe, layer, window: None)
+        with pytest.raises(ModelError, match="differ from a fresh pass"):
+            Decoder.load(folder)
+
+    def test_a_large_model_is_spared_the_pass(self, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        longest: list[int] = []
+        fresh = Decoder.fresh_logits
+
+        def noted(decoder: Decoder, tokens: Sequence[int]) -> torch.Tensor:
+            longest.append(len(tokens))
+            return fresh(decoder, tokens)
+
+        monkeypatch.setattr(Decoder, "fresh_logits", noted)
+        assert windows(Decoder.load(folder)) == {40}
+        assert max(longest) > 80
+        longest.clear()
+        monkeypatch.setattr(agreement, "_AFFORDABLE", 0)
+        assert windows(Decoder.load(folder)) == {40}
+        assert max(longest) < 20
+
+
+@pytest.mark.parametrize("unknown", ["position_bias", "indices"])
+def test_an_attention_that_is_not_known_is_refused(unknown: str, llama: Pair) -> None:
+    rows = llama.decoder.take_rows([[]], [5], 1)
+    states = PackedPass([Item(rows, [5])], llama.decoder.layout).layer(0)
+    query = torch.zeros(1, 4, 1, 8)
+    with pytest.raises(ModelError, match=f"Identity .*\\({unknown}\\), which packed passes can't"):
+        packed_attention(torch.nn.Identity(), query, states, states, None, None, None, None, **{unknown: query})
 
 
 @pytest.mark.parametrize("pair", WINDOWED, indirect=True)
