@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -23,13 +23,16 @@ PLAIN_ATTENTION = "eager"  # the one that every class writes out itself, with wh
 _NOT_SERVED = {"position_bias": "adds a bias by distance to its scores", "indices": "chooses its keys by an index"}
 
 
-@runtime_checkable
 class HeldStates(Protocol):
     """What a cache of ours gives a layer in place of keys and values."""
 
-    def expanded(self, expand: Expand) -> tuple[HeldStates, HeldStates]: ...
+    def expanded(self, expand: Expand) -> tuple[HeldStates, HeldStates]:
+        """The same, of a layer that keeps latents, of which `expand` makes keys and values."""
+        ...
 
-    def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor: ...
+    def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
+        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`; `mask` is the model's."""
+        ...
 
 
 def packed_attention(

@@ -23,7 +23,6 @@ from common.model.scores import Scores, View, attend
 _RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
 _SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
 
-
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 

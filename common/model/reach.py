@@ -32,7 +32,7 @@ def reach_mask(
     longest = getattr(config, "max_position_embeddings", None) or 2 * (local_size or 1)
     window = None if local_size is None or local_size >= longest else local_size
     places = [0, 1, 2, *(edge + step for edge in _edges(longest, window) for step in (-1, 0, 1, 2))]
-    as_said = all(_sees(mask_function, place, window) for place in places if 0 <= place < longest)
+    as_said = all(_sees(mask_function, place, window, device) for place in places if 0 <= place < longest)
     said = (window or 0) if as_said else OTHERWISE
     return torch.full((1, 1, q_length, kv_length), said, dtype=torch.int64, device=device)
 
@@ -41,11 +41,11 @@ def _edges(longest: int, window: int | None) -> Sequence[int]:
     return [longest // 2, longest - 1] if window is None else [window, 2 * window, longest // 2, longest - 1]
 
 
-def _sees(mask_function: MaskFunction, place: int, window: int | None) -> bool:
+def _sees(mask_function: MaskFunction, place: int, window: int | None, device: torch.device | None) -> bool:
     """Whether the token at `place` sees exactly the last `window` tokens, or all."""
     oldest = 0 if window is None else max(0, place - window + 1)
-    columns, only = _columns(place, oldest), torch.zeros((), dtype=torch.int64)
-    seen = mask_function(only, only, torch.tensor(place), columns).expand(columns.shape)
+    columns, only = _columns(place, oldest).to(device), torch.zeros((), dtype=torch.int64, device=device)
+    seen = mask_function(only, only, only + place, columns).expand(columns.shape)
     return torch.equal(seen, (columns >= oldest) & (columns <= place))
 
 
