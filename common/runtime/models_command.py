@@ -119,14 +119,22 @@ def _compared(tokenizer: Tokenizer, other: Settings) -> str:
 
 def _weights(settings: Settings, other: Settings) -> str:
     """What documents are weighted by here, and whether the other side, as it is configured on this machine, agrees."""
-    own, theirs = (scorer_without_model(each) for each in (settings, other))
-    kinds = [each.identity.partition(":")[0] if each else "cross-encoder" for each in (own, theirs)]
-    if (own and own.identity) == (theirs and theirs.identity):
+    own, theirs = (_scorer(each) for each in (settings, other))
+    kinds = [each.partition(":")[0] for each in (own, theirs)]
+    if own == theirs:
         return f"document weights: {kinds[0]}, on the other side, too"
     return (
         f"document weights: {kinds[0]}; the other side's, as configured on this machine, are {kinds[1]} with other"
-        " numbers: the sides can't answer together; set the same scorer, with the same table, on both"
+        " numbers: the sides can't answer together; set the same scorer, with the same table or model, on both"
     )
+
+
+def _scorer(settings: Settings) -> str:
+    """What tells scorers apart, as far as no model has to be loaded for it; its kind first."""
+    scorer = scorer_without_model(settings)
+    if scorer is not None:
+        return scorer.identity
+    return f"cross-encoder:{settings.scorer_model}:{settings.scorer_period}:{settings.scorer_scale}"
 
 
 def _folders(models: Path) -> list[Path]:
