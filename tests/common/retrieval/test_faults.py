@@ -235,7 +235,7 @@ class TestDatabase:
         with pytest.raises(LibraryDamaged, match=r"file is not a database.*move the folder away"):
             Library.open(tmp_path, toy)
 
-    @pytest.mark.parametrize("version", [0, 2])
+    @pytest.mark.parametrize("version", [0, 3])
     def test_another_programs_database_is_left_as_it_is(self, tmp_path: Path, toy: ToyEmbedder, version: int) -> None:
         path = tmp_path / DATABASE
         with closing(sqlite3.connect(path)) as connection:
