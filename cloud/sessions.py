@@ -19,6 +19,7 @@ from common.runtime.failures import as_failure
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.side import SEARCH_FAILED, SideRuntime
 from common.transport.interface import Peer
+from common.transport.keys import fingerprint
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -71,10 +72,11 @@ class Sessions:
     # --- link events
 
     def on_connected(self, peer: Peer) -> None:
-        pass
+        log.info("%s connected", _named(peer))
 
     def on_gone(self, peer: Peer) -> None:
         """The connection broke. The device comes back as another peer and opens its sessions anew."""
+        log.info("%s is gone", _named(peer))
         self._complained.discard(peer)
         with self._lock:
             estimates = self._peers.pop(peer, None)
@@ -264,3 +266,7 @@ class Sessions:
 def _owner(peer: Peer) -> str | int:
     """The device that a session counts for: by its key, if any, so that more connections don't give more places."""
     return peer.connection if peer.key is None else peer.key
+
+
+def _named(peer: Peer) -> str:
+    return "a device" if peer.key is None else f"the device with the fingerprint {fingerprint(peer.key)}"

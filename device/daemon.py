@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from common.methods.request import Request
 from common.runtime.daemon import device_keys, one_line_errors, start_logging, stay_local, until_told_to_stop
@@ -43,6 +44,7 @@ def _serve(settings: DeviceSettings) -> None:
                 engine.cloud.connection,
                 side.link_limits,
                 insecure=settings.insecure,
+                renew=partial(device_keys, settings, settings.cloud),
                 died=end_process,
             )
         with _listening(engine, options) as server:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+from collections.abc import Callable
 from typing import Final
 
 import zmq
@@ -36,14 +38,15 @@ class DeviceLink(SocketLoop):
         limits: Limits = DEFAULT_LIMITS,
         *,
         insecure: bool = False,
+        renew: Callable[[], DeviceKeys | None] | None = None,
         died: Died | None = None,
     ) -> None:
+        """`renew` reads the keys again after a handshake that failed: somebody may have exchanged them meanwhile."""
         require_safe(address, keys is not None, insecure)
         if split_address(address)[1] == 0:
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
-        self._curve = None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
-        self._key = None if keys is None else keys.cloud
-        self._local = None if keys is None else keys.local
+        self._take(keys)
+        self._renew = renew
         super().__init__(handler, limits, "device-link", addressed=False, allows=None, died=died)
         self.address = address
         self._current: Connection | None = None
@@ -55,6 +58,11 @@ class DeviceLink(SocketLoop):
         self._end: LinkStatus | None = None
         self._status = LinkStatus("connecting", f"Connecting to {address}.")
         self._random = random.Random()
+
+    def _take(self, keys: DeviceKeys | None) -> None:
+        self._curve = None if keys is None else tuple(map(z85_key, (keys.cloud, keys.own.public, keys.own.secret)))
+        self._key = None if keys is None else keys.cloud
+        self._local = None if keys is None else keys.local
 
     def send(self, message: Message) -> int:
         """Hand `message` over for the current connection, from any thread.
@@ -92,10 +100,18 @@ class DeviceLink(SocketLoop):
         """Status after an event that ends the attempt or the connection; None for any other event."""
         if event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
             self._counters.refused += 1
+            self._read_keys_again()
             return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
         if event in _ENDED:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
         return None
+
+    def _read_keys_again(self) -> None:
+        if self._curve is None or self._renew is None:
+            return
+        with contextlib.suppress(TransportError):  # those that are held stay
+            if (keys := self._renew()) is not None:
+                self._take(keys)
 
     def _shut_out(self, event: int) -> str:
         if self._local is not None:

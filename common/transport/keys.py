@@ -190,7 +190,7 @@ def z85_key(key: str) -> bytes:
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         canonical = False
     if not canonical:
-        raise TransportError("That is not a public key; it must be the 40 characters that `dragon keys show` prints.")
+        raise TransportError("That is not a CURVE key of 40 characters (Z85).")
     return key.encode("ascii")
 
 

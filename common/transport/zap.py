@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import zmq
 from zmq.utils import z85
 
+from common.transport.keys import fingerprint
+from common.transport.limits import TokenBucket
+
 _LOG = logging.getLogger(__name__)
 _ADDRESS: Final = "inproc://zeromq.zap.01"
 _DOMAIN: Final = b"dragon"
+_REFUSALS: Final = (0.1, 3.0)  # that are logged, per second and at once: strangers must not fill the log
 _BATCH: Final = 64  # questions answered before the thread looks at anything else
 
 
@@ -27,6 +32,7 @@ class ZapAuthenticator:
 
     def __init__(self, context: zmq.Context[Any], allows: Callable[[str], bool] | None) -> None:
         self._allows = allows
+        self._told = TokenBucket(*_REFUSALS, time.monotonic())
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
         self.socket.bind(_ADDRESS)
@@ -72,7 +78,11 @@ class ZapAuthenticator:
             return None
         key = z85.encode(credentials[0]).decode("ascii")
         try:
-            return key if self._allows(key) is True else None
+            if self._allows(key) is True:
+                return key
+            if self._told.take(time.monotonic()):
+                _LOG.warning("refused a connection: the key with the fingerprint %s is not trusted", fingerprint(key))
+            return None
         except Exception as error:  # whatever an allow-list does, the answer is no and the thread lives
             _LOG.error("The allow-list failed with %s; the peer is refused.", type(error).__name__)
             return None

@@ -27,31 +27,32 @@ def new(
     """Make this machine's key pair."""
     with _folder(role) as folder:
         pair = folder.new(replace)
-        print(f"public key  {pair.public}")
-        _print_fingerprint(pair.public)
+        _print_key(pair.public)
 
 
 @app.command("show")
 def show(role: Role = "device") -> None:
     """Print this machine's public key and the trusted peers."""
+    from common.transport.key_text import key_text
+
     with _folder(role) as folder:
         pair = folder.own()
-        print(f"public key  {pair.public}")
-        _print_fingerprint(pair.public)
+        _print_key(pair.public)
         for peer in folder.trusted():
-            print(f"trusted     {peer.name}  {peer.key}  {peer.fingerprint}")
+            print(f"trusted     {peer.name}  {key_text(peer.key)}  {peer.fingerprint}")
 
 
-# A public key may begin with a dash.
-@app.command("trust", context_settings={"ignore_unknown_options": True})
+@app.command("trust")
 def trust(
     name: Name,
-    key: Annotated[str, typer.Argument(help="Its public key, 40 characters")],
+    key: Annotated[str, typer.Argument(help="Its public key, 52 letters and digits")],
     role: Role = "device",
 ) -> None:
     """Trust a peer's public key. Compare fingerprints over another channel."""
+    from common.transport.key_text import key_of
+
     with _folder(role) as folder:
-        peer = folder.trust(name, key)
+        peer = folder.trust(name, key_of(key))
         print(f"trusted     {peer.name}  {peer.fingerprint}")
 
 
@@ -75,7 +76,9 @@ def _folder(role: Side) -> Iterator[KeyFolder]:
         raise bad_input(str(error)) from None
 
 
-def _print_fingerprint(key: str) -> None:
+def _print_key(key: str) -> None:
+    from common.transport.key_text import key_text
     from common.transport.keys import fingerprint
 
+    print(f"public key  {key_text(key)}")
     print(f"fingerprint {fingerprint(key)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder, KeyPair
+from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder, KeyPair, fingerprint
 from common.transport.link import CloudLink, DeviceLink, Limits
 from common.transport.zap import ZapAuthenticator
 from proto.messages import Cancel
@@ -116,6 +116,37 @@ def test_trust_and_revocation_hold_from_the_next_connection_on(machines: Machine
             assert not again.connected
             machines.cloud.trust("laptop", machines.device.own().public)
             again.wait(lambda: again.connected)
+
+
+def test_a_device_that_was_shut_out_reads_its_keys_again(machines: Machines) -> None:
+    device = Recorder()
+    wrong = DeviceKeys(machines.device.own(), pair().public)
+    held = [wrong]
+    with (
+        CloudLink(LOCAL, machines.cloud.cloud_keys(), Recorder(), QUICK) as cloud,
+        DeviceLink(cloud.address, wrong, device, QUICK, renew=lambda: held[0]) as link,
+    ):
+        device.wait_polling(lambda: link.counters().refused > 1)
+        assert not device.connected
+        held[0] = machines.device.device_keys()
+        device.wait(lambda: device.connected)
+        assert device.connected[0].key == machines.cloud.own().public
+
+
+def test_the_log_names_those_that_are_refused_and_is_not_filled_by_them(
+    machines: Machines, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = DeviceKeys(pair(), machines.cloud.own().public)
+    device = Recorder()
+    with (
+        CloudLink(LOCAL, machines.cloud.cloud_keys(), Recorder(), QUICK) as cloud,
+        DeviceLink(cloud.address, stranger, device, QUICK) as link,
+    ):
+        device.wait_polling(lambda: link.counters().refused > 8)
+    told = [record.getMessage() for record in caplog.records if "refused a connection" in record.getMessage()]
+    assert 1 <= len(told) <= 5
+    assert fingerprint(stranger.own.public) in told[0]
+    assert stranger.own.public not in caplog.text
 
 
 def test_reconnecting_does_not_refill_the_quota_of_a_key(machines: Machines) -> None:
