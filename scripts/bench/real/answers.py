@@ -32,6 +32,7 @@ METHODS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "DRAGON": {"placement": "device"},
     }
 )
+WEIGHTS = ("static", "cross-encoder")  # other document weights than the default; the second is the embedding model here
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +50,53 @@ class Answer:
 def measure(
     texts: Texts, asked: Sequence[Asked], settings: Mapping[str, object], plan: Plan, say: Callable[[str], None]
 ) -> list[Answer]:
-    """Every question by every method, at temperature 0."""
-    (documents,) = plan.documents
+    """Every question by every method, and by aggregation with other document weights, at temperature 0."""
     found: list[Answer] = []
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         data = Path(folder)
         texts.fill_libraries(data)
         say(f"{len(texts.documents['device'])} notes and {len(texts.documents['cloud'])} entries in the libraries")
-        with Pair(data, {**settings, "patience": 60.0}, settings) as pair, ThreadPoolExecutor(CLIENTS) as pool:
-            for method, fields in METHODS.items():
+        found += _by_pair(data, settings, METHODS, asked, plan, say)
+        for weights in WEIGHTS:
+            named = {f"DRAGON, {weights} weights": METHODS["DRAGON"]}
+            found += _by_pair(data, {**settings, "scorer": weights}, named, asked, plan, say)
+    return found
 
-                def ask(number: int, method: str = method, fields: Mapping[str, object] = fields) -> Answer:
-                    limits = {"temperature": 0, "max_tokens": plan.tokens, "documents": documents}
-                    return judged(method, number, asked[number], pair.complete(asked[number].text, **limits, **fields))
 
-                found += pool.map(ask, range(len(asked)))
-                say(f"{method}: {len(asked)} answers")
+def _by_pair(
+    data: Path,
+    settings: Mapping[str, object],
+    methods: Mapping[str, Mapping[str, object]],
+    asked: Sequence[Asked],
+    plan: Plan,
+    say: Callable[[str], None],
+) -> list[Answer]:
+    (documents,) = plan.documents
+    limits = {"temperature": 0, "max_tokens": plan.tokens, "documents": documents}
+    found: list[Answer] = []
+    for log in data.glob("*.log"):
+        log.unlink()  # of the pair before
+    with Pair(data, {**settings, "patience": 60.0}, settings) as pair, ThreadPoolExecutor(CLIENTS) as pool:
+        for method, fields in methods.items():
+            responses = pool.map(lambda each, fields=fields: pair.complete(each.text, **limits, **fields), asked)
+            found += [judged(method, number, asked[number], response) for number, response in enumerate(responses)]
+            say(f"{method}: {len(asked)} answers")
     return found
 
 
 def judged(method: str, number: int, asked: Asked, response: Mapping[str, Any]) -> Answer:
     """An answer as the HTTP interface gave it, with its scores."""
     text = response["choices"][0]["message"]["content"].strip()
-    return Answer(
-        method, number, asked.kind, text, contains(text, asked.answers), max(f1(text, [one]) for one in asked.answers)
-    )
+    match = contains(text, asked.answers) and contains(text, [asked.also])
+    wanted = [f"{asked.also} {one}" for one in asked.answers]
+    return Answer(method, number, asked.kind, text, match, f1(text, wanted))
 
 
 def table(found: Sequence[Answer]) -> Table:
     """Shares by method and kind of question, with bootstrap intervals over the questions."""
     kinds = list(dict.fromkeys(answer.kind for answer in found))
     rows = []
-    for method in METHODS:
+    for method in dict.fromkeys(answer.method for answer in found):
         of = [answer for answer in found if answer.method == method]
         matches = {kind: [float(answer.match) for answer in of if answer.kind == kind] for kind in kinds}
         everything = [value for values in matches.values() for value in values]

@@ -45,11 +45,12 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, and the answers that count as right."""
+    """A question, the answers to its second half that count as right, and what a right answer contains besides."""
 
     text: str
     answers: tuple[str, ...]
     kind: str
+    also: str = ""
 
 
 def read_proposal(text: str) -> Proposal | None:
@@ -77,25 +78,35 @@ def read_proposals(folder: Path) -> list[Proposal]:
     return [proposal for proposal in found if proposal is not None and proposal.authors]
 
 
+NAMED, ONE_OF_THREE = "named", "one of three"
+KINDS = (NAMED, ONE_OF_THREE)
+COLLEAGUES = ("Anna", "Boris", "Chiara", "David", "Elif", "Farid", "Greta", "Hugo", "Irina", "Jonas", "Kira", "Luis")
+
+
 def draw(proposals: Sequence[Proposal], count: int, seed: int) -> tuple[Texts, list[Asked]]:
     """`count` questions, a note for each, and all proposals as the public library.
 
-    The question names three proposals and a week; only the note says which one it was, only the entry what is asked.
+    Only the note says with whom a proposal is reviewed, only the entry what is asked of it. A question names the
+    proposal, or three of them and the week of the note about the one that is meant.
     """
     random = Random(seed)
     with_version = [proposal for proposal in proposals if proposal.version]
-    kinds = itertools.cycle(["author", "version", "status"])
+    facts = itertools.cycle(_QUESTIONS)
     notes, asked = [], []
-    for number, kind in zip(range(count), kinds, strict=False):
-        meant = random.choice(with_version if kind == "version" else proposals)
-        fact = _fact(meant, kind)
-        others = random.sample([each for each in with_version if _fact(each, kind) != fact], OTHERS)
-        named = sorted([meant, *others], key=lambda each: each.number)
+    for number, fact in zip(range(count), facts, strict=False):
+        meant = random.choice(with_version if fact == "version" else proposals)
+        others = random.sample([each for each in with_version if _fact(each, fact) != _fact(meant, fact)], OTHERS)
         week = f"{FIRST_WEEK + timedelta(weeks=number):%-d %B %Y}"
-        notes.append(f"In the week of {week} I review PEP {meant.number}, {meant.title}.")
-        first, second, third = (f"PEP {each.number}" for each in named)
-        which = f"In the week of {week} I review one of {first}, {second} and {third}."
-        asked.append(Asked(f"{which} {_QUESTIONS[kind]}", fact, kind))
+        colleague = random.choice(COLLEAGUES)
+        notes.append(f"In the week of {week} I review PEP {meant.number}, {meant.title}, together with {colleague}.")
+        kind = KINDS[number // len(_QUESTIONS) % len(KINDS)]
+        if kind == NAMED:
+            text = f"With whom do I review PEP {meant.number}, and {_QUESTIONS[fact]}?"
+            asked.append(Asked(text, _fact(meant, fact), kind, colleague))
+        else:
+            first, second, third = sorted(each.number for each in (meant, *others))
+            which = f"In the week of {week} I review one of PEP {first}, PEP {second} and PEP {third}."
+            asked.append(Asked(f"{which} Which one, and {_QUESTIONS[fact]}?", _fact(meant, fact), kind))
     documents: dict[Side, tuple[str, ...]] = {
         "device": tuple(notes),
         "cloud": tuple(proposal.entry for proposal in proposals),
@@ -104,9 +115,9 @@ def draw(proposals: Sequence[Proposal], count: int, seed: int) -> tuple[Texts, l
 
 
 _QUESTIONS = {
-    "author": "Which one is it, and who wrote it?",
-    "version": "Which one is it, and which version of Python is it for?",
-    "status": "Which one is it, and what is its status?",
+    "author": "who wrote it",
+    "version": "which version of Python is it for",
+    "status": "what is its status",
 }
 
 

@@ -66,16 +66,21 @@ class TestProposals:
         # All have the same authors, so questions about those can't be made of these.
         known = [replace(each, authors=(f"Author {each.number}",)) for each in known]
         texts, asked = proposals.draw(known, 6, seed=1)
-        assert [each.kind for each in asked] == ["author", "version", "status"] * 2
-        for note, question in zip(texts.documents["device"], asked, strict=True):
+        assert [each.kind for each in asked] == [proposals.NAMED] * 3 + [proposals.ONE_OF_THREE] * 3
+        facts = ["authors", "version", "status"] * 2
+        for note, question, fact in zip(texts.documents["device"], asked, facts, strict=True):
             (meant,) = [each for each in known if f"PEP {each.number}," in note]
             named = [each for each in known if f"PEP {each.number}" in question.text]
-            assert len(named) == 3
             assert meant in named
-            fact = {"author": meant.authors, "version": (meant.version,), "status": (meant.status,)}[question.kind]
-            assert question.answers == fact
-            facts = {"author": "authors", "version": "version", "status": "status"}[question.kind]
-            assert [getattr(each, facts) for each in named].count(getattr(meant, facts)) == 1
+            value = getattr(meant, fact)
+            assert question.answers == (value if fact == "authors" else (value,))
+            assert [getattr(each, fact) for each in named].count(value) == 1
+            if question.kind == proposals.NAMED:
+                assert named == [meant]
+                assert note.endswith(f"together with {question.also}.")
+                assert question.also not in meant.entry
+            else:
+                assert len(named) == 3
         assert proposals.draw(known, 6, seed=1) == (texts, asked)
 
 
@@ -126,11 +131,23 @@ def test_every_question_is_asked_of_every_method(folder: Path) -> None:
     texts, asked = proposals.draw(known, 2, seed=1)
     plan = Plan(questions=2, tokens=4, documents=(2,))
     found = answers.measure(texts, asked, {"model": str(EMBEDDED_MODEL)}, plan, print)
+    methods = [*answers.METHODS, *(f"DRAGON, {weights} weights" for weights in answers.WEIGHTS)]
     assert [(each.method, each.question) for each in found] == [
-        (method, number) for method in answers.METHODS for number in range(2)
+        (method, number) for method in methods for number in range(2)
     ]
     assert all(each.text for each in found)
-    assert [row[0] for row in answers.table(found).rows] == list(answers.METHODS)
+    assert [row[0] for row in answers.table(found).rows] == methods
+
+
+def test_both_halves_are_asked_for() -> None:
+    asked = proposals.Asked("With whom, and who wrote it?", ("Ada Example", "Bob Sample"), proposals.NAMED, "Elif")
+
+    def match(text: str) -> bool:
+        return answers.judged("m", 0, asked, {"choices": [{"message": {"content": text}}]}).match
+
+    assert match("You review it with Elif; Bob Sample wrote it.")
+    assert not match("You review it with Elif.")
+    assert not match("Ada Example wrote it.")
 
 
 def test_latency_is_told_over_the_slower_side() -> None:
