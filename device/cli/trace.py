@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +44,8 @@ def trace(
     asked = options.read_question(question)
     if png is not None:
         _require_matplotlib()
+    for path in filter(None, (output, png)):
+        _require_folder(path)
     body = {"messages": conversation([], asked)} | fields | {"trace": True}
     with find_daemon(url, api_key) as daemon:
         printed = stream_answer(daemon, body, sys.stderr)
@@ -78,6 +81,14 @@ def _draw(trace: Trace, path: Path) -> None:
     axes = figure.subplots(ROWS, 1, sharex=True, height_ratios=HEIGHTS)
     draw_timeline(list(axes), trace)
     figure.savefig(path, format="png")
+
+
+def _require_folder(path: Path) -> None:
+    """Before the question is asked, too."""
+    if path.is_dir():
+        raise bad_input(f"{path} can't be written: it is a folder")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise bad_input(f"{path} can't be written: there is no folder {path.parent} that this user may write to")
 
 
 def _require_matplotlib() -> None:

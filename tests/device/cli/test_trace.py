@@ -34,3 +34,14 @@ def test_without_matplotlib_it_says_so_before_it_asks(
     assert done.returncode == 2
     assert "pip install matplotlib" in done.stderr
     assert engine.generations == []
+
+
+@pytest.mark.parametrize("flag", ["--png", "--output"])
+def test_a_file_that_can_not_be_written_is_told_before_it_asks(
+    dragon: Dragon, server: HttpServer, engine: TableEngine, flag: str, tmp_path: Path
+) -> None:
+    for path, said in ((tmp_path / "missing" / "x", "there is no folder"), (tmp_path, "it is a folder")):
+        done = dragon("trace", "one", flag, str(path), "--url", server.url)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr
+    assert engine.generations == []
