@@ -1,6 +1,7 @@
 """Try clients: `python -m scripts.clients [NAME ...]`; without a name all, each in a process of its own.
 
-They are installed, in the newest versions, into an environment of their own: the project's knows nothing of them.
+They are installed, in the versions that were tried, into an environment of their own: the project's knows nothing of
+them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def install(environment: Path, with_node: bool) -> None:
     if not stamp.exists() or stamp.read_text() != REQUIREMENTS.read_text():
         print(f"installing clients into {environment} (minutes)", flush=True)
         venv.create(environment, with_pip=True)
-        pip = (environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check")
+        pip = (environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
         subprocess.run((*pip, "--requirement", REQUIREMENTS), check=True)
         shutil.copyfile(REQUIREMENTS, stamp)
     if with_node and not (environment / "node_modules" / "openai").exists():
