@@ -11,7 +11,7 @@ from common.runtime.handshake import changes
 from common.runtime.reading import PromptRows
 from proto.messages import Close, Closed, Draft, Hello, Message, Ready, Resolve, Resolved, Side, Sync, Target
 
-CLOUD_PATIENCE = 15.0  # seconds between two tokens of an answer from the cloud's documents alone
+CLOUD_PATIENCE = 15.0  # least seconds between two tokens of an answer from the cloud's documents alone
 SILENT = "The cloud stopped answering, and only its documents were asked for."
 
 
@@ -98,10 +98,10 @@ class AggregateDevice:
         context = self._context
         if self.answer.over:
             return
-        if context.request.sources == "cloud" and context.silent(now) > CLOUD_PATIENCE:
+        limits = context.cloud.limits(self.answer.session.stage.heard)
+        if context.request.sources == "cloud" and context.silent(now) > max(CLOUD_PATIENCE, limits.patience):
             self.answer.end(AnswerFailed(SILENT))
-        heard = self.answer.session.stage.heard
-        self.answer.poll(now, context.cloud.limits(heard), self._run_ahead)
+        self.answer.poll(now, limits, self._run_ahead)
 
     def end(self, failure: Exception | None) -> None:
         self.answer.end(failure)

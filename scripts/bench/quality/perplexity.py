@@ -17,7 +17,6 @@ from common.scoring.choice import STATIC_SCALE
 from scripts.bench.quality.corpus import Corpus, spread, windows
 
 QUERY_SHARE = 8  # the first eighth of a window is the query; the rest is predicted
-CONTEXT = 256  # tokens of documents and window together where documents are concatenated, as in §7.3
 NONE, DEVICE, CLOUD, CONCATENATED, BOTH = "no documents", "CRCG/device", "CRCG/cloud", "DRCG", "DRAGON"
 METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH)
 
@@ -37,6 +36,7 @@ class Sizes:
     library: int  # documents, at most
     windows: int  # that are predicted, at most
     counts: tuple[int, ...]  # documents per side
+    context: int = 256  # of documents and window together where documents are concatenated, as in §7.3
 
 
 class Text:
@@ -50,7 +50,7 @@ class Text:
         self._tokenizer = tokenizer
         backend = tokenizer.backend_tokenizer
         self._counts = sizes.counts
-        self._document = sizes.document
+        self._sizes = sizes
         self.documents = spread(windows(backend, corpus.known, sizes.document), sizes.library)
         everything = windows(backend, corpus.unseen, sizes.window)
         chosen = np.random.default_rng(SEED).choice(len(everything), min(sizes.windows, len(everything)), False)
@@ -93,7 +93,7 @@ class Text:
 
     def _concatenated(self, documents: Sequence[Sequence[int]], window: int) -> list[int]:
         """As many of the documents as the context holds, the most similar one next to the window."""
-        fitting = documents[: (CONTEXT - window) // self._document]
+        fitting = documents[: (self._sizes.context - window) // self._sizes.document]
         return [token for document in reversed(fitting) for token in document]
 
     def _likelihood(self, documents: Sequence[Sequence[int]], window: list[int]) -> NDArray[np.float64]:

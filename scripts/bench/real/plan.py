@@ -28,7 +28,7 @@ def _latency(legs: tuple[Leg, ...], modes: tuple[Mode, ...], tokens: int) -> Lat
 
 
 FULL = RealPlan(
-    Sizes(document=64, window=128, library=2000, windows=32, counts=(0, 1, 2, 4, 8, 16)),
+    Sizes(document=64, window=128, library=2000, windows=32, counts=(0, 1, 2, 4, 8, 16), context=2304),
     Plan(documents=(4,), temperatures=(0.0, 0.3, 0.7, 1.0), questions=8, tokens=48, seed=21),
     _latency((Leg(300, 3, (0.7,)), Leg(100, 3, (0.7,))), MODES, 120),
     Plan(rtts=(300.0,), steps=((0.0, 0.0),), questions=2, tokens=100, temperatures=(0.7,), seed=11),
