@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from common.drawing import MOST_LINES, line_style, picture
 from common.model.configured import load_decoder
 from common.model.decoder import Decoder
 from common.runtime.offline import OfflineProfile, evenly, keep, profile
@@ -69,17 +71,18 @@ def _require_matplotlib() -> None:
 
 
 def _plot(profiles: Sequence[OfflineProfile], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
-    axes = figure.subplots()
-    for measured in profiles:
-        points = axes.plot(measured.contexts, [MILLISECONDS * each for each in measured.medians], "o")
-        ends = [0, measured.contexts[-1]]
-        label = f"{measured.rows} rows"
-        axes.plot(
-            ends, [MILLISECONDS * measured.line.predict(x) for x in ends], color=points[0].get_color(), label=label
-        )
-    axes.set(xlabel="context, tokens", ylabel="decode step, ms", ylim=(0, None))
-    axes.legend()
-    figure.savefig(path)
+    """Medians and the fitted lines, `MOST_LINES` numbers of documents to a panel."""
+    title = "Decode step by documents in the batch: medians (marks) and what was fitted (lines)"
+    with picture(path, rows=ceil(len(profiles) / MOST_LINES), title=title) as axes:
+        for place, measured in enumerate(profiles):
+            axis, style = axes[place // MOST_LINES], line_style(place % MOST_LINES)
+            ends = [0, measured.contexts[-1]]
+            axis.plot(
+                measured.contexts, [MILLISECONDS * each for each in measured.medians], **style | {"linestyle": ""}
+            )
+            axis.plot(ends, [MILLISECONDS * measured.line.predict(x) for x in ends], **style | {"marker": ""})
+            # A line without points, for the key: it tells colour, mark and dash at once.
+            label = "1 document" if measured.rows == 1 else f"{measured.rows} documents"
+            axis.plot([], [], label=label, **style | {"clip_on": True})
+        for axis in axes:
+            axis.set(xlabel="context, tokens", ylabel="decode step, ms", ylim=(0, None))

@@ -1,13 +1,15 @@
 """Fig. 9 of the paper: both sides' pipelines, the round trip, the estimation score and the acceptance rates.
 
-Draws on axes that the caller made; matplotlib is not imported here.
+matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from common.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, key_beside, picture
 from common.session.values import OTHER
 from common.tracing.trace import Interval, Trace
 from proto.messages import Side
@@ -15,21 +17,43 @@ from proto.messages import Side
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROWS: Final = 5
-COLORS: Final = {
-    "decode": "#4c78a8",
-    "wasted": "#c9d6e6",
-    "prefill": "#9d9d9d",
-    "draft": "#f2a541",
-    "target": "#59a14f",
-    "other": "#b07aa1",
+INCHES: Final = (13.0, 10.0)
+HEIGHTS: Final = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the figure's rows
+ROWS: Final = len(HEIGHTS)
+# Options of each kind of bar, and what the key says of it.
+BARS: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "decode": ({"facecolor": SKY, "edgecolor": "white"}, "decode step of use"),
+    "wasted": ({"facecolor": "white", "edgecolor": SKY, "hatch": "////"}, "decode step in vain: rejected, late"),
+    "prefill": ({"facecolor": GREY, "edgecolor": "white"}, "reading the prompt"),
+    "draft": ({"facecolor": ORANGE, "edgecolor": "white"}, "draft under way"),
+    "target": ({"facecolor": GREEN, "edgecolor": "white"}, "target under way"),
+    "other": ({"facecolor": PURPLE, "edgecolor": "white"}, "other message under way"),
 }
-SIDE_COLORS: Final[dict[Side, str]] = {"device": "#e15759", "cloud": "#4c78a8"}
+# The same for the pipelines' lines and marks.
+DECISION: Final[dict[str, Any]] = {"color": "black", "linewidth": 0.5, "alpha": 0.5}
+MOVE: Final[dict[str, Any]] = {"color": VERMILLION, "linewidth": 1.2, "linestyle": "--"}
+ROLL_BACK: Final[dict[str, Any]] = {"color": VERMILLION, "marker": "x", "markersize": 5, "linestyle": ""}
+LINES: Final = {
+    "the side decides a token": DECISION,
+    "the deciding role moves": MOVE,
+    "roll-back": ROLL_BACK,
+}
+SIDE_STYLES: Final[dict[Side, dict[str, Any]]] = {
+    "device": {"color": VERMILLION, "linestyle": "-", "marker": "s"},
+    "cloud": {"color": BLUE, "linestyle": "--", "marker": "o"},
+}
+HEADROOM: Final = 0.15  # above the longest round trip
 SUBLANES: Final = 4  # messages of one type that are under way together lie below each other
 _LANES: Final = ("decode", "draft", "target", "other")  # from the top
 
 
-def draw_timeline(axes: Sequence[Axes], trace: Trace, title: str = "") -> None:
+def save_timeline(path: Path, trace: Trace, title: str) -> None:
+    """The figure as a PNG. Raises `OSError` where it can't be written."""
+    with picture(path, rows=ROWS, title=title, inches=INCHES, heights=HEIGHTS, share_x=True) as axes:
+        draw_timeline(axes, trace)
+
+
+def draw_timeline(axes: Sequence[Axes], trace: Trace) -> None:
     """Fill `ROWS` axes, from the top. Time is in seconds since the request, from where decoding begins."""
     if len(axes) != ROWS:
         raise ValueError(f"the timeline needs {ROWS} axes, not {len(axes)}")
@@ -44,9 +68,9 @@ def draw_timeline(axes: Sequence[Axes], trace: Trace, title: str = "") -> None:
             first, last = min(span.start for span in shown) / 1e9, max(span.end for span in shown) / 1e9
             margin = 0.01 * (last - first)
             each.set_xlim(first - margin, last + margin)
-        each.grid(axis="x", alpha=0.3)
-    axes[0].set_title(title)
-    axes[-1].set_xlabel("seconds since the request")
+        each.grid(visible=False, axis="y")
+    _add_key(axes[0])
+    axes[-1].set_xlabel("time since the request, s")
 
 
 def accumulated_acceptance(trace: Trace, side: Side) -> tuple[list[float], list[float]]:
@@ -81,13 +105,14 @@ def _pipeline(axis: Axes, trace: Trace, side: Side) -> None:
         for number, span in enumerate(spans):
             bar = (span.start / 1e9, max(0, span.end - span.start) / 1e9)
             bottom = 0.4 - lane - height * (number % rows + 1)
-            axis.broken_barh([bar], (bottom, height), facecolors=_color(span, name), edgecolor="white", linewidth=0.4)
+            options, _ = BARS[_bar(span, name)]
+            axis.broken_barh([bar], (bottom, height), linewidth=0.4, **options)
     for span in trace.of("aggregate", side=side):
-        axis.axvline(span.end / 1e9, color="black", linewidth=0.5, alpha=0.5)
+        axis.axvline(span.end / 1e9, **DECISION)
     for span in trace.of("roll back", side=side):
-        axis.plot(span.start / 1e9, 0.0, marker="x", color=SIDE_COLORS["device"], markersize=4)
+        axis.plot(span.start / 1e9, 0.0, **ROLL_BACK)
     for span in trace.of("migrate", side=side):
-        axis.axvline(span.start / 1e9, color=SIDE_COLORS["device"], linestyle="--", linewidth=1.0)
+        axis.axvline(span.start / 1e9, **MOVE)
     axis.set_ylim(0.5 - len(_LANES), 0.5)
     axis.set_yticks(
         [-lane for lane in range(len(_LANES))], [side + ": decode", *(f"{name} sent" for name in _LANES[1:])]
@@ -102,22 +127,38 @@ def _lane(span: Interval) -> str | None:
     return span.detail if span.detail in _LANES else "other"
 
 
-def _color(span: Interval, lane: str) -> str:
+def _bar(span: Interval, lane: str) -> str:
     if span.kind == "prefill":
-        return COLORS["prefill"]
+        return "prefill"
     if span.kind == "decode" and span.detail != "kept":
-        return COLORS["wasted"]
-    return COLORS[lane]
+        return "wasted"
+    return lane
+
+
+def _add_key(axis: Axes) -> None:
+    """What stands for what in both pipelines, though it may not occur in this trace."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    bars = [Patch(linewidth=0.4, **options) for options, _ in BARS.values()]
+    lines = [Line2D([], [], **options) for options in LINES.values()]
+    key_beside(axis, [*bars, *lines], [*(told for _, told in BARS.values()), *LINES])
 
 
 def _round_trips(axis: Axes, trace: Trace) -> None:
-    axis.plot(
-        [probe.at / 1e9 for probe in trace.probes], [1000 * probe.rtt for probe in trace.probes], "o-", markersize=3
-    )
+    measured = [1000 * probe.rtt for probe in trace.probes]
+    axis.plot([probe.at / 1e9 for probe in trace.probes], measured, "o", color=BLUE, markersize=5, label="measured")
     known = [(span.end / 1e9, 1000 * span.estimates.rtt) for span in _decisions(trace) if span.estimates is not None]
-    axis.plot([time for time, _ in known], [rtt for _, rtt in known], color="gray", linewidth=1.0)
-    axis.set_ylabel("RTT [ms]")
-    axis.set_ylim(bottom=0)
+    axis.plot(
+        [time for time, _ in known],
+        [rtt for _, rtt in known],
+        color="black",
+        linewidth=1.0,
+        label="estimate that the\ndecisions were made with",
+    )
+    axis.set_ylabel("round trip, ms")
+    highest = max([*measured, *(rtt for _, rtt in known)], default=0.0)
+    axis.set_ylim(0, (1 + HEADROOM) * highest or 1.0)
 
 
 def _scores(axis: Axes, trace: Trace) -> None:
@@ -126,17 +167,16 @@ def _scores(axis: Axes, trace: Trace) -> None:
         points = [(span.end / 1e9, 1000 * span.estimates.delta_z) for span in known if span.estimates is not None]
         if points:
             times, scores = zip(*points, strict=True)
-            axis.plot(times, scores, "o-", markersize=3, color=SIDE_COLORS[side], label=f"{side} aggregates")
-    axis.axhline(0.0, color="black", linewidth=0.6)
-    axis.set_ylabel("ΔZ [ms]")
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc="upper right", fontsize="small")
+            axis.plot(times, scores, markersize=3, label=f"when the {side} decided", **SIDE_STYLES[side])
+    axis.axhline(0.0, color="black", linewidth=0.6, label="above 0 the other side\nis the better one to decide")
+    axis.set_ylabel("ΔZ (Eq. 8),\nms per token")
 
 
 def _acceptances(axis: Axes, trace: Trace) -> None:
     for side in OTHER:
         times, shares = accumulated_acceptance(trace, side)
-        axis.plot(times, shares, drawstyle="steps-post", color=SIDE_COLORS[side], label=side)
-    axis.set_ylim(-0.05, 1.05)
-    axis.set_ylabel("acceptance")
-    axis.legend(loc="lower right", fontsize="small")
+        axis.plot(
+            times, shares, drawstyle="steps-post", label=f"{side}'s drafts so far", **SIDE_STYLES[side] | {"marker": ""}
+        )
+    axis.set_ylim(0, 1.05)
+    axis.set_ylabel("share accepted")

@@ -16,9 +16,6 @@ from device.cli.failures import CommandFailed, answer_failed, bad_input
 if TYPE_CHECKING:
     from common.tracing.trace import Trace
 
-PICTURE_INCHES = (12.0, 10.0)
-HEIGHTS = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the figure's rows
-
 
 @options.asking
 def trace(
@@ -61,26 +58,16 @@ def trace(
 
 def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
     from common.tracing.chrome import chrome_trace
+    from common.tracing.figure import save_timeline
 
     try:
         if output is not None:
             output.write_text(json.dumps(chrome_trace(trace)) + "\n", "utf-8")
         if png is not None:
-            _draw(trace, png)
+            save_timeline(png, trace, "One answer: both pipelines, round trip, scheduling score and acceptance")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise bad_input(f"{error.filename or output or png} can't be written: {reason}") from None
-
-
-def _draw(trace: Trace, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    from common.tracing.figure import ROWS, draw_timeline
-
-    figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
-    axes = figure.subplots(ROWS, 1, sharex=True, height_ratios=HEIGHTS)
-    draw_timeline(list(axes), trace)
-    figure.savefig(path, format="png")
 
 
 def _require_folder(path: Path) -> None:

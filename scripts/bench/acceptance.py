@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.drawing import line_style
 from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE
 from common.sampling.paper import PaperSampler
@@ -33,6 +35,7 @@ from scripts.bench.workload import Demonstration, Workload
 
 RACE, PAPER, TOP_P = "race", "paper", "paper, top-p 0.8"
 SAMPLERS = (RACE, PAPER, TOP_P)
+ROWS = ("device's drafts", "cloud's drafts", "both at a position")  # of the picture, as `rates` has them
 ENTRIES = 32
 VOCABULARY = 4096  # of synthetic distributions
 
@@ -237,23 +240,27 @@ def write_records(answers: Sequence[JudgedAnswer], folder: Path) -> list[Path]:
 
 
 def draw(answers: Sequence[JudgedAnswer], results: Results) -> None:
-    """One panel per number of documents, over the temperature; one for synthetic distributions, over their entropy."""
+    """One column per number of documents, over the temperature; one for synthetic distributions, over their entropy.
+
+    Rows: drafts of the device, of the cloud, and positions where both were right.
+    """
     found = cases(answers)
     counts = sorted({case.documents for case in found if case.entropy is None})
     panels = [[case for case in found if case.entropy is None and case.documents == count] for count in counts]
     if synthetic_ones := [case for case in found if case.entropy is not None]:
         panels.append(synthetic_ones)
-    with results.figure("samplers", columns=len(panels)) as axes:
-        for axis, shown in zip(axes, panels, strict=True):
+    title = "Share of drafts that are the target, by sampler"
+    with results.figure("samplers", len(panels), len(ROWS), title=title) as axes:
+        for axis, (index, shown) in zip(axes, product(range(len(ROWS)), panels), strict=True):
             made = shown[0].entropy is not None
             places = [case.entropy if case.entropy is not None else case.temperature for case in shown]
             for number, sampler in enumerate(SAMPLERS):
-                shares = [rates(gathered(answers, case, sampler)) for case in shown]
-                for index, (name, style) in enumerate((("device", "--"), ("cloud", ":"), ("both", "-"))):
-                    label = f"{sampler}: {name}"
-                    axis.plot(places, [each[index] for each in shares], style, color=f"C{number}", label=label)
-            axis.set_title(f"synthetic, V = {VOCABULARY}, T = 1" if made else shown[0].name)
-            axis.set_xlabel("entropy, nats" if made else "temperature")
+                shares = [rates(gathered(answers, case, sampler))[index] for case in shown]
+                axis.plot(places, shares, label=sampler, **line_style(number))
+            if index == 0:
+                axis.set_title(f"synthetic, V = {VOCABULARY}, T = 1" if made else shown[0].name)
+            if index == len(ROWS) - 1:
+                axis.set_xlabel("entropy, nats" if made else "temperature")
+            if shown is panels[0]:
+                axis.set_ylabel(ROWS[index])
             axis.set_ylim(0, 1.02)
-        axes[0].set_ylabel("share of drafts that are the target")
-        axes[0].legend(fontsize=6, loc="lower left")

@@ -14,6 +14,7 @@ from statistics import fmean
 import numpy as np
 
 from common.aggregation.race import RaceAggregation
+from common.drawing import line_style
 from common.sampling.certificate import Certified, certify, lower_bound_winner
 from common.session.values import LackingRemote
 from scripts.bench.codecs import answers, share
@@ -154,21 +155,36 @@ def show(measured: Sequence[Measured]) -> Table:
 
 
 def draw(measured: Sequence[Measured], results: Results) -> None:
-    """Failures and wrong guesses over K, and how many entries are needed."""
-    with results.figure("entries", columns=3) as (failures, errors, needed):
-        for each in measured:
-            counts = list(each.tried)
-            failed = [100 * fmean(one.failed for one in each.tried[count]) for count in counts]
-            wrong = [100 * fmean(one.wrong for one in each.tried[count]) for count in counts]
-            failures.plot(counts, failed, "o-", label=each.source)
-            errors.plot(counts, wrong, "o-", label=each.source)
-            ordered = np.sort(each.needed)
-            needed.step(ordered, 100 * (1 - np.arange(len(ordered)) / len(ordered)), where="post", label=each.source)
-        failures.set_ylabel("certificates that fail, %")
-        errors.set_ylabel("wrong tokens without asking, %")
-        needed.set_ylabel("positions that need K or more, %")
-        needed.set_yscale("log")
-        failures.legend(fontsize=6)
-        for axis in (failures, errors, needed):
-            axis.set_xscale("log", base=2)
-            axis.set_xlabel("K")
+    """Failures and wrong guesses over K, and how many entries are needed: a row for each kind of distributions."""
+    rows: dict[str, list[Measured]] = {}
+    for each in measured:
+        rows.setdefault(each.source.partition(", ")[0], []).append(each)
+    with results.figure("entries", 3, len(rows), title="Are each side's K fastest tokens enough?") as axes:
+        for place, (kind, shown) in enumerate(rows.items()):
+            failures, errors, needed = axes[3 * place : 3 * place + 3]
+            for number, each in enumerate(shown):
+                style, counts = line_style(number), list(each.tried)
+                label = each.source.partition(", ")[2].replace(", disagreement", ",\ndisagreement")
+                failed = [100 * fmean(one.failed for one in each.tried[count]) for count in counts]
+                wrong = [100 * fmean(one.wrong for one in each.tried[count]) for count in counts]
+                failures.plot(counts, failed, label=label, **style)
+                errors.plot(counts, wrong, label=label, **style)
+                ordered = np.sort(each.needed)
+                at_least = 100 * (1 - np.arange(len(ordered)) / len(ordered))
+                needed.step(ordered, at_least, where="post", label=label, **style | {"marker": ""})
+            failures.set_ylabel(f"{kind}\n%")
+            needed.set_yscale("log")
+            needed.yaxis.set_major_formatter("{x:g}")
+            for axis in (failures, errors):
+                axis.set_ylim(bottom=0)
+            for axis in (failures, errors, needed):
+                axis.set_xscale("log", base=2)
+                axis.xaxis.set_major_formatter("{x:g}")
+        for axis, what in zip(
+            axes,
+            ("certificates that fail", "wrong tokens without asking", "positions that need K or more"),
+            strict=False,
+        ):
+            axis.set_title(what)
+        for axis in axes[-3:]:
+            axis.set_xlabel("K, entries of each side's list")

@@ -16,6 +16,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from common.drawing import line_style
 from common.sampling.certificate import Certified, certify, lower_bound_winner
 from common.sampling.paper import PaperSampler
 from proto.framing import LARGEST_PAYLOAD, encode, wire_size
@@ -198,14 +199,16 @@ def draw(measured: Sequence[Measured], results: Results) -> None:
     largest = max(each.source.vocabulary for each in measured if each.source.entropy is not None)
     shown = [each for each in measured if each.source.entropy is not None and each.source.vocabulary == largest]
     entropies = [each.source.entropy or 0.0 for each in shown]
-    with results.figure("synthetic", columns=2) as (sizes, changes):
-        for codec in shown[0].told:
-            sizes.plot(entropies, [fmean(one.size for one in each.told[codec]) for each in shown], "o-", label=codec)
+    title = f"A draft by codec, synthetic distributions over {largest:,} tokens"
+    with results.figure("synthetic", columns=2, title=title) as (sizes, changes):
+        for number, codec in enumerate(shown[0].told):
+            bytes_sent = [fmean(one.size for one in each.told[codec]) for each in shown]
+            sizes.plot(entropies, bytes_sent, label=codec, **line_style(number))
             shares = [100 * fmean(one.changed for one in each.told[codec]) for each in shown]
-            changes.plot(entropies, shares, "o-", label=codec)
+            changes.plot(entropies, shares, label=codec, **line_style(number))
         sizes.set_yscale("log")
-        sizes.set_ylabel("bytes per draft")
-        changes.set_ylabel("tokens changed by what is sent alone, %")
-        sizes.legend(fontsize=7)
+        sizes.set(title="size of the message", ylabel="bytes per draft")
+        changes.set(title="tokens changed by what is sent alone", ylabel="%")
+        changes.set_ylim(bottom=0)
         for axis in (sizes, changes):
-            axis.set_xlabel(f"entropy, nats (V = {largest})")
+            axis.set_xlabel("entropy, nats")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedTokenizerFast
 
+from common.drawing import bar_style
 from common.kv.document_store import StoreOptions
 from common.kv.memory import Rows
 from common.kv.store_folder import clear_store
@@ -26,7 +27,6 @@ from scripts.daemons import Pair
 ROWS = 4
 STORE_BYTES = 2**30
 QUERY_TOKENS = 16
-COLORS = ("#999999", "#c87941", "#4878a8", "#5a9c68")
 STATES = ("off", "cold", "on disk", "in memory")
 MEANINGS = (
     "`off`: no store, documents not seen before. `cold`: a store without them (they are written after the first token)."
@@ -134,16 +134,17 @@ def show(samples: dict[str, dict[str, list[float]]]) -> Table:
 
 def draw(results: Results, samples: dict[str, dict[str, list[float]]]) -> None:
     """Bars of medians with the 10th to 90th percentile, one picture per case."""
-    with results.figure("ttft", columns=len(samples)) as axes:
+    title = f"Time to the first token by where {ROWS} documents' keys and values are: medians, 10th to 90th percentile"
+    with results.figure("ttft", columns=len(samples), title=title) as axes:
         for axis, (name, taken) in zip(axes, samples.items(), strict=True):
             spreads = [Spread.of([1e3 * value for value in taken[state]]) for state in STATES]
             medians = [spread.median for spread in spreads]
             below = [spread.median - spread.low for spread in spreads]
             above = [spread.high - spread.median for spread in spreads]
-            axis.bar(STATES, medians, yerr=[below, above], capsize=3, color=COLORS)
-            axis.set_title(name)
+            axis.bar(STATES, medians, yerr=[below, above], capsize=3, **bar_style(0))
+            axis.set_title(name.replace(f", {ROWS} x", f"\n{ROWS} documents of") + " tokens" * (" x " in name))
             axis.tick_params(axis="x", labelrotation=30)
-        axes[0].set_ylabel("time to first token, ms")
+        axes[0].set_ylabel("time to the first token, ms")
 
 
 def random_model(layers: int, hidden: int, folder: Path) -> Path:

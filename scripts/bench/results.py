@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.drawing import line_style, picture
 from scripts.bench.measuring import Spread, Table, load, machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FIGURE_INCHES = (7.0, 4.2)
-DOTS_PER_INCH = 130
+# A placement has the same line in every picture; `greedy, Eq. 6` is the paper's.
+PLACEMENT_LINES = {"device": 0, "cloud": 1, "random": 2, "greedy": 3, "mirrored": 4, "greedy, Eq. 6": 5}
 
 
 @dataclass
@@ -47,15 +48,14 @@ class Results:
         self.record["samples"][name] = values
 
     @contextmanager
-    def figure(self, name: str, columns: int = 1, rows: int = 1) -> Iterator[list[Axes]]:
-        """Axes of a new figure, row by row; it is saved at the end of the block."""
-        from matplotlib.figure import Figure
+    def figure(self, name: str, columns: int = 1, rows: int = 1, *, title: str) -> Iterator[list[Axes]]:
+        """Axes of a new figure, row by row; it gets its keys and is saved at the end of the block."""
+        with picture(self.path_of(name), columns, rows, title=title) as axes:
+            yield axes
 
-        width, height = FIGURE_INCHES
-        figure = Figure(figsize=(max(width, 3.6 * columns), height * (0.75 * rows + 0.25)), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False)
-        yield [axis for row in axes for axis in row]
-        figure.savefig(self.folder / f"{self.suite}-{name}.png", dpi=DOTS_PER_INCH)
+    def path_of(self, name: str) -> Path:
+        """Where the figure of this name goes."""
+        return self.folder / f"{self.suite}-{name}.png"
 
     def write(self) -> Path:
         """Write the JSON; returns its path."""
@@ -65,10 +65,8 @@ class Results:
         return path
 
 
-def draw_spreads(
-    axes: Axes, places: Sequence[float], spreads: Sequence[Spread], style: str = "-", **options: Any
-) -> None:
-    """A line of medians over `places`, on a band of their 95 % intervals."""
-    (line,) = axes.plot(places, [spread.median for spread in spreads], style, **options)
+def draw_spreads(axes: Axes, places: Sequence[float], spreads: Sequence[Spread], number: int, label: str) -> None:
+    """The panel's line of this number: medians over `places`, on a band of their 95 % intervals."""
+    (line,) = axes.plot(places, [spread.median for spread in spreads], label=label, **line_style(number))
     least, most = zip(*(spread.interval for spread in spreads), strict=True)
     axes.fill_between(places, least, most, color=line.get_color(), alpha=0.15, linewidth=0)

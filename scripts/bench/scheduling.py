@@ -11,13 +11,14 @@ from math import sqrt
 from multiprocessing import get_context
 from statistics import fmean, stdev
 
+from common.drawing import line_style
 from common.simulation.acceptance import AcceptanceModel, InARow, Phases, Rates, load_record
 from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.messages import Placement
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
-from scripts.bench.results import Results
+from scripts.bench.results import PLACEMENT_LINES, Results
 
 BASE_RTT = 0.002  # seconds; what §7.1 measured on its network
 
@@ -152,16 +153,16 @@ def _verdict(plan: Plan, regimes: Iterable[str], seconds: dict[Setting, list[flo
 
 def _draw(results: Results, plan: Plan, regime: str, seconds: dict[Setting, list[float]]) -> None:
     name = regime.split(" (")[0].replace(",", "").replace(" ", "-").lower()
-    with results.figure(name, columns=len(plan.steps)) as panels:
+    title = f"Simulated time for {plan.tokens} tokens by placement; acceptance: {regime}"
+    with results.figure(name, columns=len(plan.steps), title=title) as panels:
         for axes, pair in zip(panels, plan.steps, strict=True):
             for strategy in STRATEGIES:
                 means = [fmean(seconds[Setting(regime, *pair, extra, strategy)]) for extra in plan.rtts]
-                axes.plot(plan.rtts, means, marker="o", markersize=3, label=strategy)
-            axes.set_title(f"device {pair[0]:g} ms, cloud {pair[1]:g} ms", fontsize=9)
+                axes.plot(plan.rtts, means, label=strategy, **line_style(PLACEMENT_LINES[strategy]))
+            axes.set_title(f"decode: device {pair[0]:g} ms, cloud {pair[1]:g} ms")
             axes.set_xlabel("extra latency, ms")
             axes.set_ylim(bottom=0)
-        panels[0].set_ylabel(f"seconds for {plan.tokens} tokens")
-        panels[0].legend(fontsize=7)
+        panels[0].set_ylabel(f"time for {plan.tokens} tokens, s")
 
 
 def _named(setting: Setting) -> dict[str, str | float]:

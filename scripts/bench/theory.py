@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from statistics import fmean
 
+from common.drawing import line_style
 from common.placement.cost import speed_up
 from common.simulation.acceptance import Rates
 from common.simulation.scenario import Scenario, StepCosts, simulate
@@ -57,26 +58,29 @@ def run(results: Results) -> None:
     ]
     heads = ["RTT ms", "cloud's acceptance", "device decode ms", "Theorem 6.2", "simulated", "difference"]
     results.table(f"Speed-up over token-wise exchange, cloud decode {1e3 * CLOUD:g} ms", Table(heads, rows), NOTE)
-    with results.figure("speed-up", columns=len(rtts)) as panels:
+    title = (
+        f"Speed-up over token-wise exchange by share of the cloud's drafts accepted; cloud's step {1e3 * CLOUD:g} ms"
+    )
+    with results.figure("speed-up", columns=len(rtts), title=title) as panels:
         for axes, rtt in zip(panels, rtts, strict=True):
-            for alpha in ALPHAS:
+            for number, alpha in enumerate(ALPHAS):
                 grid = [devices[0] + (devices[-1] - devices[0]) * step / 200 for step in range(201)]
-                (line,) = axes.plot(
+                axes.plot(
                     [1e3 * device for device in grid],
                     [speed_up(device, CLOUD, rtt, alpha) for device in grid],
-                    label=f"cloud accepted {alpha:.0%}",
+                    label=f"Theorem 6.2, {alpha:.0%}",
+                    **line_style(number) | {"marker": ""},
                 )
                 axes.plot(
                     [1e3 * device for device in devices],
                     [found[rtt, alpha, device] for device in devices],
-                    "o",
-                    markersize=4,
-                    color=line.get_color(),
+                    label=f"simulated, {alpha:.0%}",
+                    **line_style(number) | {"linestyle": ""},
                 )
-            axes.set_title(f"RTT {1e3 * rtt:g} ms: theorem (line), simulator (dots)", fontsize=9)
-            axes.set_xlabel("device decode, ms")
-        panels[0].set_ylabel("speed-up over token-wise exchange")
-        panels[0].legend(fontsize=8)
+            axes.set_title(f"round trip {1e3 * rtt:g} ms")
+            axes.set_xlabel("device's decode step, ms")
+            axes.set_ylim(bottom=0)
+        panels[0].set_ylabel("speed-up, times")
 
 
 def simulated(device: float, cloud: float, rtt: float, alpha: float, answers: int, tokens: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from common.tracing.analysis import CAUSES, milliseconds_per_token, steps
 from common.tracing.chrome import chrome_trace
-from common.tracing.figure import ROWS, draw_timeline
+from common.tracing.figure import save_timeline
 from common.tracing.trace import Trace, from_json
 from common.transport.faulty import FaultyProxy, Line
 from scripts.bench.engine.pair import SIDES
@@ -62,8 +62,8 @@ def show(found: Mapping[str, Sequence[Trace]], plan: Plan, results: Results) -> 
         walked = [step for trace in traces for step in steps(trace)]
         spent = milliseconds_per_token(walked)
         rows.append([name, f"{sum(spent.values()):.1f}", *(f"{spent[cause]:.1f}" for cause in CAUSES)])
-        with results.figure(name, rows=ROWS) as axes:
-            draw_timeline(axes, longest, f"{name}, RTT {plan.rtts[0]:.0f} ms")
+        title = f"One answer, {name}: added round trip {plan.rtts[0]:.0f} ms"
+        save_timeline(results.path_of(name), longest, title)
         path = results.folder / f"{results.suite}-{name}.perfetto.json"
         path.write_text(json.dumps(chrome_trace(longest)) + "\n")
     device, cloud = plan.steps[0]

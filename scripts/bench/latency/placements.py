@@ -10,7 +10,7 @@ from scripts.bench.latency.analysis import cells
 from scripts.bench.latency.plan import PLACEMENTS, SHORT_PLACEMENTS
 from scripts.bench.latency.suite import measured
 from scripts.bench.measuring import SPREADS, Spread, Table
-from scripts.bench.results import Results, draw_spreads
+from scripts.bench.results import PLACEMENT_LINES, Results, draw_spreads
 
 
 def run(results: Results) -> None:
@@ -50,9 +50,9 @@ def run(results: Results) -> None:
         f"{plan.max_tokens} tokens each, of a synthetic model of {plan.entropy:g} nats."
     )
     results.table("Placements on a real link, race sampler", Table(heads, rows), note)
-    with results.figure("placements") as (axis,):
+    title = f"Race by placement: medians of {plan.questions} answers, bands are their 95 % intervals"
+    with results.figure("placements", title=title) as (axis,):
         for name, spreads in lines.items():
-            draw_spreads(axis, [leg.rtt for leg in plan.legs], spreads, label=name, marker="o")
+            draw_spreads(axis, [leg.rtt for leg in plan.legs], spreads, PLACEMENT_LINES[name], name)
         axis.set(xlabel="added round trip, ms", ylabel="ms per token, whole answer")
         axis.set_ylim(bottom=0)
-        axis.legend()

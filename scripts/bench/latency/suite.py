@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from statistics import median
 
+from common.drawing import REFERENCE
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure_demonstration
-from scripts.bench.latency.plan import ENTROPIES, LONG, SHORT, SHORT_LONG, Plan
+from scripts.bench.latency.plan import ENTROPIES, LONG, PAPER_GREEDY, SHORT, SHORT_LONG, Plan
 from scripts.bench.measuring import SPREADS, Spread
-from scripts.bench.results import Results, draw_spreads
+from scripts.bench.results import PLACEMENT_LINES, Results, draw_spreads
 
 NOTE = (
     f"Over the answers: {SPREADS}. The whole answer is from the request to the last token. Slower hardware is "
@@ -21,8 +23,17 @@ NOTE = (
     "smaller than the limit where answers are short."
 )
 
-# One for each method.
-COLORS = ["gray", "tan", "green", "olive", "brown", "pink", "blue", "cyan", "purple", "dimgray", "red", "gold", "teal"]
+# Rows of panels: in each a family of methods, and the number of each one's line. The race stands beside the best of the
+# paper's.
+FAMILIES = {
+    "One side, fetched documents": {"device only": 0, "cloud only": 1, "DRCG/text": 2, "DRCG/KV": 3},
+    "Synchronous, the paper's": {"DRDG/TW": 3, "DRDG/SW": 4}
+    | {f"paper/{name}": PLACEMENT_LINES[name] for name in ("device", "cloud", "random")}
+    | {PAPER_GREEDY.name: PLACEMENT_LINES["greedy, Eq. 6"]},
+    "The race": {f"race/{name}": PLACEMENT_LINES[name] for name in ("device", "greedy", "mirrored")}
+    | {PAPER_GREEDY.name: PLACEMENT_LINES["greedy, Eq. 6"]},
+}
+LIMIT = "limit: no network"
 
 
 def run(results: Results) -> None:
@@ -60,39 +71,43 @@ def report(results: Results, plan: Plan, found: Sequence[Answered], of: str = ""
     results.samples(f"predicted{of}", [asdict(one) for one in predicted])
     results.table(f"The simulator's prediction{of}", prediction.table(predicted), prediction.verdict(predicted))
     if len(plan.legs) > 1:
-        _draw(results, found, plan, "per-token", "ms per token, whole answer", lambda cell: cell.whole, limit=True)
-        _draw(results, found, plan, "ttft", "ms to the first token", lambda cell: cell.ttft, limit=False)
+        draw(results, found, plan)
+
+
+def draw(results: Results, found: Sequence[Answered], plan: Plan) -> None:
+    """Time per token and time to the first token, against the added round trip: Fig. 6 and 7."""
+    all_cells = analysis.cells(found, plan)
+    _draw(results, all_cells, plan, "per-token", "Time per token of the whole answer", lambda cell: cell.whole)
+    _draw(results, all_cells, plan, "ttft", "Time to the first token", lambda cell: cell.ttft)
 
 
 def _draw(
     results: Results,
-    found: Sequence[Answered],
+    all_cells: Mapping[tuple[str, float, float, str], analysis.Cell],
     plan: Plan,
     name: str,
-    label: str,
+    what: str,
     value: Callable[[analysis.Cell], Spread],
-    limit: bool,
 ) -> None:
-    all_cells = analysis.cells(found, plan)
     temperature = plan.legs[0].temperatures[0]
-    with results.figure(name, columns=len(plan.floors)) as axes:
-        for axis, floors in zip(axes, plan.floors, strict=True):
-            for mode, color in zip(plan.modes, COLORS, strict=True):
+    title = f"{what} by method: medians and their 95 % intervals. Every panel has a scale of its own"
+    with results.figure(name, columns=len(plan.floors), rows=len(FAMILIES), title=title) as axes:
+        for axis, ((family, lines), floors) in zip(axes, product(FAMILIES.items(), plan.floors), strict=True):
+            for mode, number in lines.items():
                 points = {
                     rtt: value(cell)
                     for (floor, rtt, t, named), cell in sorted(all_cells.items(), key=lambda item: item[0])
-                    if (floor, t, named) == (floors.name, temperature, mode.name)
+                    if (floor, t, named) == (floors.name, temperature, mode)
                 }
-                style, width = ("-", 2.2) if mode.name.startswith("race") else (":", 1.2)
-                if mode.name.startswith("paper"):
-                    style = "--"
                 if points:
-                    options = {"linewidth": width, "color": color, "label": mode.name}
-                    draw_spreads(axis, list(points), list(points.values()), style, **options)
-            if limit:
-                within = [cell.limit for (floor, *_), cell in all_cells.items() if floor == floors.name]
-                axis.axhline(median(within), color="black", linewidth=0.7)
-            axis.set(title=f"device {floors.device:g} ms, cloud {floors.cloud:g} ms", xlabel="added round trip, ms")
+                    draw_spreads(axis, list(points), list(points.values()), number, mode)
+            within = [cell.limit for (floor, *_), cell in all_cells.items() if floor == floors.name]
+            if name == "per-token" and within:
+                axis.axhline(median(within), label=LIMIT, **REFERENCE)
             axis.set_ylim(bottom=0)
-        axes[0].set_ylabel(label)
-        axes[-1].legend(fontsize="x-small", loc="upper left")
+            if floors is plan.floors[0]:
+                axis.set_ylabel(f"{family}\nms{' per token' if name == 'per-token' else ''}")
+            if family == next(iter(FAMILIES)):
+                axis.set_title(f"decode: device {floors.device:g} ms, cloud {floors.cloud:g} ms")
+        for axis in axes[-len(plan.floors) :]:
+            axis.set_xlabel("added round trip, ms")

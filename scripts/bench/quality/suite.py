@@ -7,6 +7,7 @@ import math
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+from common.drawing import line_style
 from scripts.bench.measuring import Table
 from scripts.bench.quality import perplexity
 from scripts.bench.quality.corpus import Corpus, NoText
@@ -52,12 +53,12 @@ def report(
     count = len(found[perplexity.NONE][0])
     note = f"{count} windows of {sizes.window} tokens, documents of {sizes.document}; the texts are not in the library."
     results.table(title, Table(["method", *map(str, sizes.counts)], rows), note)
-    with results.figure(figure) as (axis,):
-        for method, by in values.items():
-            axis.plot(range(len(sizes.counts)), [by[count] for count in sizes.counts], marker="o", label=method)
+    with results.figure(figure, title=title) as (axis,):
+        for number, (method, by) in enumerate(values.items()):
+            shown = [by[count] for count in sizes.counts]
+            axis.plot(range(len(sizes.counts)), shown, label=method, **line_style(number))
         axis.set_xticks(range(len(sizes.counts)), [str(count) for count in sizes.counts])
-        axis.set(xlabel="documents per side", ylabel="perplexity", title=title)
-        axis.legend()
+        axis.set(xlabel="documents per side", ylabel="perplexity per token")
 
 
 def _exact_match(results: Results) -> None:
@@ -71,11 +72,12 @@ def _exact_match(results: Results) -> None:
         for kind in kinds
     ]
     results.table("Exact match by documents per side", Table(["method", "question", *map(str, counts)], rows))
-    with results.figure("exact-match", columns=len(kinds)) as axes:
+    title = "Answers that are right to the letter, by what the question needs"
+    with results.figure("exact-match", columns=len(kinds), title=title) as axes:
         for axis, kind in zip(axes, kinds, strict=True):
-            for method, by in shares.items():
-                axis.plot(range(len(counts)), [by[count][kind] for count in counts], marker="o", label=method)
+            for number, (method, by) in enumerate(shares.items()):
+                shown = [by[count][kind] for count in counts]
+                axis.plot(range(len(counts)), shown, label=method, **line_style(number))
             axis.set_xticks(range(len(counts)), [str(count) for count in counts])
-            axis.set(xlabel="documents per side", title=kind, ylim=(-0.03, 1.03))
-        axes[0].set_ylabel("exact match")
-        axes[0].legend(fontsize="small")
+            axis.set(xlabel="documents per side", title=kind, ylim=(0, 1.03))
+        axes[0].set_ylabel("share of answers")

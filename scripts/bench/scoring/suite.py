@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.drawing import VERMILLION, bar_style
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Spread, Table, load, median_interval
@@ -22,6 +23,7 @@ from scripts.daemons import Pair
 from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import LibraryPlan, LibraryQuestion, draw_questions, make_library
 
+QUESTIONS = {"a": "a private fact", "b": "a public fact", "c": "a public fact that depends on a private one"}
 UNIFORM = 1e-6  # a scale that leaves no differences
 COST = re.compile(
     r"scoring: (\d+) calls of ([\d.]+) ms \(median\), (\d+) outdated ones dropped, "
@@ -208,12 +210,16 @@ def show(found: Sequence[Found]) -> Table:
 def draw(results: Results, found: Sequence[Found]) -> None:
     """Right answers and latency, side by side."""
     places = np.arange(len(found))
-    with results.figure("answers", columns=2) as (left, right):
-        for offset, type_ in enumerate("abc"):
+    with results.figure(
+        "answers", columns=2, title="Answers by document weights; colours: what the question asks for"
+    ) as (
+        left,
+        right,
+    ):
+        for offset, (type_, asked) in enumerate(QUESTIONS.items()):
             shares = [_mean([answer.right for answer in one.answers if answer.type == type_]) for one in found]
-            left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=type_)
-        left.set_xlabel("exact match")
-        left.legend(title="question", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+            left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=asked, **bar_style(offset))
+        left.set(title="right to the letter", xlabel="share of answers", xlim=(0, 1))
         taken = [[answer.per_token for answer in one.answers] for one in found]
         right.boxplot(
             taken,
@@ -221,8 +227,10 @@ def draw(results: Results, found: Sequence[Found]) -> None:
             orientation="horizontal",
             notch=True,
             conf_intervals=[median_interval(times) for times in taken],
+            medianprops={"color": VERMILLION},
         )
-        right.set_xlabel("per token, ms")
+        right.set(title="latency", xlabel="ms per token after the first\n(notches: 95 % interval of the median)")
+        right.set_xlim(left=0)
         left.set_yticks(places, [one.weights.name for one in found])
         right.set_yticks(places, [""] * len(found))
         for axis in (left, right):

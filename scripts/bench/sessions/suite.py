@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from common.drawing import line_style
 from common.runtime.daemon import SWITCH_INTERVAL
 from common.settings import EMBEDDED_MODEL
 from scripts.bench.measuring import SPREADS, Spread, Table, load
@@ -21,7 +22,6 @@ AIM, AT = 0.8, 16  # of the bare model's tokens per second, with so many session
 MEBIBYTE = 2**20
 ENTROPY = 1.0  # nats of the larger models
 SIZES = "The embedded model, and random ones of its kind: what stands beside the model costs the same for each."
-COLORS = {"bare": "#999999", "listening": "#4878a8", "drafting": "#c87941"}
 
 
 def run(results: Results) -> None:
@@ -173,24 +173,23 @@ def aims(found: Found, plan: Plan) -> Table:
 
 def draw(results: Results, found: Found, plan: Plan) -> None:
     """Steady tokens per second against sessions, medians with the 10th to 90th percentile."""
-    curves = {"bare": {count: found.bare[count] for count in plan.sessions}}
+    curves = {"bare model": {count: found.bare[count] for count in plan.sessions}}
     for kind in KINDS:
         curves[kind] = {count: [run.rate for run in found.of(kind, count, steady=True)] for count in plan.sessions}
-    with results.figure("throughput") as (axis,):
-        for name, curve in curves.items():
+    title = "Tokens per second of many sessions on one cloud: medians, 10th to 90th percentile"
+    with results.figure("throughput", title=title) as (axis,):
+        for number, (name, curve) in enumerate(curves.items()):
             spreads = {count: Spread.of(rates) for count, rates in curve.items()}
             medians = [spread.median for spread in spreads.values()]
             below = [spread.median - spread.low for spread in spreads.values()]
             above = [spread.high - spread.median for spread in spreads.values()]
-            axis.errorbar(
-                list(spreads), medians, yerr=[below, above], marker="o", capsize=3, color=COLORS[name], label=name
-            )
+            label = name if number == 0 else f"{name} devices"
+            axis.errorbar(list(spreads), medians, yerr=[below, above], capsize=3, label=label, **line_style(number))
         axis.set_xscale("log", base=2)
         axis.set_xticks(plan.sessions, [str(count) for count in plan.sessions])
         axis.set_xlabel("sessions at a time")
         axis.set_ylabel("tokens per second, all sessions")
         axis.set_ylim(bottom=0)
-        axis.legend()
 
 
 def _pair(pairs: Sequence[tuple[float, float]]) -> str:

@@ -70,7 +70,7 @@ def test_the_figure_has_a_bar_for_each_step_and_each_message(trace: Trace) -> No
     from matplotlib.figure import Figure
 
     axes = list(Figure().subplots(ROWS, 1))
-    draw_timeline(axes, trace, "synthetic")
+    draw_timeline(axes, trace)
     steps, ways = trace.of("decode", "prefill", side="cloud"), trace.of("transmit", side="cloud")
     assert len(axes[0].collections) == len(steps) + len(ways)
     assert [len(line.get_xdata()) for line in axes[2].lines] == [1, 3]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
 
+from common.drawing import COLORS, MOST_LINES
 from scripts.bench.latency import analysis, placements, prediction, suite
 from scripts.bench.latency.measure import Answered, TokensDiffer, check_identity
 from scripts.bench.latency.plan import (
@@ -113,6 +117,47 @@ class TestPrediction:
     def test_without_a_record_of_both_sides_there_is_no_prediction(self) -> None:
         unseen = tuple((True, None) for _ in range(TOKENS))
         assert prediction.predict([answered(TOKEN_WISE.name, 30.0, accepted=unseen)], PLAN) == []
+
+
+@dataclass
+class KeptPanels(Results):
+    """Results that keep the panels of their figures."""
+
+    panels: dict[str, list[Axes]] = field(default_factory=dict)
+
+    @contextmanager
+    def figure(self, name: str, columns: int = 1, rows: int = 1, *, title: str) -> Iterator[list[Axes]]:
+        with super().figure(name, columns, rows, title=title) as axes:
+            self.panels[name] = axes
+            yield axes
+
+
+def test_every_method_is_drawn_and_no_panel_is_crowded(tmp_path: Path) -> None:
+    plan = Plan()
+    found = [
+        answered(mode.name, 30.0, rtt=leg.rtt, floors=floors.name)
+        for floors, leg, mode in product(plan.floors, plan.legs, plan.modes)
+    ]
+    results = KeptPanels("latency", tmp_path)
+    suite.draw(results, found, plan)
+    assert results.panels.keys() == {"per-token", "ttft"}
+    columns = len(plan.floors)
+    for name, panels in results.panels.items():
+        for axis in panels:
+            labels = [str(line.get_label()) for line in axis.lines]
+            assert (suite.LIMIT in labels) == (name == "per-token")
+            methods = [line for line in axis.lines if line.get_label() != suite.LIMIT]
+            assert 0 < len(methods) <= MOST_LINES
+            assert len({line.get_color() for line in methods}) == len({line.get_marker() for line in methods})
+            assert len({line.get_color() for line in methods} & set(COLORS)) == len(methods)
+            assert axis.get_ylim()[0] == 0
+        for column in range(columns):
+            shown = {str(line.get_label()) for axis in panels[column::columns] for line in axis.lines}
+            assert shown - {suite.LIMIT} == {mode.name for mode in plan.modes}
+        for axis in panels[columns - 1 :: columns]:
+            key = axis.get_legend()
+            assert key is not None
+            assert key.get_window_extent().x0 > axis.get_window_extent().x1, "the key hides data"
 
 
 def need_a_lab() -> None:

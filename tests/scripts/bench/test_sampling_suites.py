@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from common.drawing import MOST_LINES
 from common.sampling.certificate import Certified, certify
 from common.sampling.race import RaceSampler
 from scripts.bench import acceptance, certificates, codecs
@@ -32,6 +33,14 @@ def demonstration() -> Demonstration:
 @pytest.fixture(scope="module")
 def positions() -> list[Position]:
     return list(synthetic(VOCABULARY, 4.0, 100, seed=2))
+
+
+def test_the_full_runs_have_no_more_lines_than_a_panel_shows() -> None:
+    """The tests draw short ones."""
+    full = certificates.FULL
+    assert len(full.temperatures) <= MOST_LINES
+    assert len(full.vocabularies) * len(full.disagreements) * len(full.entropies) <= MOST_LINES
+    assert len(codecs.FULL.entries) + len(("raw", "top-p")) <= MOST_LINES
 
 
 class TestPositions:
