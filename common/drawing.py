@@ -36,7 +36,7 @@ DASHES: Final = (
     (0, (9, 2)),
     (0, (3, 1.5, 1, 1.5, 1, 1.5)),
 )
-HATCHES: Final = ("", "///", "...", "xxx", r"\\\\", "---")
+HATCHES: Final = ("", "///", "...")
 MOST_LINES: Final = len(COLORS)  # of one panel: nobody follows more
 REFERENCE: Final[dict[str, Any]] = {"color": "black", "linewidth": 1.0}  # what lines are compared with
 
@@ -66,7 +66,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def bar_style(number: int) -> dict[str, Any]:
-    """Options of `Axes.bar` for bars of one kind: a colour and a hatch."""
+    """Options of `Axes.bar` for one of up to three kinds of bars: a colour and a hatch."""
     return {"color": COLORS[number], "hatch": HATCHES[number], "edgecolor": "white", "linewidth": 0.5}
 
 

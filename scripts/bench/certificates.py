@@ -172,19 +172,15 @@ def draw(measured: Sequence[Measured], results: Results) -> None:
                 ordered = np.sort(each.needed)
                 at_least = 100 * (1 - np.arange(len(ordered)) / len(ordered))
                 needed.step(ordered, at_least, where="post", label=label, **style | {"marker": ""})
-            failures.set_ylabel(f"{kind}\n%")
+            failures.set_ylabel(f"{kind}\ncertificates that fail, %")
+            errors.set_ylabel("wrong tokens without asking, %")
+            needed.set_ylabel("positions that need K or more, %")
             needed.set_yscale("log")
             needed.yaxis.set_major_formatter("{x:g}")
             for axis in (failures, errors):
-                axis.set_ylim(bottom=0)
+                axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))  # where nothing fails, the scale shows no thousandths
             for axis in (failures, errors, needed):
                 axis.set_xscale("log", base=2)
                 axis.xaxis.set_major_formatter("{x:g}")
-        for axis, what in zip(
-            axes,
-            ("certificates that fail", "wrong tokens without asking", "positions that need K or more"),
-            strict=False,
-        ):
-            axis.set_title(what)
         for axis in axes[-3:]:
             axis.set_xlabel("K, entries of each side's list")

@@ -77,8 +77,18 @@ def report(results: Results, plan: Plan, found: Sequence[Answered], of: str = ""
 def draw(results: Results, found: Sequence[Answered], plan: Plan) -> None:
     """Time per token and time to the first token, against the added round trip: Fig. 6 and 7."""
     all_cells = analysis.cells(found, plan)
-    _draw(results, all_cells, plan, "per-token", "Time per token of the whole answer", lambda cell: cell.whole)
-    _draw(results, all_cells, plan, "ttft", "Time to the first token", lambda cell: cell.ttft)
+    whole = "Time per token of the whole answer"
+    _draw(
+        results,
+        all_cells,
+        plan,
+        "per-token",
+        whole,
+        "ms per token",
+        lambda cell: cell.whole,
+        limit=lambda cell: cell.limit,
+    )
+    _draw(results, all_cells, plan, "ttft", "Time to the first token", "ms", lambda cell: cell.ttft)
 
 
 def _draw(
@@ -87,7 +97,9 @@ def _draw(
     plan: Plan,
     name: str,
     what: str,
+    unit: str,
     value: Callable[[analysis.Cell], Spread],
+    limit: Callable[[analysis.Cell], float] | None = None,
 ) -> None:
     temperature = plan.legs[0].temperatures[0]
     title = f"{what} by method: medians and their 95 % intervals. Every panel has a scale of its own"
@@ -101,12 +113,12 @@ def _draw(
                 }
                 if points:
                     draw_spreads(axis, list(points), list(points.values()), number, mode)
-            within = [cell.limit for (floor, *_), cell in all_cells.items() if floor == floors.name]
-            if name == "per-token" and within:
+            if limit is not None:
+                within = [limit(cell) for (floor, *_), cell in all_cells.items() if floor == floors.name]
                 axis.axhline(median(within), label=LIMIT, **REFERENCE)
             axis.set_ylim(bottom=0)
             if floors is plan.floors[0]:
-                axis.set_ylabel(f"{family}\nms{' per token' if name == 'per-token' else ''}")
+                axis.set_ylabel(f"{family}\n{unit}")
             if family == next(iter(FAMILIES)):
                 axis.set_title(f"decode: device {floors.device:g} ms, cloud {floors.cloud:g} ms")
         for axis in axes[-len(plan.floors) :]:

@@ -210,12 +210,8 @@ def show(found: Sequence[Found]) -> Table:
 def draw(results: Results, found: Sequence[Found]) -> None:
     """Right answers and latency, side by side."""
     places = np.arange(len(found))
-    with results.figure(
-        "answers", columns=2, title="Answers by document weights; colours: what the question asks for"
-    ) as (
-        left,
-        right,
-    ):
+    title = "Answers by document weights; colours: what the question asks for"
+    with results.figure("answers", columns=2, title=title) as (left, right):
         for offset, (type_, asked) in enumerate(QUESTIONS.items()):
             shares = [_mean([answer.right for answer in one.answers if answer.type == type_]) for one in found]
             left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=asked, **bar_style(offset))

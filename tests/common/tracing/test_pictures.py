@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.tracing.chrome import LANES, PROCESSES, chrome_trace
-from common.tracing.figure import ROWS, accumulated_acceptance, draw_timeline
+from common.tracing.figure import BARS, LINES, ROWS, accumulated_acceptance, draw_timeline
 from common.tracing.merge import Notes, merge
 from common.tracing.trace import Trace
 from common.transport.probe import ClockOffset, RoundTrip
@@ -74,6 +74,11 @@ def test_the_figure_has_a_bar_for_each_step_and_each_message(trace: Trace) -> No
     steps, ways = trace.of("decode", "prefill", side="cloud"), trace.of("transmit", side="cloud")
     assert len(axes[0].collections) == len(steps) + len(ways)
     assert [len(line.get_xdata()) for line in axes[2].lines] == [1, 3]
+    assert axes[2].get_ylim()[1] > max(max(line.get_ydata()) for line in axes[2].lines), "round trips are seen"
+    key = axes[0].get_legend()
+    assert key is not None
+    told = {text.get_text() for text in key.get_texts()}
+    assert told == {meaning for _, meaning in BARS.values()} | set(LINES)
     with pytest.raises(ValueError, match="axes"):
         draw_timeline(axes[1:], trace)
 
