@@ -142,6 +142,8 @@ class Settings(BaseSettings):
     """Longest chunk, in tokens of the embedding model."""
     search: Literal["dense", "keyword", "hybrid"] = "hybrid"
     """How the library ranks chunks: by vectors, by words (BM25), or both fused."""
+    approximate_from: int = Field(default=100_000, ge=0)
+    """Chunks from which search by vectors is approximate, in a fraction of the time; 0: never."""
     documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS)
     """Chunks retrieved per side for a question."""
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -44,7 +44,11 @@ def open_library(settings: Settings) -> Library:
     if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
         tokenizer = SentenceTransformerEmbedder().tokenizer_file
     return Library.open(
-        settings.library, embedder, chunker=Chunker(tokenizer, settings.chunk_tokens), kind=settings.search
+        settings.library,
+        embedder,
+        chunker=Chunker(tokenizer, settings.chunk_tokens),
+        approximate_from=settings.approximate_from,
+        kind=settings.search,
     )
 
 

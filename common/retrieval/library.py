@@ -61,7 +61,7 @@ class Library:
         folder: Path,
         embedder: Embedder,
         chunker: Chunker | None = None,
-        exact_up_to: int | None = None,
+        approximate_from: int = 0,
         kind: SearchKind = "dense",
     ) -> None:
         self.folder = Path(os.path.abspath(folder))
@@ -74,7 +74,7 @@ class Library:
         self._kind = kind
         self._lock = threading.Lock()  # guards the reading connection, the index and the counts
         self._counted: tuple[str, Counts] | None = None  # and of which commit
-        self._index = VectorIndex(self.folder, exact_up_to)
+        self._index = VectorIndex(self.folder, approximate_from)
         self._store = Store(self.folder)
 
     @classmethod
@@ -84,21 +84,22 @@ class Library:
         embedder: Embedder,
         *,
         chunker: Chunker | None = None,
-        exact_up_to: int | None = None,
+        approximate_from: int = 0,
         kind: SearchKind = "dense",
     ) -> Self:
         """Open the library in `folder`.
 
         Args:
             chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
-            exact_up_to: number of chunks above which search is approximate; None for never.
+            approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
             kind: by what a search ranks: vectors, words, or both.
         """
-        return cls(folder, embedder, chunker, exact_up_to, kind)
+        return cls(folder, embedder, chunker, approximate_from, kind)
 
     def close(self) -> None:
-        """Release the database."""
+        """Release the database, and end what is done beside the searches."""
         with self._lock:
+            self._index.close()
             self._store.close()
 
     def __enter__(self) -> Self:
@@ -223,11 +224,11 @@ class Library:
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
         """Ids of the up to `k` best chunks."""
         if self._kind == "dense":
-            return self._index.search(vector, k)
+            return self._index.search(self._store, vector, k)
         if self._kind == "keyword":
             return self._store.keywords.search(query, k)
         count = max(k, _CANDIDATES)
-        return fused(self._index.search(vector, count), self._store.keywords.search(query, count))[:k]
+        return fused(self._index.search(self._store, vector, count), self._store.keywords.search(query, count))[:k]
 
     def _refresh(self) -> None:
         check_embedder(self._store, self._embedder)

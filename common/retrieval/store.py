@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,12 +190,21 @@ class Store:
         """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
         query = "SELECT chunk, vector, checksum FROM vectors WHERE chunk > ? ORDER BY chunk LIMIT ?"
         while rows := self._database.all(query, (identifier, _ROWS)):
-            for chunk, vector, checksum in rows:
-                if not _intact(vector, checksum) or len(vector) != 4 * dimension:
-                    raise self._database.damaged(f"the vector of chunk {chunk} is not what was written")
-            block = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32)
             identifier = rows[-1][0]
-            yield np.array([row[0] for row in rows], np.int64), block.reshape(len(rows), dimension)
+            yield np.array([row[0] for row in rows], np.int64), self._block(rows, dimension)
+
+    def vectors_of(self, identifiers: NDArray[np.int64], dimension: int) -> NDArray[np.float32]:
+        """Vectors [n, dimension] of chunks that there are, by their ids [n], ascending."""
+        blocks = [np.empty((0, dimension), np.float32)]
+        for start in range(0, len(identifiers), _ROWS):
+            part = identifiers[start : start + _ROWS].tolist()
+            places = ", ".join("?" * len(part))
+            query = f"SELECT chunk, vector, checksum FROM vectors WHERE chunk IN ({places}) ORDER BY chunk"
+            rows = self._database.all(query, part)
+            if [row[0] for row in rows] != part:
+                raise self._database.damaged("chunks and vectors don't belong together")
+            blocks.append(self._block(rows, dimension))
+        return np.concatenate(blocks)
 
     def chunks(self, identifiers: Iterable[int]) -> list[StoredChunk]:
         """The chunks of these ids, with text and vector."""
@@ -263,6 +273,12 @@ class Store:
         texts = isinstance(path, str) and isinstance(root, str) and isinstance(title, str)
         if not texts or not Path(str(path)).is_relative_to(str(root)):
             raise self._database.damaged("it does not say where a document is")
+
+    def _block(self, rows: list[tuple[Any, ...]], dimension: int) -> NDArray[np.float32]:
+        for chunk, vector, checksum in rows:
+            if not _intact(vector, checksum) or len(vector) != 4 * dimension:
+                raise self._database.damaged(f"the vector of chunk {chunk} is not what was written")
+        return np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32).reshape(len(rows), dimension)
 
     def _put_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
         self._database.run_many(

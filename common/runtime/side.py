@@ -61,7 +61,9 @@ class SideRuntime:
         self.tokenizer = self.decoder.tokenizer
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         self.scorer = load_scorer(settings, self.tokenizer, self.embedder)
-        self.library = Library.open(settings.library, self.embedder, kind=settings.search)
+        self.library = Library.open(
+            settings.library, self.embedder, approximate_from=settings.approximate_from, kind=settings.search
+        )
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval")

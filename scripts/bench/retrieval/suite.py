@@ -1,4 +1,6 @@
-"""The suite `retrieval`: chunks embedded per second by number type, right documents found by kind of search."""
+"""The suite `retrieval`: chunks embedded per second by number type, right documents found by kind of search, and what
+approximate search by vectors saves and misses.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,31 @@ import time
 from pathlib import Path
 from typing import get_args
 
+import faiss
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.retrieval.chunks import Chunker
+from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.retrieval.library import Library, SearchKind
 from scripts.bench.measuring import CONFIDENCE, Spread, Table
 from scripts.bench.quality.corpus import TEXT_FOLDER, NoText
 from scripts.bench.results import Results
-from scripts.bench.retrieval import embedding
+from scripts.bench.retrieval import embedding, searching
 from scripts.bench.retrieval.questions import TEMPLATES, questions, ranks
 
 DOCUMENTS = 4  # per side, as a daemon asks for
 CHARACTERS = 2500  # of each document that go into the library
 LONG = 300  # characters of a chunk that is embedded for its speed
+REAL, LARGE = 9_000, 100_000  # chunks that are embedded, and vectors with those made up from them
+HITS = (10, 64)  # those of the recall; what `hybrid` fuses
 
 
 def run(results: Results) -> None:
-    """Fill a library with the heads and beginnings of the documents, then ask it. Raises `NoText`."""
+    """Fill a library with the heads and beginnings of the documents, then ask it; and search all of the documents by
+    vectors. Raises `NoText`.
+    """
     named = os.environ.get(TEXT_FOLDER)
     files = sorted(Path(named).glob("pep-*.rst")) if named else []
     if not files:
@@ -44,6 +53,7 @@ def run(results: Results) -> None:
             chunks = library.texts()
         _embedding(results, chunks)
         _search(results, Path(folder, "library"), embedder, texts, len(chunks))
+        _approximate(results, Path(folder), embedder, files)
 
 
 def _embedding(results: Results, chunks: list[str]) -> None:
@@ -82,6 +92,44 @@ def _search(results: Results, folder: Path, embedder: SentenceTransformerEmbedde
         rows.append([*cells, f"{milliseconds:.0f}"])
     title = f"Right document among the first 1 and {DOCUMENTS} of {chunks} chunks, {len(asked)} questions"
     results.table(title, Table(["search", *TEMPLATES, "all", "ms per question"], rows))
+
+
+def _approximate(results: Results, folder: Path, embedder: SentenceTransformerEmbedder, files: list[Path]) -> None:
+    real, large, asked = (40, 200, 4) if results.short else (REAL, LARGE, 50)
+    chunker = Chunker(embedder.tokenizer_file)
+    texts = [chunk.text for path in files for chunk in chunker.split(path.read_text("utf-8", errors="replace"))]
+    chosen = np.random.default_rng(2).permutation(len(texts))[:real]
+    results.say(f"embedding {len(chosen)} of {len(texts)} chunks")
+    vectors = unit_vectors(embedder, [texts[index] for index in chosen])
+    queries = unit_vectors(embedder, [question.text for question in questions(files, asked)])
+    compare(results, folder, vectors, queries, large)
+
+
+def compare(
+    results: Results, folder: Path, vectors: NDArray[np.float32], queries: NDArray[np.float32], large: int
+) -> None:
+    """Exhaustive against approximate search of `vectors` [n, dimension] and of `large` that are made from them."""
+    rows = []
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    for count in (len(vectors), large):
+        results.say(f"{len(queries)} questions, {count} vectors")
+        place = folder / f"of {count}"
+        place.mkdir()
+        searching.fill(place, searching.grown(vectors, count))
+        for k, (exhaustive, approximate) in searching.measure(place, queries, HITS).items():
+            for name, way in (("exhaustive", exhaustive), ("approximate", approximate)):
+                milliseconds = [1e3 * seconds for seconds in way.seconds]
+                recalls = way.recalls(exhaustive)
+                results.samples(f"milliseconds, {count} vectors, {k} hits, {name}", milliseconds)
+                results.samples(f"recall, {count} vectors, {k} hits, {name}", recalls)
+                cells = [Spread.of(milliseconds).text(1), f"{np.mean(recalls):.3f}", f"{min(recalls):.2f}"]
+                size = f"{way.size / 2**20:.0f}"
+                rows.append([str(count), str(k), name, *cells, f"{way.preparation:.0f}", size])
+    faiss.omp_set_num_threads(threads)
+    heads = ["vectors", "hits", "search", "ms", "recall", "least recall", "s to prepare", "MiB"]
+    title = f"Search by vectors, one thread; {len(vectors)} vectors are of chunks, the others are near these"
+    results.table(title, Table(heads, rows))
 
 
 def _share(places: list[int], most: int) -> str:

@@ -17,11 +17,10 @@ import faiss
 import numpy as np
 import pytest
 
-from common.retrieval import database
-from common.retrieval import index as index_module
+from common.retrieval import database, index_file
 from common.retrieval.chunks import Chunker
 from common.retrieval.errors import LibraryDamaged, LibraryError, LibraryFull
-from common.retrieval.index import INDEX, TEMPORARY
+from common.retrieval.index_file import INDEX, TEMPORARY
 from common.retrieval.library import Library
 from common.retrieval.store import DATABASE
 from tests.common.retrieval.conftest import Write
@@ -133,7 +132,7 @@ class TestIndexFile:
         """Its header and its checksum are right: whoever hands a library on can write both."""
         path = filled.folder / INDEX
         before, good = content(filled), path.read_bytes()
-        written = index_module._written(good[: index_module._HEADER])
+        written = index_file.written(good[: index_file.HEADER])
         assert written is not None
         ids = np.arange(1, filled.count + 1)
         width = 8 if kind == "another dimension" else DIMENSION
@@ -146,7 +145,7 @@ class TestIndexFile:
             sizes = (4 * len(chosen) * width // 4).to_bytes(8, "little")
             assert sizes in data
             data = data.replace(sizes, (2**38).to_bytes(8, "little"))
-        header = index_module._header(written[0], hashlib.sha256(data).hexdigest())
+        header = index_file.header(written[0], hashlib.sha256(data).hexdigest())
         path.write_bytes(header + data)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with Library.open(filled.folder, toy) as reopened:

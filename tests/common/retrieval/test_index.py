@@ -34,7 +34,7 @@ def remove(store: Store, name: str) -> None:
 def nearest(index: VectorIndex, store: Store, k: int) -> list[int]:
     with store.reading():
         index.refresh(store)
-        return index.search(QUERY, k)
+        return index.search(store, QUERY, k)
 
 
 def brute_force(store: Store, k: int) -> list[int]:
@@ -74,28 +74,6 @@ def test_whatever_happened_before_the_index_equals_a_search_of_everything(
                 index = VectorIndex(folder)
     assert nearest(index, store, 100) == brute_force(store, 100)
     store.close()
-
-
-class TestApproximateSearch:
-    def test_takes_over_above_its_size_and_forgets_removed_chunks(self, tmp_path: Path) -> None:
-        store, index = Store(tmp_path), VectorIndex(tmp_path, exact_up_to=20)
-        for number in range(30):
-            put(store, f"file {number}", number)
-        found = nearest(index, store, 10)
-        assert len(set(found) & set(brute_force(store, 10))) >= 8
-        for number in range(0, 30, 2):
-            remove(store, f"file {number}")
-        present = brute_force(store, 100)
-        assert set(nearest(index, store, 100)) <= set(present)
-        assert nearest(index, store, 3)[0] == present[0]
-        store.close()
-
-    def test_a_small_library_stays_exact(self, tmp_path: Path) -> None:
-        store, index = Store(tmp_path), VectorIndex(tmp_path, exact_up_to=1000)
-        for number in range(10):
-            put(store, f"file {number}", number)
-        assert nearest(index, store, 100) == brute_force(store, 100)
-        store.close()
 
 
 def test_a_new_library_in_the_place_of_an_old_one_does_not_get_its_index(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.errors import LibraryError
-from common.retrieval.index import INDEX
+from common.retrieval.index_file import INDEX
 from common.retrieval.library import Library
 from common.scoring.static import StaticScorer
 from tests.common.retrieval.conftest import Write

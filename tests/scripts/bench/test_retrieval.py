@@ -1,4 +1,4 @@
-"""The retrieval suite in its short form: every way embeds, and every kind of search is asked."""
+"""The retrieval suite in its short form: every way embeds, every kind of search is asked, exactly and approximately."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def test_a_short_run_measures_every_way(proposals: Path, tmp_path: Path, capsys:
     results = Results("retrieval", tmp_path / "bench", short=True)
     run(results)
     capsys.readouterr()
-    embedding, search = results.record["tables"].values()
+    embedding, search, approximate = results.record["tables"].values()
     assert [float(row[3]) > 0.999 for row in embedding["rows"]] == [True] * 3
     assert [row[0] for row in search["rows"]] == ["dense", "keyword", "hybrid"]
     assert results.record["samples"]["ranks, keyword"] == [1] * 6
     assert search["rows"][1][1].startswith("1.00 [")
+    assert [row[:3] for row in approximate["rows"][-2:]] == [["200", "64", "exhaustive"], ["200", "64", "approximate"]]
+    assert {row[4] for row in approximate["rows"]} == {"1.000"}  # all lists of so few are looked into
 
 
 def test_questions_are_of_what_the_head_says(proposals: Path) -> None:

@@ -1,0 +1,104 @@
+"""Approximate search: a FAISS index that looks into the lists nearest to a query, with a byte per dimension.
+
+Its vectors are rounded, so it names candidates; what is the nearest among them is decided by the exact vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+LISTS = 4  # times the square root of the number of vectors: FAISS's guidelines say 4 to 16
+PROBES = 32  # lists that a search looks into, at least
+VECTORS_PER_LIST = 40  # that the lists are chosen by; FAISS warns below 39
+CANDIDATES = 64  # that are ranked by their exact vectors, at least
+CANDIDATES_PER_HIT = 8
+_SPARE = 4  # times as many vectors as candidates are looked at, at least
+_ROUNDS = 10  # of k-means, FAISS's own number for this kind of index
+_SEED = 1234
+
+_faiss: Any = faiss  # its type stubs lack the parameters of a search
+
+
+def list_count(vectors: int) -> int:
+    """Number of lists for so many vectors."""
+    return max(1, min(vectors, int(LISTS * math.sqrt(vectors))))
+
+
+def is_approximate(index: object) -> bool:
+    """Whether it is an index of this kind."""
+    return isinstance(index, faiss.IndexIVFScalarQuantizer)
+
+
+def has_doubled(index: Any, vectors: int) -> bool:
+    """Whether there are twice as many vectors as its lists were chosen for."""
+    return list_count(vectors // 2) >= int(index.nlist)
+
+
+def train(sample: NDArray[np.float32], lists: int, stopped: Callable[[], bool]) -> Any:
+    """An empty index with its lists and codes fitted to `sample` [n, dimension]; None when `stopped` says so meanwhile.
+
+    It takes the threads of FAISS that the calling thread may use, and 20 seconds for 100,000 vectors in one of them.
+    """
+    dimension = sample.shape[1]
+    parameters = _faiss.ClusteringParameters()
+    parameters.niter, parameters.spherical, parameters.seed = 1, True, _SEED
+    parameters.min_points_per_centroid = 1  # a warning on stderr otherwise
+    clustering = _faiss.Clustering(dimension, lists, parameters)
+    centroids = faiss.IndexFlatIP(dimension)
+    for _ in range(_ROUNDS):  # each goes on from the centroids before it, and can be the last
+        if stopped():
+            return None
+        clustering.train(sample, centroids)
+    kind, metric = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
+    index = faiss.IndexIVFScalarQuantizer(centroids, dimension, lists, kind, metric)
+    index.train(sample)
+    return index
+
+
+def candidates(index: Any, query: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Ids of vectors that may be the nearest `k` to `query` [dimension]: several times as many, or all there are."""
+    size, lists = int(index.ntotal), int(index.nlist)
+    wanted = min(size, max(CANDIDATES, CANDIDATES_PER_HIT * k))
+    probes = min(lists, max(PROBES, math.ceil(_SPARE * wanted * lists / max(1, size))))
+    found = _probe(index, query, wanted, probes)
+    return found if len(found) >= min(k, size) else _probe(index, query, wanted, lists)  # nearly empty lists
+
+
+def _probe(index: Any, query: NDArray[np.float32], count: int, probes: int) -> NDArray[np.int64]:
+    _, ids = index.search(query.reshape(1, -1), count, params=_faiss.SearchParametersIVF(nprobe=probes))
+    found: NDArray[np.int64] = ids[0][ids[0] >= 0]
+    return found
+
+
+def ids_of(index: Any) -> NDArray[np.int64]:
+    """Ids of all its vectors, ascending."""
+    lists = index.invlists
+    ids = [faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)) for number in range(lists.nlist)]
+    return np.sort(np.concatenate(ids).astype(np.int64))
+
+
+def is_sound(index: Any) -> bool:
+    """Whether the parts of an index that was read from a file fit together as `train` leaves them."""
+    centroids, lists = faiss.downcast_index(index.quantizer), _faiss.downcast_InvertedLists(index.invlists)
+    quantizer = index.sq
+    return (
+        index.is_trained
+        and index.by_residual
+        and index.metric_type == faiss.METRIC_INNER_PRODUCT
+        and index.direct_map.type == _faiss.DirectMap.NoMap
+        and isinstance(centroids, faiss.IndexFlatIP)
+        and (centroids.d, centroids.ntotal) == (index.d, index.nlist)
+        and (quantizer.qtype, quantizer.d) == (faiss.ScalarQuantizer.QT_8bit, index.d)
+        and quantizer.trained.size() == 2 * index.d  # least value and width of each dimension
+        and isinstance(lists, faiss.ArrayInvertedLists)
+        and lists.nlist > 0
+        and (lists.nlist, lists.code_size) == (index.nlist, index.d)
+        and index.code_size == index.d
+        and lists.compute_ntotal() == index.ntotal
+    )

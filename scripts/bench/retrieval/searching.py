@@ -1,0 +1,102 @@
+"""Search by vectors alone, exhaustive against approximate, on the same questions in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.retrieval.chunks import Chunk
+from common.retrieval.index import VectorIndex
+from common.retrieval.index_file import INDEX
+from common.retrieval.store import FileRecord, Store
+
+COSINE = 0.9  # of a made-up vector with the real one that it is a neighbour of
+_FILE = 64  # chunks of a document
+
+
+@dataclass(slots=True)
+class Searched:
+    """One way of searching. `seconds` per question; `found` are the chunks, nearest first."""
+
+    preparation: float  # seconds until it searched this way
+    size: int  # bytes of the index, in memory as in its file
+    seconds: list[float] = field(default_factory=list)
+    found: list[list[int]] = field(default_factory=list)
+
+    def recalls(self, other: Searched) -> list[float]:
+        """Share of each question's neighbours, as `other` has found them, that this way has found."""
+        return [
+            len(set(own) & set(all_)) / len(all_) for own, all_ in zip(self.found, other.found, strict=True) if all_
+        ]
+
+
+def grown(vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """The first `count` of `vectors` [n, dimension]; beyond n, neighbours of them in random directions."""
+    random = np.random.default_rng(7)
+    blocks, missing = [vectors[:count]], count - len(vectors)
+    while missing > 0:
+        near = vectors[:missing]
+        noise = random.normal(size=near.shape)
+        noise -= np.sum(noise * near, axis=1, keepdims=True) * near
+        noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+        blocks.append((COSINE * near + np.sqrt(1 - COSINE**2) * noise).astype(np.float32))
+        missing -= len(near)
+    return np.concatenate(blocks)
+
+
+def fill(folder: Path, vectors: NDArray[np.float32]) -> None:
+    """Make a library's database of vectors [n, dimension]; its texts are names."""
+    store = Store(folder)
+    with store.writing():
+        store.set_embedder("measured", vectors.shape[1])
+        for start in range(0, len(vectors), _FILE):
+            part = vectors[start : start + _FILE]
+            record = FileRecord(0, f"/{start}", "/", f"{start}", "", 0, 0, "", len(part))
+            store.put_file(record, [Chunk(0, 1, f"chunk {start + number}") for number in range(len(part))], part)
+        store.advance()
+    store.close()
+
+
+def measure(folder: Path, questions: NDArray[np.float32], ks: Sequence[int]) -> dict[int, tuple[Searched, Searched]]:
+    """Search a library exhaustively and approximately for the nearest `k` chunks to each of `questions` [n, dimension],
+    for one `k` after the other, in the threads that FAISS has.
+    """
+    store = Store(folder)
+    ways = [_prepared(store, folder, 0), _prepared(store, folder, 1)]
+    results = {k: (Searched(*ways[0][1:]), Searched(*ways[1][1:])) for k in ks}
+    with store.reading():
+        for k, pair in results.items():
+            for question in questions:
+                for (index, _, _), way in zip(ways, pair, strict=True):
+                    began = time.perf_counter()
+                    found = index.search(store, question, k)
+                    way.seconds.append(time.perf_counter() - began)
+                    way.found.append(found)
+    for index, _, _ in ways:
+        index.close()
+    store.close()
+    return results
+
+
+def _prepared(store: Store, folder: Path, approximate_from: int) -> tuple[VectorIndex, float, int]:
+    """An index that is ready, the seconds that took, and its bytes."""
+    began = time.perf_counter()
+    index = VectorIndex(folder, approximate_from)
+    with store.reading():
+        index.refresh(store)
+        if approximate_from:
+            index.search(store, np.zeros(store.state().dimension or 0, np.float32), 1)  # begins the training
+    if approximate_from:
+        index.finish_training()
+        with store.reading():
+            index.refresh(store)
+        if not index.approximate:
+            raise RuntimeError("no approximate index was made; the log says why")
+    seconds = time.perf_counter() - began
+    index.save()
+    return index, seconds, (folder / INDEX).stat().st_size
