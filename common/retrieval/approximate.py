@@ -17,7 +17,7 @@ LISTS = 4  # times the square root of the number of vectors: FAISS's guidelines 
 PROBES = 32  # lists that a search looks into, at least
 VECTORS_PER_LIST = 40  # that the lists are chosen by; FAISS warns below 39
 CANDIDATES = 64  # that are ranked by their exact vectors, at least
-CANDIDATES_PER_HIT = 8
+CANDIDATES_PER_HIT = 2  # four and eight found no more at 100,000 vectors: codes err little, lists that aren't read do
 _SPARE = 4  # times as many vectors as candidates are looked at, at least
 _ROUNDS = 10  # of k-means, FAISS's own number for this kind of index
 _SEED = 1234
@@ -43,7 +43,7 @@ def has_doubled(index: Any, vectors: int) -> bool:
 def train(sample: NDArray[np.float32], lists: int, stopped: Callable[[], bool]) -> Any:
     """An empty index with its lists and codes fitted to `sample` [n, dimension]; None when `stopped` says so meanwhile.
 
-    It takes the threads of FAISS that the calling thread may use, and 20 seconds for 100,000 vectors in one of them.
+    It runs in the calling thread and those that FAISS may start from it.
     """
     dimension = sample.shape[1]
     parameters = _faiss.ClusteringParameters()
@@ -85,6 +85,8 @@ def ids_of(index: Any) -> NDArray[np.int64]:
 
 def is_sound(index: Any) -> bool:
     """Whether the parts of an index that was read from a file fit together as `train` leaves them."""
+    if index.quantizer is None or index.invlists is None:
+        return False
     centroids, lists = faiss.downcast_index(index.quantizer), _faiss.downcast_InvertedLists(index.invlists)
     quantizer = index.sq
     return (

@@ -11,6 +11,7 @@ import torch
 from common.retrieval.chunks import Chunker
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
+from common.retrieval.store import Store
 from tests.common.retrieval.toy_embedder import ToyEmbedder
 
 Write = Callable[[str, str | bytes], Path]
@@ -55,6 +56,14 @@ def write(documents: Path) -> Write:
         return path
 
     return write
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """The database of a library that is nothing else."""
+    opened = Store(tmp_path)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -65,13 +65,6 @@ def lists(index: VectorIndex) -> int:
     return int(index._index.nlist)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path)
-    yield opened
-    opened.close()
-
-
 @contextmanager
 def opened(folder: Path, approximate_from: int = FROM) -> Iterator[VectorIndex]:
     index = VectorIndex(folder, approximate_from)
@@ -108,7 +101,6 @@ def test_whatever_happened_before_a_small_library_is_searched_as_a_whole(
             case "train":
                 nearest(index, store, 1)
                 index.finish_training()
-                assert index.saved or nearest(index, store, 5) == brute_force(store, 5)
             case "save":
                 index.save()
             case "restart":

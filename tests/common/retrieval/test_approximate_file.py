@@ -18,13 +18,11 @@ from common.retrieval.index_file import INDEX, TEMPORARY
 from common.retrieval.library import Library
 from common.retrieval.store import Store
 from tests.common.retrieval.conftest import Write
-from tests.common.retrieval.test_approximate import EVERYTHING, FROM, opened, put_many, store, trained
+from tests.common.retrieval.test_approximate import EVERYTHING, FROM, opened, put_many, trained
 from tests.common.retrieval.test_faults import ROOT, check, content, damage, fill
 from tests.common.retrieval.test_index import brute_force, nearest, put
 from tests.common.retrieval.test_processes import adding
 from tests.common.retrieval.toy_embedder import ToyEmbedder
-
-__all__ = ["store"]  # a fixture
 
 
 class TestFile:
@@ -61,7 +59,7 @@ class TestFile:
         # A file without a header of ours is passed over as another program's: nothing of it is lost.
         assert ("is damaged and is rebuilt" in caplog.text) == (kind in ("flipped bit", "cut short"))
 
-    @pytest.mark.parametrize("kind", ["codes", "centroids", "lists", "metric", "ids", "absurd size"])
+    @pytest.mark.parametrize("kind", ["codes", "centroids", "lists", "no lists", "metric", "ids", "absurd size"])
     def test_one_that_claims_to_be_of_this_library_is_rebuilt(
         self, store: Store, kept: Path, kind: str, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -76,6 +74,8 @@ class TestFile:
                 index.quantizer.reset()
             case "lists":
                 index.invlists.resize(0, 5)
+            case "no lists":
+                index.replace_invlists(None)
             case "metric":
                 index.metric_type = 1
             case "ids":
