@@ -41,10 +41,11 @@ def unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
     return normalised
 
 
-def put_many(store: Store, count: int, name: str = "many") -> NDArray[np.float32]:
-    """A document of `count` chunks around a few directions; returns their vectors."""
+def put_many(store: Store, count: int, name: str = "many", towards: float = 0.0) -> NDArray[np.float32]:
+    """A document of `count` chunks around a few directions, all of them `towards` the first axis; returns their vectors."""
     random = np.random.default_rng(count)
     centres = random.normal(size=(CLOSE_BY, DIMENSION))
+    centres[:, 0] += towards
     vectors = unit(centres[random.integers(CLOSE_BY, size=count)] + 0.7 * random.normal(size=(count, DIMENSION)))
     with store.writing():
         if store.state().embedder is None:
@@ -53,6 +54,17 @@ def put_many(store: Store, count: int, name: str = "many") -> NDArray[np.float32
         store.put_file(record, [Chunk(0, 1, f"chunk {number}") for number in range(count)], vectors)
         store.advance()
     return vectors
+
+
+def replace_all(folder: Path, dimension: int) -> None:
+    """Give every chunk another vector [dimension], that of its axis."""
+    store = Store(folder)
+    with store.writing():
+        ids = [int(identifier) for identifier in store.chunk_ids()]
+        store.stage("other", ids, np.eye(len(ids), dimension, dtype=np.float32))
+        store.adopt_staged("other")
+        store.set_embedder("other", dimension)
+    store.close()
 
 
 def search(index: VectorIndex, store: Store, query: NDArray[np.float32], k: int) -> list[int]:
@@ -115,17 +127,18 @@ def test_whatever_happened_before_a_small_library_is_searched_as_a_whole(
 
 
 class TestSearch:
-    def test_finds_nearly_all_neighbours_in_a_part_of_the_lists(self, store: Store, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("k", [10, 400])
+    def test_finds_nearly_all_neighbours_in_a_part_of_the_lists(self, store: Store, tmp_path: Path, k: int) -> None:
         vectors = put_many(store, MANY)
         with opened(tmp_path) as index, opened(tmp_path, 0) as exhaustive:
             trained(index, store)
             assert lists(index) == approximate.list_count(MANY) > 4 * approximate.PROBES
             queries = vectors[::100]
             shared = [
-                len(set(search(index, store, query, 10)) & set(search(exhaustive, store, query, 10))) / 10
+                len(set(search(index, store, query, k)) & set(search(exhaustive, store, query, k))) / k
                 for query in queries
             ]
-            assert np.mean(shared) > 0.8
+            assert np.mean(shared) > 0.9
             assert [search(index, store, query, 1) for query in queries] == [
                 search(exhaustive, store, query, 1) for query in queries
             ]
@@ -174,6 +187,17 @@ class TestChanges:
             for query in vectors[::50]:
                 assert min(search(index, store, query, 100)) > 1000
             assert len(search(index, store, vectors[0], EVERYTHING)) == 1500
+            assert index.approximate
+
+    def test_as_many_as_asked_for_are_found_where_the_lists_nearby_are_empty(
+        self, store: Store, tmp_path: Path
+    ) -> None:
+        vectors = put_many(store, 1500, "here", towards=9.0)
+        put_many(store, 1501, "there", towards=-9.0)
+        with opened(tmp_path) as index:
+            trained(index, store)
+            remove(store, "here")
+            assert len(search(index, store, vectors[0], 40)) == 40
             assert index.approximate
 
     def test_a_library_that_doubled_is_trained_again(self, store: Store, tmp_path: Path) -> None:
@@ -238,13 +262,7 @@ class TestTraining:
         def replacing(sample: NDArray[np.float32], count: int, stopped: Callable[[], bool]) -> Any:
             calls.append(sample.shape[1])
             if len(calls) == 1:
-                other = Store(tmp_path)
-                with other.writing():
-                    ids = [int(identifier) for identifier in other.chunk_ids()]
-                    other.stage("other", ids, np.eye(len(ids), 2 * DIMENSION, dtype=np.float32))
-                    other.adopt_staged("other")
-                    other.set_embedder("other", 2 * DIMENSION)
-                other.close()
+                replace_all(tmp_path, 2 * DIMENSION)
             return original(sample, count, stopped)
 
         monkeypatch.setattr(approximate, "train", replacing)
@@ -255,6 +273,19 @@ class TestTraining:
             assert search(index, store, query, 1) == [8]
             assert index.approximate
         assert calls == [DIMENSION, 2 * DIMENSION]
+
+    def test_its_result_is_dropped_when_all_vectors_were_replaced_since(self, store: Store, tmp_path: Path) -> None:
+        put_many(store, 60)
+        query = np.eye(60, DIMENSION, dtype=np.float32)[7]
+        with opened(tmp_path) as index:
+            nearest(index, store, 1)
+            index.finish_training()
+            replace_all(tmp_path, DIMENSION)
+            assert search(index, store, query, 1) == [8]
+            assert not index.approximate
+            index.finish_training()
+            assert search(index, store, query, 1) == [8]
+            assert index.approximate
 
     def test_closing_ends_it(self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         put_many(store, 200)
