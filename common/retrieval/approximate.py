@@ -17,7 +17,7 @@ LISTS = 4  # times the square root of the number of vectors: FAISS's guidelines 
 PROBES = 32  # lists that a search looks into, at least
 VECTORS_PER_LIST = 40  # that the lists are chosen by; FAISS warns below 39
 CANDIDATES = 64  # that are ranked by their exact vectors, at least
-CANDIDATES_PER_HIT = 2  # four and eight found no more at 100,000 vectors: codes err little, lists that aren't read do
+CANDIDATES_PER_HIT = 2  # four found no more at 100,000 vectors: what is missed lies in lists not looked into
 _SPARE = 4  # times as many vectors as candidates are looked at, at least
 _ROUNDS = 10  # of k-means, FAISS's own number for this kind of index
 _SEED = 1234
@@ -87,7 +87,7 @@ def is_sound(index: Any) -> bool:
     """Whether the parts of an index that was read from a file fit together as `train` leaves them."""
     if index.quantizer is None or index.invlists is None:
         return False
-    centroids, lists = faiss.downcast_index(index.quantizer), _faiss.downcast_InvertedLists(index.invlists)
+    centroids, lists = faiss.downcast_index(index.quantizer), faiss.downcast_InvertedLists(index.invlists)
     quantizer = index.sq
     return (
         index.is_trained
@@ -102,5 +102,5 @@ def is_sound(index: Any) -> bool:
         and lists.nlist > 0
         and (lists.nlist, lists.code_size) == (index.nlist, index.d)
         and index.code_size == index.d
-        and lists.compute_ntotal() == index.ntotal
+        and len(ids_of(index)) == index.ntotal
     )

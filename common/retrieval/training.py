@@ -50,6 +50,8 @@ class Trainer:
 
     def take(self) -> Trained | None:
         """The index, once, when it is ready."""
+        if self._result is None:  # a swap at once would lose one that comes in its middle
+            return None
         result, self._result = self._result, None
         return result
 

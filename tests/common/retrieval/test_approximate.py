@@ -42,7 +42,7 @@ def unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def put_many(store: Store, count: int, name: str = "many", towards: float = 0.0) -> NDArray[np.float32]:
-    """A document of `count` chunks around a few directions, all of them `towards` the first axis; returns their vectors."""
+    """Vectors of a new document's `count` chunks: around a few directions, all `towards` the first axis."""
     random = np.random.default_rng(count)
     centres = random.normal(size=(CLOSE_BY, DIMENSION))
     centres[:, 0] += towards
