@@ -55,6 +55,21 @@ class TestAdd:
         assert (out, err) == ("", f"dragon: {documents}/[red]nowhere is not a folder or a file\n")
 
 
+def test_the_setting_says_from_where_on_search_is_approximate(
+    settings: Settings, documents: Path, write: Write
+) -> None:
+    for number in range(6):
+        write(f"{number}.txt", f"note {number}")
+    for least, expected in ((6, True), (7, False), (0, False)):
+        changed = settings.model_copy(update={"approximate_from": least})
+        with commands.open_library(changed) as library:
+            library.add(documents)
+            library.search("note", 4)
+            library._index.finish_training()
+            assert len(library.search("note", 4)) == 4
+            assert library._index.approximate == expected
+
+
 class TestShow:
     def test_lists_and_searches_line_by_line(
         self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
