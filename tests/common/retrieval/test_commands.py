@@ -27,7 +27,7 @@ class ConfiguredToy(ToyEmbedder):
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(commands, "SentenceTransformerEmbedder", ConfiguredToy)
-    return Settings(data=tmp_path / "data", threads=1)
+    return Settings(data=tmp_path / "data", model="embedded", threads=1)
 
 
 class TestAdd:
