@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -45,6 +45,8 @@ def broken(*arguments: object, **fields: object) -> Any:
 @dataclass(frozen=True, slots=True)
 class BrokenScorer:
     """Can't score beyond some length of the answer."""
+
+    gain: ClassVar[float] = 0.0
 
     identity: str
     after: int

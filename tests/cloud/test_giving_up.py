@@ -12,6 +12,7 @@ import pytest
 from common.aggregation.race import RaceAggregation
 from common.methods.aggregate.device_half import AggregateDevice
 from common.runtime.errors import AnswerFailed
+from device.cloud_view import CloudView
 from proto.errors import malformed
 from proto.messages import Draft, Error, Fetch, Message, Open, Ready, Sync
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
@@ -130,8 +131,11 @@ class TestDevice:
         town.sessions.tick(time.monotonic() + LATER)  # the real one was never told by this test
 
     def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The cloud must not go on when the device no longer waits for it."""
+        """The cloud must not go on when the device no longer waits for it, which is as long as the settings say."""
         monkeypatch.setattr("common.methods.aggregate.device_half.CLOUD_PATIENCE", 0.01)
+        assert device.ask(QUESTION, sources="cloud").text
+        limits = CloudView.limits
+        monkeypatch.setattr(CloudView, "limits", lambda *of: replace(limits(*of), patience=0.01))
         with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
             device.ask(QUESTION, sources="cloud")
         town.check_that_all_is_free()

@@ -10,15 +10,18 @@ import faiss
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
-from common.scoring.choice import STATIC_SCALE
+from common.sampling.information import information
+from common.scoring.choice import GAIN, STATIC_SCALE
 from scripts.bench.quality.corpus import Corpus, spread, windows
 
 QUERY_SHARE = 8  # the first eighth of a window is the query; the rest is predicted
-NONE, DEVICE, CLOUD, CONCATENATED, BOTH = "no documents", "CRCG/device", "CRCG/cloud", "DRCG", "DRAGON"
-METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH)
+NONE, DEVICE, CLOUD, CONCATENATED = "no documents", "CRCG/device", "CRCG/cloud", "DRCG"
+BOTH, CONTRASTED = "DRAGON", "DRAGON, contrast"  # with constant weights, as published, and with the default ones
+METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH, CONTRASTED)
 
 
 COUNTS, SHORT_COUNTS = (0, 1, 2, 4, 8, 16), (0, 1, 2)  # documents per side
@@ -74,8 +77,9 @@ class Text:
         query = str(self._tokenizer.decode(window[: len(window) // QUERY_SHARE]))
         similarity, ids = self._index.search(unit_vectors(self._embedder, [query]), 2 * max(counts))
         near = [self.documents[index] for index in ids[0]]
-        alone = self._likelihood([[]], window)[0]
-        rows = self._likelihood(near, window)
+        without = self._predictions([[]], window)
+        (alone,) = self._likelihood(without, window)
+        rows, told = self._read(near, window, without[0])
         result: dict[tuple[str, int], float] = {}
         for count in counts:
             if count == 0:
@@ -85,10 +89,13 @@ class Text:
             both = slice(0, 2 * count)
             cloud, device = near[:count], near[count : 2 * count]
             result[NONE, count] = -float(alone.mean())
-            result[BOTH, count] = mixture(rows[both], similarity[0][both])
+            scores = STATIC_SCALE * similarity[0][both].astype(np.float64)[:, None]
+            result[BOTH, count] = mixture(rows[both], scores)
+            result[CONTRASTED, count] = mixture(rows[both], scores + GAIN * told[both])
             for method, documents in ((CLOUD, cloud), (DEVICE, device), (CONCATENATED, near[both])):
                 context = self._concatenated(documents, len(window))
-                result[method, count] = -float(self._likelihood([context], window)[0].mean())
+                (likelihood,) = self._likelihood(self._predictions([context], window), window)
+                result[method, count] = -float(likelihood.mean())
         return result
 
     def _concatenated(self, documents: Sequence[Sequence[int]], window: int) -> list[int]:
@@ -96,24 +103,48 @@ class Text:
         fitting = documents[: (self._sizes.context - window) // self._sizes.document]
         return [token for document in reversed(fitting) for token in document]
 
-    def _likelihood(self, documents: Sequence[Sequence[int]], window: list[int]) -> NDArray[np.float64]:
-        """log p of the predicted tokens of rows [document][window], [documents, tokens]. Documents of one length."""
+    def _read(
+        self, documents: Sequence[Sequence[int]], window: list[int], without: Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """log p of the predicted tokens behind each document, and what it tells about each beyond the predictions
+        `without` any `[tokens, vocab]`, in nats; both [documents, tokens].
+        """
+        together = max(1, _TOGETHER // (self._sizes.document + len(window)))
+        likelihood: list[NDArray[np.float64]] = []
+        told: list[NDArray[np.float64]] = []
+        for start in range(0, len(documents), together):
+            made = self._predictions(documents[start : start + together], window)
+            likelihood.append(self._likelihood(made, window))
+            by_token = [information(torch.cat([made[:, at], without[None, at]])) for at in range(made.shape[1])]
+            told.append(np.stack(by_token, axis=1))
+        return np.concatenate(likelihood), np.concatenate(told)
+
+    def _predictions(self, documents: Sequence[Sequence[int]], window: list[int]) -> Tensor:
+        """Logits for the predicted tokens of rows [document][window], [documents, tokens, vocab]. Documents of one
+        length.
+        """
         end = self._tokenizer.eos_token_id
         rows = torch.tensor([[*document, *window] if document else [end, *window] for document in documents])
-        predicted = len(window) - len(window) // QUERY_SHARE
-        found: list[NDArray[np.float64]] = []
-        for part in rows.split(max(1, _TOGETHER // rows.shape[1])):
-            made: Any = self._model(input_ids=part, use_cache=False, logits_to_keep=predicted + 1)
-            likelihood = made.logits[:, :-1].float().log_softmax(-1)
-            found.append(likelihood.gather(-1, part[:, -predicted:, None])[..., 0].double().numpy())
-        return np.concatenate(found)
+        made: Any = self._model(input_ids=rows, use_cache=False, logits_to_keep=_predicted(window) + 1)
+        logits: Tensor = made.logits[:, :-1]
+        return logits
+
+    def _likelihood(self, logits: Tensor, window: list[int]) -> NDArray[np.float64]:
+        """log p of the predicted tokens, [documents, tokens]."""
+        targets = torch.tensor(window[-_predicted(window) :])[None, :, None].expand(len(logits), -1, 1)
+        found: NDArray[np.float64] = logits.float().log_softmax(-1).gather(-1, targets)[..., 0].double().numpy()
+        return found
 
 
-def mixture(log_likelihood: NDArray[np.float64], similarity: NDArray[np.float32]) -> float:
-    """Mean negative log of Σ_d w_d p_d (Eq. 1), weights from the retrieval's cosine as the `static` scorer has them.
+def _predicted(window: Sequence[int]) -> int:
+    return len(window) - len(window) // QUERY_SHARE
 
-    `log_likelihood` is [documents, tokens]. Aggregating per side first and then both sides gives the same mixture.
+
+def mixture(log_likelihood: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+    """Mean negative log of Σ_d w_d p_d (Eq. 1), w = softmax of `scores` over the documents.
+
+    `log_likelihood` is [documents, tokens], `scores` that or [documents, 1]. Aggregating per side first and then both
+    sides gives the same mixture.
     """
-    scores = STATIC_SCALE * similarity.astype(np.float64)
-    log_weights = scores - np.logaddexp.reduce(scores)
-    return -float(np.logaddexp.reduce(log_likelihood + log_weights[:, None], axis=0).mean())
+    log_weights = scores - np.logaddexp.reduce(scores, axis=0)
+    return -float(np.logaddexp.reduce(log_likelihood + log_weights, axis=0).mean())

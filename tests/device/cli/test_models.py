@@ -39,7 +39,9 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
     assert vocabulary.endswith("an answer ends with 2")
     assert one.startswith("a token with 1 document: ") and four.startswith("a token with 4 documents: ")
     assert "has another tokenizer: the sides can't answer together" in tokenizers
-    assert scorers.startswith("document weights: static; the other side's, as configured on this machine, are lexical")
+    assert scorers.startswith(
+        "document weights: contrast; the other side's, as configured on this machine, are lexical"
+    )
 
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")

@@ -37,7 +37,7 @@ def test_aggregating_per_side_and_then_both_is_one_mixture() -> None:
         sides.append((evidence, np.exp(log_likelihood[side] + (scores[side] - evidence)[:, None]).sum(axis=0)))
     weights = np.exp([evidence - np.logaddexp.reduce(scores) for evidence, _ in sides])
     both = weights[0] * sides[0][1] + weights[1] * sides[1][1]
-    assert mixture(log_likelihood, similarity) == pytest.approx(-float(np.log(both).mean()))
+    assert mixture(log_likelihood, scores[:, None]) == pytest.approx(-float(np.log(both).mean()))
 
 
 def test_the_halves_of_a_corpus_share_no_text(texts: Path) -> None:

@@ -126,7 +126,9 @@ def test_a_row_without_a_document_weighs_the_others(folder: Path) -> None:
     assert max(gains) > 0
 
 
-def test_every_question_is_asked_of_every_method(folder: Path) -> None:
+@pytest.mark.timeout(300)
+def test_every_question_is_asked_of_every_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "WEIGHTS", ("static",))
     known = [replace(each, authors=(f"Author {each.number}",)) for each in proposals.read_proposals(folder)]
     texts, asked = proposals.draw(known, 2, seed=1)
     plan = Plan(questions=2, tokens=4, documents=(2,))
