@@ -56,17 +56,11 @@ def rows(
 
 
 def one_row(
-    query: tuple[int, ...],
-    own: Sequence[Document],
-    fetched: Sequence[Document],
-    begin: tuple[int, ...],
-    room: int,
-    blank: bool = False,
+    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...], room: int
 ) -> PromptRows:
     """Context aggregation: the documents of both sides one after another, the most similar last.
 
-    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit. `blank` as in
-    `rows`.
+    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit.
     """
     documents = [*own, *fetched]
     kept: list[int] = []
@@ -83,7 +77,7 @@ def one_row(
     if not kept:
         return _without(query, begin)
     row = begin + tuple(token for part in parts for token in part)
-    prompt = Prompt((row,), query, (documents[kept[0]].similarity,), blank=begin if blank else None)
+    prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
     of_own = [documents[index] for index in sorted(kept) if index < len(own)]
     of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
     return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))

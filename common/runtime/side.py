@@ -85,10 +85,9 @@ class SideRuntime:
                 f"{error.needed} bytes are needed at least"
             ) from None
 
-    @property
-    def _blank(self) -> bool:
-        """Whether answers read a row without a document beside those with one."""
-        return self.scorer.gain > 0
+    def _blank(self, request: Open) -> bool:
+        """Whether an answer reads a row without a document beside those with one. One row with all needs no weight."""
+        return self.scorer.gain > 0 and request.aggregation == "output"
 
     @property
     def hello(self) -> Hello:
@@ -194,9 +193,9 @@ class SideRuntime:
             return 0
         query = len(request.prompt) // CHARACTERS_PER_TOKEN + request.max_tokens + 1
         passages = min(request.documents, self.library.count)
-        rows = (1 if request.aggregation == "context" else max(1, passages)) + self._blank
+        rows = 1 if request.aggregation == "context" else max(1, passages)
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
-        return self.decoder.memory.needed_bytes(rows, tokens)
+        return self.decoder.memory.needed_bytes(rows + self._blank(request), tokens)
 
     def search(self, question: str, count: int) -> list[Hit]:
         """The `count` passages of this side's library that are most similar to `question`. Raises `AnswerFailed`."""
@@ -219,8 +218,8 @@ class SideRuntime:
         """The rows of an answer from this side's documents and those fetched from the other side."""
         query = tuple(query_tokens(self.tokenizer, request.prompt, request.controls))
         if request.aggregation == "context":
-            return one_row(query, own, fetched, self.format.begin, self.room(request), self._blank)
-        return rows(query, own, fetched, self.format.begin, self._blank)
+            return one_row(query, own, fetched, self.format.begin, self.room(request))
+        return rows(query, own, fetched, self.format.begin, self._blank(request))
 
 
 def _end(answer: Client, error: Exception) -> None:
