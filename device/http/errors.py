@@ -108,3 +108,9 @@ def reader_too_slow() -> ApiError:
 def server_failed() -> ApiError:
     """This server raised an unexpected exception."""
     return ApiError(500, "The server failed; the daemon's log says where.", kind=SERVER_ERROR, code="server")
+
+
+def sentence_of(error: ValueError) -> str:
+    """The text of an error as a sentence for the client."""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -11,7 +11,7 @@ from typing import Any
 from common.methods.catalog import METHODS
 from common.methods.request import Request
 from common.model.prompt import Conversation, Query, Turn
-from device.http.errors import ApiError
+from device.http.errors import ApiError, sentence_of
 from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
 from device.interface import Engine
@@ -43,7 +43,7 @@ def chat_asked(
     try:
         query = engine.put(conversation)
     except ValueError as error:
-        raise ApiError(400, _sentence(error), param="messages", code="unsupported_value") from None
+        raise ApiError(400, sentence_of(error), param="messages", code="unsupported_value") from None
     question = conversation.turns[-1].text
     continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
     return _asked([(question, query)], fields, options, n, continued)
@@ -135,7 +135,7 @@ def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
         try:
             text = engine.decode(prompt)
         except ValueError as error:
-            raise ApiError(400, _sentence(error), param="prompt", code="invalid_value") from None
+            raise ApiError(400, sentence_of(error), param="prompt", code="invalid_value") from None
         query = Query(text)
         if engine.encode(text) != prompt:
             if len(prompt) > MOST_CONTROLS:
@@ -149,8 +149,3 @@ def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
     if not text.strip():
         raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
     return text.strip(), query
-
-
-def _sentence(error: ValueError) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from device.http.errors import ApiError
+from device.http.errors import ApiError, sentence_of
 from device.http.schema import MOST_IDS, Body
 from device.interface import Engine
 
@@ -35,5 +35,4 @@ def detokenized(body: DetokenizeBody, engine: Engine) -> dict[str, Any]:
     try:
         return {"content": engine.decode(body.tokens)}
     except ValueError as error:
-        sentence = str(error)
-        raise ApiError(400, f"{sentence[:1].upper()}{sentence[1:]}.", param="tokens", code="invalid_value") from None
+        raise ApiError(400, sentence_of(error), param="tokens", code="invalid_value") from None

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import platformdirs
 
-from scripts.daemons import Pair, add_documents
+from scripts.daemons import Pair, fill_library
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     install(options.environment, with_node=NODE in chosen)
     with tempfile.TemporaryDirectory(prefix="dragon-clients-") as folder:
         data = Path(folder)
-        fill(data, "device", NOTES)
-        fill(data, "cloud", ENTRIES)
+        fill_library(data, "device", NOTES)
+        fill_library(data, "cloud", ENTRIES)
         with Pair(data, device={"patience": 60.0}) as pair:
             expected = pair.complete(QUESTION)["choices"][0]["message"]["content"]
             failed = [name for name in chosen if not tried(name, options.environment, pair.url, expected)]
@@ -68,15 +68,6 @@ def install(environment: Path, with_node: bool) -> None:
         shutil.copyfile(REQUIREMENTS, stamp)
     if with_node and not (environment / "node_modules" / "openai").exists():
         subprocess.run(["npm", "install", "--silent", "--prefix", environment, "openai"], check=True)
-
-
-def fill(data: Path, role: str, texts: Mapping[str, str]) -> None:
-    """Write `texts` by name, and add them to the library of `role` below `data`."""
-    folder = data / f"{role}-documents"
-    folder.mkdir()
-    for name, text in texts.items():
-        (folder / f"{name}.md").write_text(text)
-    add_documents(data, role, folder)
 
 
 def tried(name: str, environment: Path, url: str, expected: str) -> bool:
