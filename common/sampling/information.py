@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-GRID: Final = 2.0**-10
-"""Nats are multiples of this. It changes a weight by less than a thousandth, and two computations of a row that differ
-in their last bits nearly always agree on it."""
+from common.sampling.grid import on_grid
+
 MOST: Final = 64.0
 """Of a document that makes certain what the model thought impossible: finite, so that it stays a weight."""
 
@@ -29,5 +28,4 @@ def information(logits: torch.Tensor) -> NDArray[np.float64]:
     # Where a row rules a token out, its share of the sum is 0; where only the other does, no number is large enough.
     shares = torch.where(with_document == -torch.inf, 0.0, with_document.exp() * (with_document - without))
     nats = shares.sum(dim=-1, dtype=torch.float64).clamp(0.0, MOST)
-    rounded: NDArray[np.float64] = np.round(nats.cpu().numpy() / GRID) * GRID
-    return rounded
+    return on_grid(nats.cpu().numpy())

@@ -16,13 +16,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from common.sampling.grid import on_grid
 from common.scoring.worker import ScoringCost, ScoringRequest, ScoringThread
 
 log = logging.getLogger(__name__)
 
-GRID = 2.0**-10
-"""Scores are multiples of this. It changes a weight by less than a thousandth, and two computations of a score that
-differ in their last bits nearly always agree on it."""
 _HELD = 8  # prefixes of one answer whose scores are kept: those of some branches that drafts went back and forth on
 
 Decode = Callable[[Sequence[int]], str]  # token ids to text
@@ -85,7 +83,7 @@ class LaggedScorer:
             if held:
                 text = self._decode([*query, *prefix]).strip()
                 found[held] = _checked(relevance(text), len(held)) * self._scale
-            rounded: NDArray[np.float64] = np.round(found / GRID) * GRID
+            rounded = on_grid(found)
             rounded.flags.writeable = False
             return rounded
 

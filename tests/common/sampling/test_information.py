@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.special import rel_entr, softmax
 
-from common.sampling.information import GRID, MOST, information
+from common.sampling.grid import GRID
+from common.sampling.information import MOST, information
 
 LOGITS = 3 * torch.randn(5, 1_000, generator=torch.Generator().manual_seed(4))
 

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from common.sampling.grid import GRID
 from common.scoring import lagged
-from common.scoring.lagged import GRID, LaggedRun, LaggedScorer, Relevance, scored_length
+from common.scoring.lagged import LaggedRun, LaggedScorer, Relevance, scored_length
 from common.scoring.worker import ScoringError, ScoringRequest, ScoringThread
 
 DOCUMENTS = ((1, 2), (3,), (), (4, 5, 6))

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from common.configuration import load_settings
 from common.model.tokenizer import Tokenizer
 from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.sampling.grid import GRID
 from common.scoring.choice import LOGIT_SCALE, load_scorer
-from common.scoring.lagged import GRID
 from common.scoring.relevance import BiEncoder, CrossEncoder, load_relevance_model
 from common.settings import EMBEDDED_TOKENIZER
 from device.settings import DeviceSettings
