@@ -121,8 +121,6 @@ class Answers:
             silent = not self._continued
             while True:
                 event = await stream.next()
-                if event is None:
-                    continue
                 if silent or (isinstance(event, Finished) and not self._continued):
                     event = replace(event, text=event.text.lstrip())
                     silent = not event.text

@@ -50,18 +50,15 @@ class EventStream:
         """Wait until the engine took the request. Raises `ApiError` when it refuses."""
         await asyncio.shield(self._begun)
 
-    async def next(self, patience: float | None = None) -> TokenEvent | Finished | None:
-        """The next event, or None when nothing happened for `patience` seconds. Raises `ApiError`."""
+    async def next(self) -> TokenEvent | Finished:
+        """The next event. Raises `ApiError`."""
         while not self._unread or self._cancelled:
             if self._failure is not None:
                 raise self._failure
             if self._ended:
                 raise engine_failed()
             self._arrived.clear()
-            try:
-                await asyncio.wait_for(self._arrived.wait(), patience)
-            except TimeoutError:
-                return None
+            await self._arrived.wait()
         return self._unread.popleft()
 
     def cancel(self, reason: ApiError | None = None) -> None:
