@@ -17,7 +17,7 @@ from common.runtime.side import SideRuntime
 from common.session.values import Commit
 from common.tracing.recorder import Recorder
 from device.cloud_view import CloudView
-from device.interface import Finished, FinishReason, TokenEvent
+from device.interface import Finished, FinishReason, TokenChance, TokenEvent
 from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready, Side
@@ -279,4 +279,12 @@ class ActiveRequest:
     def _emit(self, commit: Commit, text: str) -> None:
         self._text.append(text)
         degraded = commit.degraded or self.record.alone
-        self._events.put(TokenEvent(text, commit.token, commit.position, degraded))
+        self._events.put(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
+
+    def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
+        """Log-probabilities that were asked for; none of the end of the sequence, which is no text."""
+        wanted = self.request.top_logprobs
+        if commit.logprobs is None or wanted is None or commit.token in self.opening.eos:
+            return ()
+        told = [(commit.token, commit.logprobs.token), *commit.logprobs.top[:wanted]]
+        return tuple(TokenChance(self.side.tokenizer.piece(token), logprob) for token, logprob in told)

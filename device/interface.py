@@ -17,6 +17,14 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
+class TokenChance:
+    """A token's text and its log-probability, natural, before the temperature."""
+
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """Text that became final. `text` may be empty while a multi-byte character is incomplete."""
 
@@ -24,6 +32,7 @@ class TokenEvent:
     token: int
     position: int
     degraded: bool  # decided by the device alone because the cloud was away
+    chances: tuple[TokenChance, ...] = ()  # where asked for: the token's, then those of the most probable ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,11 @@ LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 that libraries are searched fo
 LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of the query part of every row
 MOST_CONTROLS: Final = 4096  # control tokens in it
 LONGEST_OPTIONS: Final = 4096  # bytes of JSON of the options that only one method has
+LONGEST_PROCESSORS: Final = 2**13  # bytes of JSON of what changes an answer's distribution
+MOST_BIASES: Final = 300  # tokens that it may name
 MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
 MOST_ENTRIES: Final = 4096  # K of the race
+MOST_LIKELIEST: Final = 256  # tokens that are listed because they are probable
 MOST_TOKENS: Final = 8192  # of an answer
 SEEDS: Final = 2**64  # seeds are below it
 

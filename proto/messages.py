@@ -1,7 +1,6 @@
 """Every message of the protocol as a frozen value (docs/protocol.md is the normative text).
 
-Bounds are part of the type: `schema.py` reads the `Annotated` limits and refuses anything outside of them.
-Integers are unsigned unless said otherwise. Times are microseconds.
+`schema.py` refuses what is outside of the `Annotated` limits. Integers are unsigned, times are microseconds.
 """
 
 from __future__ import annotations
@@ -84,6 +83,8 @@ class Open:
     eos: EosIds = ()  # the device's: what ends the answer on both sides
     options: Annotated[str, Text(limits.LONGEST_OPTIONS)] = ""  # of this method alone, a JSON object
     controls: Annotated[tuple[Control, ...], Count(limits.MOST_CONTROLS + 1)] = ()  # in the prompt, by place
+    likeliest: Annotated[int, Count(limits.MOST_LIKELIEST + 1)] = 0  # most probable tokens that a race list has, too
+    processors: Annotated[str, Text(limits.LONGEST_PROCESSORS)] = ""  # biases, penalties, format: a JSON object
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,6 @@ class Resolved:
 @dataclass(frozen=True, slots=True)
 class Sync:
     """The sender's committed prefix and the term in which it was made; after silence, a reconnect or a take-over.
-
     `wants_reply` asks the peer for its own `Sync` and for everything it holds beyond this prefix.
     """
 
@@ -178,9 +178,9 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Part of what the cloud's documents gave to the answer: uint8 [positions, documents], each document's share of
-    the token, of 255. A row sums to the cloud's share where the cloud aggregated the position, to 255 where it knows
-    only its own documents, to 0 where it made no draft.
+    """Part of what the cloud's documents gave to the answer: uint8 [positions, documents], their shares of the token.
+    A row sums to the cloud's share of 255 where the cloud aggregated, to 255 where it knows its own documents only, to
+    0 where it made no draft.
     """
 
     session: SessionId

@@ -14,9 +14,13 @@ def make_aggregation(role: Side, request: Open, vocabulary: int) -> RaceAggregat
     if request.sampler == "race":
         if request.codec != "race":
             raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
-        sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary)
+        sampler = RaceSampler(request.seed, request.temperature, request.entries, vocabulary, request.likeliest)
         # If the device keeps its distributions to itself, its questions must not reveal them either.
-        return RaceAggregation(sampler, vocabulary, request.exact, hide_ids=request.placement == role == "device")
+        hide_ids = request.placement == role == "device"
+        likeliest = request.likeliest if role == "device" else 0
+        return RaceAggregation(sampler, vocabulary, request.exact, hide_ids, likeliest)
+    if request.likeliest:
+        raise ValueError("only the race sampler lists the most probable tokens")
     if request.placement == "mirrored":
         raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
     if request.codec == "race":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.drafting import Race, RaceKernel, codes_at, noise_of
 from common.sampling.fastest import fastest
+from common.sampling.logprobs import Logprobs, of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.paper import PaperSampler
 from proto.logcode import decode
@@ -27,6 +28,7 @@ class JointToken:
     """A token decided from both mixtures, which the session takes as the device's draft."""
 
     token: int
+    logprobs: Logprobs | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +93,10 @@ class JointPaper:
 class Joint:
     """Decides positions from both sides' mixtures and evidences, and attributes the tokens to documents."""
 
-    def __init__(self, sampler: JointSampler) -> None:
+    def __init__(self, sampler: JointSampler, likeliest: int = 0) -> None:
+        """`likeliest`: tokens come with the log-probabilities of so many."""
         self._sampler = sampler
+        self._likeliest = likeliest
 
     def draft(
         self,
@@ -113,13 +117,19 @@ class Joint:
         share = eta / WHOLE
         ids = np.asarray([token])
         device, cloud = (attribute(own, each, ids) for own, each in zip(rows, weights, strict=True))
-        return JointToken(token), JointAttribution(device, cloud, (share * of_device, (1.0 - share) * of_cloud))
+        told = self._logprobs(share * mixtures[0] + (1.0 - share) * mixtures[1], token) if self._likeliest else None
+        return JointToken(token, told), JointAttribution(device, cloud, (share * of_device, (1.0 - share) * of_cloud))
+
+    def _logprobs(self, mixture: torch.Tensor, token: int) -> Logprobs:
+        top = mixture.topk(min(self._likeliest, len(mixture)))
+        listed = dict(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+        return of_mixture(listed | {token: float(mixture[token])}, token, self._likeliest)
 
 
 def make_joint(request: Open, vocabulary: int, torch_device: str) -> Joint:
     """The sampler of `request`, for both sides at once. Raises `ValueError` for options that don't go together."""
     if request.sampler == "race":
-        return Joint(JointRace(request.seed, request.temperature, vocabulary, torch_device))
+        return Joint(JointRace(request.seed, request.temperature, vocabulary, torch_device), request.likeliest)
     if request.codec == "race":
         raise ValueError("the paper's sampler sends codec 'top-p' or 'raw', not 'race'")
     return Joint(JointPaper(PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary)))

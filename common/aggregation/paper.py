@@ -58,6 +58,9 @@ class PaperAggregation:
         expected = expected_acceptance(device.distribution, cloud.distribution, eta)
         return Decided(outcome.token, of_cloud / (of_device + of_cloud), expected)
 
+    def alone(self, view: object) -> None:
+        """None: what is known of a draft was truncated and sharpened."""
+
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         raise malformed("the paper's sampler has nothing to resolve")
 

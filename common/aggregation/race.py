@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
+from common.aggregation.joint import JointToken
 from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
 from common.sampling.drafting import Race
 from common.sampling.fastest import Found
+from common.sampling.logprobs import Logprobs, logprobs
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
 from common.session.values import Decided, LackingLocal, LackingRemote
@@ -23,13 +25,19 @@ class RaceAggregation:
 
     `hide_ids`: ask for longer lists only, not for values of tokens by id, since these ids show which tokens this side's
     own documents favour. Lists of doubled length end in a certificate as well.
+
+    `likeliest`: targets come with the log-probabilities of so many tokens, for the device, which shows them. The value
+    of a target is asked for by name then, whoever lacks it: its name becomes known anyway.
     """
 
-    def __init__(self, sampler: RaceSampler, vocabulary: int, exact: bool, hide_ids: bool = False) -> None:
+    def __init__(
+        self, sampler: RaceSampler, vocabulary: int, exact: bool, hide_ids: bool = False, likeliest: int = 0
+    ) -> None:
         self._sampler = sampler
         self._vocabulary = vocabulary
         self._exact = exact
         self._hide_ids = hide_ids
+        self._likeliest = likeliest
 
     def race(self, position: int) -> Race:
         """The race whose winner is this side's draft."""
@@ -54,9 +62,10 @@ class RaceAggregation:
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
         if isinstance(outcome, Certified):
-            return _decided(outcome.token, device, cloud, eta)
+            lacking = _unknown(outcome.token, device, cloud) if self._likeliest and self._exact else None
+            return lacking or self._decided(outcome.token, device, cloud, eta)
         if not self._exact:
-            return _decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
+            return self._decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
         local, remote = (device, cloud) if role == "device" else (cloud, device)
         of_local, of_remote = outcome.device_ids, outcome.cloud_ids
         if role == "cloud":
@@ -73,6 +82,17 @@ class RaceAggregation:
             return LackingRemote((), longer)
         return LackingRemote(lacking, longer if deeper and remote.threshold > 0 else 0)
 
+    def _decided(self, token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decided:
+        of_device = eta_device * device.speed_of.get(token, 0.0)
+        of_cloud = (WHOLE - eta_device) * cloud.speed_of.get(token, 0.0)
+        told = logprobs(device, cloud, eta_device, token, self._likeliest) if self._likeliest else None
+        return Decided(token, cloud_share=of_cloud / (of_device + of_cloud), logprobs=told)
+
+    def alone(self, view: RaceView | JointToken) -> Logprobs | None:
+        if isinstance(view, JointToken):
+            return view.logprobs
+        return logprobs(view, None, WHOLE, view.token, self._likeliest) if self._likeliest else None
+
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         if (not ids and not depth) or max(ids, default=0) >= self._vocabulary:
             raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
@@ -86,7 +106,8 @@ class RaceAggregation:
         return self._sampler.extend(view, depth, entries)
 
 
-def _decided(token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decided:
-    of_device = eta_device * device.speed_of.get(token, 0.0)
-    of_cloud = (WHOLE - eta_device) * cloud.speed_of.get(token, 0.0)
-    return Decided(token, cloud_share=of_cloud / (of_device + of_cloud))
+def _unknown(token: int, own: RaceView, other: RaceView) -> LackingLocal | LackingRemote | None:
+    """The value of `token` that a view lacks, if one does."""
+    if own.threshold > 0 and token not in own.speed_of:
+        return LackingLocal((token,), 0)
+    return LackingRemote((token,), 0) if other.threshold > 0 and token not in other.speed_of else None

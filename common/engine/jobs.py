@@ -15,6 +15,7 @@ from common.engine.sequences import AnswerRows, Feed, Prompt
 from common.kv.layout import DocumentStates
 from common.kv.memory import KvMemoryFullError, Rows
 from common.model.decoder import Decoder
+from common.processors.processor import Processor
 from common.scoring.interface import DocumentScorer, ScoringRun
 from common.session.values import Work
 from common.tracing.recorder import Recorder
@@ -67,6 +68,7 @@ class Assignment:
     drafter: Drafter
     reserve: int  # tokens that the answer may have
     joint: Joint | None = None  # decides where there are fetched documents
+    processor: Processor | None = None
     measured: Measured = lambda context, seconds: None
 
 
@@ -196,12 +198,15 @@ class AnswerJob:
 
     def _sample(self, scoring: ScoringRun, position: int) -> Sample:
         assignment = self.assignment
-        scores = scoring.scores(self._path[:position])
+        path = self._path[:position]
+        scores = scoring.scores(path)
         prompt = assignment.prompt
         if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
             raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
         gain = None if prompt.blank is None else assignment.scorer.gain
-        return Sample(position, scores, assignment.drafter, prompt.absent, prompt.fetched, assignment.joint, gain)
+        adjustment = None if assignment.processor is None else assignment.processor.at(path)
+        joint, drafter = assignment.joint, assignment.drafter
+        return Sample(position, scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
 
     def gave_up(self, started: int) -> None:
         if self.work is not None:

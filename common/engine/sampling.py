@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.aggregation.joint import Joint
+from common.processors.adjustment import Adjustment, adjust
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
@@ -63,6 +64,7 @@ class Sample:
     fetched: int = 0  # how many of the documents, the last ones, are the other side's
     joint: Joint | None = None  # decides where there are fetched ones
     gain: float | None = None  # score of a document for each nat by which it moves the row without a document, the last
+    adjustment: Adjustment | None = None
 
     @property
     def rows(self) -> int:
@@ -133,6 +135,9 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
     parts = [_parts(sample) for sample in samples]
     mixtures, rows = mix(logits, [weights for part in parts for weights in part])
     firsts = list(accumulate(map(len, parts), initial=0))
+    for index, sample in enumerate(samples):
+        if sample.adjustment is not None:
+            parts[index] = _adjusted(mixtures[firsts[index] : firsts[index + 1]], parts[index], sample.adjustment)
     races: dict[int, Race] = {}
     for index, sample in enumerate(samples):
         if len(parts[index]) == 1 and (race := sample.drafter.race(sample.position)) is not None:
@@ -156,6 +161,16 @@ def _parts(sample: Sample) -> list[Weights]:
     if sample.joint is None or not sample.fetched:
         return [weigh(sample.scores)]
     return [weigh(sample.scores[:own]), weigh(sample.scores[own:])]
+
+
+def _adjusted(mixtures: torch.Tensor, parts: Sequence[Weights], adjustment: Adjustment) -> list[Weights]:
+    """Adjust `mixtures` `[parts, vocab]` in place; the weights with the evidence that each has then."""
+    changed = []
+    for mixture, weights in zip(mixtures, parts, strict=True):
+        adjusted, gained = adjust(mixture, adjustment)
+        mixture.copy_(adjusted)
+        changed.append(replace(weights, evidence=float(np.float32(weights.evidence + gained))))
+    return changed
 
 
 def _one(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from common.methods.request import Request
+from common.processors.options import travelling
 from common.runtime.errors import RequestError
+from proto.limits import LONGEST_PROCESSORS
 from proto.messages import Codec
 
 CODECS: dict[str, tuple[Codec, ...]] = {"race": ("race",), "paper": ("top-p", "raw")}  # the sampler's own first
+TOP_P = {"race": 1.0, "paper": 0.8}  # the samplers' own
 
 
 def codec_of(request: Request) -> Codec:
@@ -14,13 +17,25 @@ def codec_of(request: Request) -> Codec:
     return request.codec or CODECS[request.sampler][0]
 
 
+def top_p_of(request: Request) -> float:
+    """The mass of each side's mixture that is kept; 1: all of it."""
+    return TOP_P[request.sampler] if request.top_p is None else request.top_p
+
+
 def check_sampler(request: Request) -> None:
-    """Refuse another sampler's codec; and 'mirrored' but for the race, as only there both sides find the same token."""
+    """Refuse another sampler's codec; 'mirrored' but for the race, as only there both sides find the same token; and
+    processors that are too long for the message that opens an answer.
+    """
     allowed = CODECS[request.sampler]
     if request.codec is not None and request.codec not in allowed:
         raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
     if request.sampler == "paper" and request.placement == "mirrored":
         raise RequestError("Placement 'mirrored' needs the race sampler.", "placement")
+    if len(travelling(request).encode()) > LONGEST_PROCESSORS:
+        raise RequestError(
+            f"The format of the answer and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at most.",
+            "response_format",
+        )
 
 
 def check_both_sources(request: Request) -> None:
@@ -38,4 +53,14 @@ def check_one_row(request: Request) -> None:
             "Aggregation 'context' needs one side that has all documents: sources 'device' or 'cloud', or method "
             "'fetch-text'.",
             "aggregation",
+        )
+
+
+def check_logprobs(request: Request) -> None:
+    """Refuse log-probabilities where the device does not see both sides' distributions before a token is decided."""
+    if request.top_logprobs is None:
+        return
+    if request.sampler != "race" or request.placement != "device" or request.sources == "cloud":
+        raise RequestError(
+            "Log-probabilities need the race sampler, placement 'device', and sources 'both' or 'device'.", "logprobs"
         )

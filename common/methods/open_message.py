@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import secrets
 
-from common.methods.checks import codec_of
+from common.methods.checks import codec_of, top_p_of
 from common.methods.interface import Method
 from common.methods.request import Request, own_options
 from common.placement.estimates import Estimates
 from common.placement.policy import first_aggregator
+from common.processors.options import travelling
 from proto.messages import Open
+
+# More than clients may ask for: what one side does not list of the other's favourites counts as 0.
+LISTED_FOR_LOGPROBS = 64
 
 
 def open_message(method: Method, request: Request, run_ahead: int, estimates: Estimates, eos: tuple[int, ...]) -> Open:
@@ -29,7 +33,7 @@ def open_message(method: Method, request: Request, run_ahead: int, estimates: Es
         codec=codec_of(request),
         entries=request.entries,
         exact=request.exact,
-        top_p=request.top_p,
+        top_p=top_p_of(request),
         placement=request.placement,
         sources="both",
         run_ahead=run_ahead,
@@ -40,5 +44,7 @@ def open_message(method: Method, request: Request, run_ahead: int, estimates: Es
         eos=eos,
         options=own_options(request),
         controls=request.controls,
+        likeliest=0 if request.top_logprobs is None else LISTED_FOR_LOGPROBS,
+        processors=travelling(request),
     )
     return method.opening(request, opening)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import from_json
 
+from common.processors.options import ProcessorOptions
 from proto.control import Control
 from proto.limits import (
     MOST_DOCUMENTS,
@@ -23,6 +24,7 @@ PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # from 
 
 MOST_STOPS = 4  # stop strings of a request
 LONGEST_STOP = 1024  # characters
+MOST_LOGPROBS = 20  # alternatives of a token whose log-probabilities are told
 
 
 def _known_temperature(value: float) -> float:
@@ -41,13 +43,11 @@ def _stop_strings(value: object) -> object:
     return tuple(texts)
 
 
-class Request(BaseModel):
+class Request(ProcessorOptions):
     """One question. Options that have a description are options of the command line, too.
 
     A method with options of its own has a subclass. Raises pydantic's `ValidationError`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     question: str  # what both libraries are searched for
     prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
@@ -71,7 +71,8 @@ class Request(BaseModel):
     codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
     exact: bool = True  # ask for what a certificate lacks
-    top_p: float = Field(default=0.8, gt=0.0, le=1.0)  # truncation of the paper's sampler; the race does not truncate
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)  # truncation; none: the sampler's own (race 1, paper 0.8)
+    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # alternatives told; none: no logprobs
     trace: bool = False  # whether the report says what took when, on both sides
 
 

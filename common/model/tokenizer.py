@@ -34,6 +34,8 @@ class Tokenizer:
         self._pretrained = pretrained
         added = pretrained.added_tokens_decoder.items()
         self.special_ids: dict[str, int] = {token.content: number for number, token in added if token.special}
+        self._special_names = {number: name for name, number in self.special_ids.items()}
+        self._anchor: list[int] = self.encode("a")[-1:]
         self.has_chat_template = isinstance(pretrained.chat_template, str)
         description = json.loads(backend.to_str())
         vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
@@ -58,6 +60,12 @@ class Tokenizer:
             raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {reason}") from error
         return cls(pretrained)
 
+    @property
+    def description(self) -> str:
+        """The tokenizer as the tokenizers library writes it: `tokenizer.json`."""
+        text: str = self._backend.to_str()
+        return text
+
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. No special token is added, and none that the text spells out is recognised."""
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
@@ -67,6 +75,15 @@ class Tokenizer:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
         text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
+
+    def piece(self, token: int) -> str:
+        """The text of one token as it stands between others; a special token's name."""
+        if (name := self._special_names.get(token)) is not None:
+            return name
+        # By itself, a token of some tokenizers loses the space that it begins with.
+        before = self.decode(self._anchor)
+        text = self.decode([*self._anchor, token])
+        return text[len(before) :] if text.startswith(before) else self.decode([token])
 
     def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The model's chat template on `messages` (role, content), up to where the answer begins. The template runs in

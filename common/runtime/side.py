@@ -19,6 +19,9 @@ from common.model.errors import ContextError
 from common.model.prompt import query_tokens
 from common.placement.estimators import DecodeLine
 from common.placement.peer_model import TYPICAL_CONTEXT
+from common.processors.grammar import Grammars
+from common.processors.options import ProcessorError
+from common.processors.processor import Processor, make_processor
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Hit, Library
 from common.retrieval.watching import FolderWatcher
@@ -66,7 +69,9 @@ class SideRuntime:
         )
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
+        self._grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
         self._retrieval = TaskThread("retrieval")
+        self._formats = TaskThread("formats")
         line = self._profiled_line()
         minimum = _minimum(settings)
         if minimum is not None:
@@ -130,7 +135,16 @@ class SideRuntime:
         """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over; `measured` is told
         of every step. Whatever fails on the way ends the answer.
         """
-        self._retrieval.submit(partial(self._begin, answer, request, drafting, retrieved, measured, peer), answer.end)
+        run = partial(self._begin, answer, request, drafting, retrieved, measured, peer)
+        if request.processors:
+            self._formats.submit(partial(self._prepare, request, run, answer), answer.end)
+        else:
+            self._retrieval.submit(run, answer.end)
+
+    def _prepare(self, request: Open, run: Callable[[], None], answer: Client) -> None:
+        """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
+        self.processor(request)
+        self._retrieval.submit(run, answer.end)
 
     def later(self, run: Callable[[], object], failed: Failed) -> None:
         """Call `run` on the retrieval thread; see `TaskThread.submit` for `failed`."""
@@ -138,6 +152,7 @@ class SideRuntime:
 
     def close(self) -> None:
         self._watcher.close()
+        self._formats.close()
         self._retrieval.close()
         self.decoding.close()
         self.decoder.close()
@@ -173,9 +188,20 @@ class SideRuntime:
         joint: Joint | None = None,
         peer: Hashable = None,
     ) -> None:
-        """Decode from the rows in `found` until the answer is over; see `Assignment`. Peers share the model fairly."""
-        assignment = Assignment(found.prompt, self.scorer, drafting, request.max_tokens + 1, joint, measured)
+        """Decode from the rows in `found` until the answer is over; see `Assignment`. Peers share the model fairly.
+
+        Raises `RequestError` for processors that can't be used.
+        """
+        reserve, processor = request.max_tokens + 1, self.processor(request)
+        assignment = Assignment(found.prompt, self.scorer, drafting, reserve, joint, processor, measured)
         self.decoding.submit(AnswerJob(answer, assignment, peer, partial(_end, answer)))
+
+    def processor(self, request: Open) -> Processor | None:
+        """What changes the answer's distribution, if anything. Raises `RequestError` for what can't be served."""
+        try:
+            return make_processor(request, self.decoder.vocabulary, self._grammars)
+        except ProcessorError as error:
+            raise RequestError(str(error), error.field) from None
 
     def retrieve(self, request: Open) -> PromptRows:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""

@@ -28,7 +28,7 @@ from common.sampling.fastest import Found
 from common.sampling.noise import race_noise
 from common.sampling.view import RaceView
 from proto.errors import malformed
-from proto.logcode import decode
+from proto.logcode import decode, nearest
 from proto.payloads.race import RaceEntries
 
 Ids = Sequence[int] | NDArray[np.integer]
@@ -71,16 +71,17 @@ class RaceSampler:
     """Drafts one side's tokens of one answer, and reads the other side's lists. For one thread at a time.
 
     `seed` (64 bits), `temperature` and `entries` (K) are the session's, the same on both sides. `vocabulary`
-    counts the tokenizer's tokens.
+    counts the tokenizer's tokens. `likeliest`: so many of the most probable tokens are listed, too.
     """
 
-    def __init__(self, seed: int, temperature: float, entries: int, vocabulary: int) -> None:
+    def __init__(self, seed: int, temperature: float, entries: int, vocabulary: int, likeliest: int = 0) -> None:
         if entries < 1 or vocabulary < 1:
             raise ValueError(f"a race needs an entry and a token at least, not {entries} and {vocabulary}")
         self._seed = seed
         self._temperature = temperature
         self._entries = min(entries, vocabulary)
         self._vocabulary = vocabulary
+        self._likeliest = min(likeliest, vocabulary)
 
     def race(self, position: int) -> Race:
         """The race to be run on this side's mixture for its draft at `position`."""
@@ -94,8 +95,13 @@ class RaceSampler:
         ids, speeds = found
         if not len(ids):
             raise ValueError(f"the mixture at position {position} has no positive probability")
+        if self._likeliest:
+            probable = probabilities.topk(self._likeliest).indices.cpu().numpy()
+            ids = np.union1d(ids, probable[nearest(probabilities[probable].cpu().numpy()) > 0])
         codes = codes_at(probabilities[None], 0, ids)
         entries = RaceEntries(ids.astype(np.uint32), codes)
+        if self._likeliest:
+            speeds = self._speeds(position, entries)
         threshold = self._threshold(speeds, self._entries)
         return LocalRace(position, entries, speeds, threshold, probabilities, self.race(position))
 
@@ -113,7 +119,7 @@ class RaceSampler:
 
         Raises `ProtocolError` for a list that no race can have sent.
         """
-        self._check(entries, self._entries)
+        self._check(entries, min(self._entries + self._likeliest, self._vocabulary))
         speeds = self._speeds(position, entries)
         return RemoteRace(position, entries, speeds, self._threshold(speeds, self._entries))
 
@@ -149,10 +155,13 @@ class RaceSampler:
             raise malformed("a race list must have positive probabilities only")
 
     def _threshold(self, speeds: NDArray[np.float64], depth: int) -> float:
-        """The slowest of a full list; 0 when no token beyond the list has a positive probability."""
+        """The slowest of the `depth` fastest; 0 when no token beyond the list has a positive probability.
+
+        Whatever else is listed, the fastest ones are.
+        """
         if len(speeds) < depth or len(speeds) == self._vocabulary:
             return 0.0
-        return float(speeds.min())
+        return float(np.partition(speeds, -depth)[-depth])
 
     def _speeds(self, position: int, entries: RaceEntries) -> NDArray[np.float64]:
         noise = race_noise(self._seed, position, entries.ids, self._temperature)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.sampling.certificate import has_documents
 from common.session.state import SessionState
-from common.session.values import OTHER, Decided, LackingLocal, LackingRemote, SessionSampler, Verdict
+from common.session.values import OTHER, Decided, LackingLocal, LackingRemote, SessionSampler, Verdict, View
 from proto.messages import Side
 
 
@@ -41,7 +41,7 @@ class Decider:
         mine, theirs = self._state.first_pair()
         other, sole = OTHER[self._role], self.sole
         share = float(sole == "cloud") if self.absent else None  # the cloud's share in a token of the sole side
-        alone = None if mine is None else Decided(mine.view.token, share)
+        alone = None if mine is None else self._of_one(mine.view, share)
         if sole == self._role:
             return alone if in_charge or other not in self._state.config.participants else None, False
         if theirs is None:
@@ -49,7 +49,7 @@ class Decider:
         if not in_charge:
             return None, False
         if sole == other:
-            return Decided(theirs.view.token, share), False
+            return self._of_one(theirs.view, share), False
         if mine is None:
             return None, False
         views, evidence = (mine.known, theirs.view), (mine.evidence, theirs.evidence)
@@ -60,3 +60,7 @@ class Decider:
         if isinstance(outcome, LackingRemote | LackingLocal) and away:
             return alone, True
         return outcome, False
+
+    def _of_one(self, view: View, share: float | None) -> Decided:
+        """The token of one side that has all the weight."""
+        return Decided(view.token, share, logprobs=self._aggregation.alone(view))

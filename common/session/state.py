@@ -108,7 +108,7 @@ class SessionState:
             self.epoch += 1
         self.prefix.commit()
         self._count(accepted, position, degraded)
-        commit = Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted)
+        commit = Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted, decision.logprobs)
         if token in self.config.eos:
             self.finished = "stop"
         elif self.position >= self.config.max_tokens:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from common.sampling.logprobs import Logprobs
 from proto.messages import Message, Placement, Side
 
 FinishReason = Literal["stop", "length"]
@@ -29,6 +30,7 @@ class Decided:
     token: int
     cloud_share: float | None = None  # the cloud's share in the token's probability
     expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), where the sampler has them
+    logprobs: Logprobs | None = None  # where they were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class SessionSampler(Protocol):
 
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
         """Decide from both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
+        ...
+
+    def alone(self, view: Any) -> Logprobs | None:
+        """Log-probabilities for a view's own token, where that is decided by it alone; None unless asked for."""
         ...
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
@@ -184,6 +190,7 @@ class Commit:
     cloud_share: float | None
     expected: tuple[float, float] | None
     accepted: dict[Side, bool]  # of the drafts known here
+    logprobs: Logprobs | None = None  # where they were asked for
 
 
 @dataclass(frozen=True, slots=True)

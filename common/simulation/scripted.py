@@ -61,6 +61,9 @@ class ScriptedAggregation:
     ) -> Decided:
         return Decided(TARGET, expected=self.answer[position].expected)
 
+    def alone(self, view: Scripted) -> None:
+        """None: a script has no probabilities."""
+
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         raise malformed("a scripted draft has nothing to resolve")
 

@@ -15,10 +15,15 @@ from device.interface import Engine, Finished, TokenEvent
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A finished answer, and the text of each of its tokens."""
+    """A finished answer and its tokens."""
 
     finished: Finished
-    pieces: tuple[str, ...]
+    tokens: tuple[TokenEvent, ...]
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text of each token."""
+        return [token.text for token in self.tokens]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +84,16 @@ class Answers:
 
     async def whole(self) -> list[Told]:
         """All answers to their ends. Raises `ApiError` when one fails."""
-        pieces: list[list[str]] = [[] for _ in self._places]
+        tokens: list[list[TokenEvent]] = [[] for _ in self._places]
         told: dict[int, Told] = {}
         while len(told) < self.count:
             if (following := await self.next()) is None:
                 continue
             index, event = following
             if isinstance(event, Finished):
-                told[index] = Told(event, tuple(pieces[index]))
+                told[index] = Told(event, tuple(tokens[index]))
             else:
-                pieces[index].append(event.text)
+                tokens[index].append(event)
         return [told[index] for index in range(self.count)]
 
     def cancel(self, reason: ApiError) -> None:

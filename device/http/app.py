@@ -168,7 +168,7 @@ class Api:
 
 
 def _completions(body: CompletionBody | ChatBody, asked: Asked, served: Served, chat: bool) -> Completions:
-    return Completions(served, chat, len(asked.requests), body.include_usage)
+    return Completions(served, chat, len(asked.requests), body.include_usage, asked.requests[0].top_logprobs)
 
 
 def _headers(notes: tuple[str, ...]) -> dict[str, str]:

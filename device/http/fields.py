@@ -14,12 +14,6 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
@@ -43,7 +37,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "store": (False,),
     "reasoning": ({},),
     "reasoning_effort": ("none",),
-    "include": ([],),
     "truncation": ("disabled",),
 }
 

@@ -10,9 +10,10 @@ from typing import Any
 from common.methods.report import Report, SideReport
 from device.http.answers import Told
 from device.http.errors import ApiError
+from device.http.logprobs import chat_entries, completion_lists
 from device.http.rendering import DONE, event
 from device.http.version import VERSION
-from device.interface import EngineStatus
+from device.interface import EngineStatus, TokenEvent
 
 SHARE_DIGITS = 4  # of an attribution share
 FINGERPRINT_DIGITS = 12  # of the model's identity
@@ -52,7 +53,9 @@ class Completions:
     chat: bool
     count: int = 1
     include_usage: bool = False  # of a stream
+    logprobs: int | None = None  # alternatives of each token; None: no log-probabilities
     _told: dict[int, Told] = field(default_factory=dict)  # of a stream, by index
+    _shown: dict[int, int] = field(default_factory=dict)  # characters of a stream, by index
 
     def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
         """The answer of a request without `stream`."""
@@ -66,9 +69,12 @@ class Completions:
             for index in range(self.count):
                 yield event(self._chunk(index, {"role": "assistant", "content": ""}))
 
-    def piece(self, index: int, text: str) -> Iterable[bytes]:
+    def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
         """The chunk of text that became final."""
-        yield event(self._chunk(index, {"content": text} if self.chat else {"text": text}))
+        chunk = self._chunk(index, {"content": text} if self.chat else {"text": text})
+        chunk["choices"][0]["logprobs"] = self._logprobs(tokens, self._shown.get(index, 0))
+        self._shown[index] = self._shown.get(index, 0) + len(text)
+        yield event(chunk)
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""
@@ -99,8 +105,15 @@ class Completions:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
         else:
             choice["text"] = text
-        choice |= {"logprobs": None, "finish_reason": told.finished.reason}
+        choice |= {"logprobs": self._logprobs(told.tokens, 0), "finish_reason": told.finished.reason}
         return choice | {"dragon": self.served.report(told)} if self.count > 1 else choice
+
+    def _logprobs(self, tokens: Sequence[TokenEvent], offset: int) -> dict[str, Any] | None:
+        if self.logprobs is None:
+            return None
+        if self.chat:
+            return {"content": chat_entries(tokens, self.logprobs), "refusal": None}
+        return completion_lists(tokens, self.logprobs, offset)
 
     def _chunk(self, index: int, content: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         choice = {"index": index} | ({"delta": content} if self.chat else content)

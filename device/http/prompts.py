@@ -76,18 +76,7 @@ def make_request(fields: dict[str, Any], defaults: Request, question: str, query
         known = ", ".join(f"'{each}'" for each in METHODS)
         raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
     texts = {"question": question, "prompt": query.text, "controls": query.controls}
-    request = validated(method.request, defaults.model_dump() | fields | texts)
-    if "top_p" not in fields or request.sampler == "paper":
-        return request
-    # The race, which has no `top_p`, takes 1, the clients' default: it truncates nothing.
-    if request.top_p != 1.0:
-        raise ApiError(
-            400,
-            '\'top_p\' truncates only with "sampler": "paper"; the race samples the whole distribution.',
-            param="top_p",
-            code="unsupported_value",
-        )
-    return request.model_copy(update={"top_p": defaults.top_p})
+    return validated(method.request, defaults.model_dump() | fields | texts)
 
 
 def derived_seed(seed: int, index: int) -> int:

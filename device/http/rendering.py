@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from device.http.answers import Told
 from device.http.errors import ApiError
+from device.interface import TokenEvent
 
 DONE = b"data: [DONE]\n\n"
 
@@ -23,8 +24,8 @@ class Rendering(Protocol):
         """The events before the first token."""
         ...
 
-    def piece(self, index: int, text: str) -> Iterable[bytes]:
-        """The events of text that became final in the answer `index`."""
+    def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
+        """The events of text that became final in the answer `index`, and of the tokens that it took."""
         ...
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:

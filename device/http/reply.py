@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from device.http.answers import Answers, Told
 from device.http.errors import ApiError, reader_too_slow
 from device.http.rendering import Rendering
-from device.interface import Finished
+from device.interface import Finished, TokenEvent
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -75,7 +75,8 @@ class StreamedReply(Response):
 
     async def _events(self, send: Send) -> None:
         count = self._answers.count
-        pieces: list[list[str]] = [[] for _ in range(count)]
+        tokens: list[list[TokenEvent]] = [[] for _ in range(count)]
+        sent = [0] * count  # of them
         await self._send(send, self._rendering.opening())
         open_answers = count
         while open_answers:
@@ -86,14 +87,17 @@ class StreamedReply(Response):
             index, event = following
             if isinstance(event, Finished):
                 open_answers -= 1
-                sent = "".join(pieces[index])
-                if event.text.startswith(sent) and (held_back := event.text[len(sent) :]):
-                    await self._send(send, self._rendering.piece(index, held_back))
-                await self._send(send, self._rendering.finished(index, Told(event, tuple(pieces[index]))))
+                told = Told(event, tuple(tokens[index]))
+                shown = "".join(told.pieces)
+                held_back = event.text[len(shown) :] if event.text.startswith(shown) else ""
+                if held_back or any(token.chances for token in tokens[index][sent[index] :]):
+                    await self._send(send, self._rendering.piece(index, held_back, tokens[index][sent[index] :]))
+                await self._send(send, self._rendering.finished(index, told))
                 continue
-            pieces[index].append(event.text)
+            tokens[index].append(event)
             if event.text:
-                await self._send(send, self._rendering.piece(index, event.text))
+                await self._send(send, self._rendering.piece(index, event.text, tokens[index][sent[index] :]))
+                sent[index] = len(tokens[index])
         await self._send(send, self._rendering.closing())
 
     async def _send(self, send: Send, events: Iterable[bytes], more: bool = True) -> None:

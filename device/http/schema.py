@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import from_json
 
 from common.methods.catalog import METHODS
+from common.methods.request import MOST_LOGPROBS
 from device.http.errors import ApiError, unknown
 from device.http.fields import notes_of, sift
 
@@ -101,6 +102,14 @@ class CompletionBody(GenerationBody):
         BeforeValidator(_prompts, json_schema_input_type=str | list[str] | TokenIds | list[TokenIds]),
     ]
     n: int = Field(1, ge=1, le=MOST_CHOICES)
+    logprobs: Annotated[
+        Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None,
+        BeforeValidator(lambda value: None if value is False else value),
+    ] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return super().options | ({} if self.logprobs is None else {"top_logprobs": self.logprobs})
 
 
 class ChatMessage(Lenient):
@@ -135,6 +144,14 @@ class ChatBody(GenerationBody):
     messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_MESSAGES)
     n: int = Field(1, ge=1, le=MOST_CHOICES)
     max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
+
+    @model_validator(mode="after")
+    def _logprobs(self) -> ChatBody:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("'top_logprobs' needs 'logprobs'")
+        return self
 
     @model_validator(mode="after")
     def _one_token_limit(self) -> ChatBody:
@@ -146,7 +163,8 @@ class ChatBody(GenerationBody):
     @property
     def options(self) -> dict[str, Any]:
         limit = self.max_completion_tokens
-        return super().options | ({} if limit is None else {"max_tokens": limit})
+        told = {"top_logprobs": self.top_logprobs} if self.logprobs else {}
+        return super().options | told | ({} if limit is None else {"max_tokens": limit})
 
     def ignored(self) -> Iterator[str]:
         yield from super().ignored()

@@ -34,7 +34,7 @@ def stranger(town: Town) -> Stranger:
 def opening(session: int = SESSION) -> Open:
     prompt = f"\nQuestion: {QUESTION}\nAnswer:"
     return Open(
-        session, "speculative", QUESTION, prompt, 4, 1, 0.0, "race", "race", 32, True, 0.8, "cloud", "cloud", 1, 40
+        session, "speculative", QUESTION, prompt, 4, 1, 0.0, "race", "race", 32, True, 1.0, "cloud", "cloud", 1, 40
     )
 
 

@@ -34,7 +34,7 @@ OPEN = Open(
     "race",
     32,
     True,
-    0.8,
+    1.0,
     "cloud",
     "both",
     1,

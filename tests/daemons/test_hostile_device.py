@@ -94,7 +94,7 @@ def opening() -> Open:
         codec="race",
         entries=8,
         exact=True,
-        top_p=0.8,
+        top_p=1.0,
         placement="device",
         sources="both",
         run_ahead=RUN_AHEAD,

@@ -159,7 +159,7 @@ def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidat
         "race",
         32,
         True,
-        0.8,
+        1.0,
         "cloud",
         "cloud",
         1,

@@ -85,7 +85,7 @@ class OneProcess:
             "race",
             32,
             True,
-            0.8,
+            1.0,
             "device",
             "both",
             1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from common.methods.checks import check_both_sources, check_one_row, check_sampler
+from common.methods.checks import check_both_sources, check_logprobs, check_one_row, check_sampler
 from common.methods.request import Request
 from common.runtime.errors import RequestError
 from proto.messages import Fetch, Open
@@ -22,6 +22,7 @@ class Speculative:
 
     def check(self, request: Request) -> None:
         check_sampler(request)
+        check_logprobs(request)
         check_one_row(request)
         if request.sources == "both" and request.privacy == "strict" and request.placement != "device":
             raise RequestError(

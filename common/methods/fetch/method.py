@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from common.methods.checks import check_both_sources, check_sampler
+from common.methods.checks import check_both_sources, check_logprobs, check_sampler
 from common.methods.request import Request
 from common.runtime.errors import RequestError
 from proto.messages import Fetch, Form, Open
@@ -22,6 +22,7 @@ class FetchText:
 
     def check(self, request: Request) -> None:
         check_sampler(request)
+        check_logprobs(request)
         check_both_sources(request)
 
     def opening(self, request: Request, opening: Open) -> Open:

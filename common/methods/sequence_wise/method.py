@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.methods.checks import check_both_sources, check_one_row, check_sampler
 from common.methods.request import Request
+from common.runtime.errors import RequestError
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class SequenceWise:
         check_sampler(request)
         check_both_sources(request)
         check_one_row(request)
+        if request.top_logprobs is not None:
+            raise RequestError("Method 'sequence-wise' tells no log-probabilities: neither side has both.", "logprobs")
 
     def opening(self, request: Request, opening: Open) -> Open:
         return replace(opening, sources="cloud", placement="cloud")

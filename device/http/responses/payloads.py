@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from common.methods.checks import top_p_of
 from common.methods.request import Request
 from device.http.answers import Told
 from device.http.errors import ApiError
+from device.http.logprobs import chat_entries
 from device.http.payloads import Served
 from device.http.rendering import DONE, event
 from device.http.responses.schema import ResponsesBody
+from device.interface import TokenEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +53,17 @@ class Responses:
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
         yield self._event("response.output_item.added", output_index=0, item=self._message(None))
-        yield self._text_event("response.content_part.added", part=_part(""))
+        yield self._text_event("response.content_part.added", part=_part("", []))
 
-    def piece(self, index: int, text: str) -> Iterable[bytes]:
+    def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
         """Text that became final."""
-        yield self._text_event("response.output_text.delta", delta=text, logprobs=[])
+        yield self._text_event("response.output_text.delta", delta=text, logprobs=self._logprobs(tokens))
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The text, its message and the response are done."""
-        text = told.finished.text
-        yield self._text_event("response.output_text.done", text=text, logprobs=[])
-        yield self._text_event("response.content_part.done", part=_part(text))
+        text, told_of = told.finished.text, self._logprobs(told.tokens)
+        yield self._text_event("response.output_text.done", text=text, logprobs=told_of)
+        yield self._text_event("response.content_part.done", part=_part(text, told_of))
         yield self._event("response.output_item.done", output_index=0, item=self._message(told))
         response = self.whole([told])
         yield self._event(f"response.{response['status']}", response=response)
@@ -73,6 +76,9 @@ class Responses:
         """The response ends with the error."""
         error = {"code": failure.code or failure.kind, "message": failure.message}
         yield self._event("response.failed", response=self._resource("failed") | {"error": error})
+
+    def _logprobs(self, tokens: Sequence[TokenEvent]) -> list[dict[str, Any]]:
+        return chat_entries(tokens, self.request.top_logprobs or 0)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         return event({"type": kind, "sequence_number": next(self._numbers)} | fields, kind)
@@ -88,7 +94,7 @@ class Responses:
             "id": f"msg_{self.served.identity}",
             "status": status,
             "role": "assistant",
-            "content": [] if told is None else [_part(told.finished.text)],
+            "content": [] if told is None else [_part(told.finished.text, self._logprobs(told.tokens))],
         }
 
     def _resource(self, status: str) -> dict[str, Any]:
@@ -107,9 +113,9 @@ class Responses:
             "usage": None,
             "max_output_tokens": self.request.max_tokens,
             "temperature": self.request.temperature,
-            "top_p": self.request.top_p if self.request.sampler == "paper" else 1.0,
+            "top_p": top_p_of(self.request),
             "metadata": self.body.metadata or {},
-            "text": {"format": {"type": "text"}},
+            "text": {"format": self.body.text.format},
             # of what this daemon does not do
             "previous_response_id": None,
             "store": False,
@@ -119,9 +125,9 @@ class Responses:
             "parallel_tool_calls": False,
             "max_tool_calls": None,
             "truncation": "disabled",
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "top_logprobs": 0,
+            "presence_penalty": self.request.presence_penalty,
+            "frequency_penalty": self.request.frequency_penalty,
+            "top_logprobs": self.request.top_logprobs or 0,
             "reasoning": None,
             "service_tier": "default",
             "safety_identifier": None,
@@ -129,5 +135,5 @@ class Responses:
         }
 
 
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}

@@ -9,17 +9,13 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from device.http.schema import MOST_MESSAGES, ChatMessage, GenerationBody, Lenient, joined_text
 
+LOGPROBS = "message.output_text.logprobs"  # in `include`
+
 
 class TextOptions(Lenient):
     """`text`: how the answer is put."""
 
     format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
-
-    @model_validator(mode="after")
-    def _plain(self) -> TextOptions:
-        if self.format.get("type") != "text":
-            raise ValueError("only the format of type 'text' is supported")
-        return self
 
 
 class Item(ChatMessage):
@@ -54,11 +50,15 @@ class ResponsesBody(GenerationBody):
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     text: TextOptions = Field(default_factory=TextOptions)
+    include: list[str] = Field(default_factory=list, max_length=64)
 
     @property
     def options(self) -> dict[str, Any]:
         limit = self.max_output_tokens
-        return super().options | ({} if limit is None else {"max_tokens": limit})
+        options = super().options | {"response_format": self.text.format}
+        if LOGPROBS in self.include:
+            options = {"top_logprobs": 0} | options
+        return options | ({} if limit is None else {"max_tokens": limit})
 
     @property
     def messages(self) -> list[ChatMessage]:
@@ -68,5 +68,6 @@ class ResponsesBody(GenerationBody):
 
     def ignored(self) -> Iterator[str]:
         yield from super().ignored()
+        yield from (f"include.{name}" for name in self.include if name != LOGPROBS)
         yield from (f"text.{name}" for name in self.text.extras())
         yield from (f"input.{name}" for item in self.input for name in item.extras())

@@ -22,6 +22,7 @@ from common.runtime.session_driver import NullObserver, SessionDriver
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.information import information
+from common.sampling.logprobs import Logprobs
 from common.scoring.interface import ScoringRun
 from common.session.session import Session
 from common.session.values import Action, Commit, LocalDraft, SessionConfig, Verdict, View
@@ -72,6 +73,9 @@ class TimedAggregation:
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
         with self._stages(AGGREGATE):
             return self._inner.aggregate(role, position, device, cloud, evidence)
+
+    def alone(self, view: Any) -> Logprobs | None:
+        return self._inner.alone(view)
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         self._inner.check_resolve(ids, depth)
@@ -262,7 +266,7 @@ def make_request(**changes: Any) -> Open:
         codec="race",
         entries=32,
         exact=True,
-        top_p=0.8,
+        top_p=1.0,
         placement="device",
         sources="both",
         run_ahead=1,

@@ -16,7 +16,7 @@ from common.session.values import Decided
 from proto.messages import Open
 
 VOCABULARY = 300
-RACE = Open(1, "speculative", "q", "p", 4, 77, 1.0, "race", "race", 300, True, 0.8, "cloud", "both", 1, 8)
+RACE = Open(1, "speculative", "q", "p", 4, 77, 1.0, "race", "race", 300, True, 1.0, "cloud", "both", 1, 8)
 REQUESTS = (
     RACE,
     replace(RACE, temperature=0.0),

@@ -189,7 +189,7 @@ class TestResponses:
             ({"previous_response_id": "resp_1"}, "previous_response_id"),
             ({"background": True}, "background"),
             ({"tools": [{"type": "function", "name": "f"}]}, "tools"),
-            ({"text": {"format": {"type": "json_object"}}}, "text"),
+            ({"text": {"format": {"type": "xml"}}}, "response_format"),
             ({"input": []}, "input"),
             ({"input": [{"type": "function_call", "name": "f"}]}, "input"),
             ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.methods.checks import top_p_of
 from common.methods.request import Request
+from common.processors.options import ProcessorOptions, received, travelling
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
 from device.http.fields import NEUTRAL, REFUSED
-from device.http.options import HttpOptions
-from device.http.prompts import completion_asked
+from device.http.prompts import chat_asked
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, parse
 from device.http.tokens import DetokenizeBody, TokenizeBody
-from tests.device.http.asking import ENGINE, ask_chat, ask_completion, chat, completion, encode, turn
+from tests.device.http.asking import ENGINE, OPTIONS, ask_chat, ask_completion, chat, completion, encode, turn
 
 
 def refusal(**fields: Any) -> ApiError:
@@ -137,7 +138,7 @@ class TestFields:
     def test_a_misspelt_limit_of_privacy_is_refused(self, name: str) -> None:
         assert refusal(**{name: "offline"}).code == "unknown_parameter"
 
-    @pytest.mark.parametrize(("name", "value"), [("logprobs", 0), ("best_of", True), ("best_of", 1.0), ("echo", 0)])
+    @pytest.mark.parametrize(("name", "value"), [("background", 0), ("best_of", True), ("best_of", 1.0), ("echo", 0)])
     def test_neutral_values_are_compared_by_type_too(self, name: str, value: Any) -> None:
         assert refusal(**{name: value}).code == "unsupported_parameter"
 
@@ -155,13 +156,71 @@ class TestFields:
         for seed, taken in ((-1, 2**64 - 1), (-(2**63), 2**63), (0, 0), (2**64 - 1, 2**64 - 1)):
             assert completion(seed=seed).seed == taken
 
-    def test_top_p_is_for_the_paper_sampler(self) -> None:
-        assert completion(top_p=1.0) == completion()
-        assert completion(top_p=0.3, sampler="paper").top_p == 0.3
-        assert refusal(top_p=0.3).param == "top_p"
-        paper = HttpOptions(defaults=Request(question="", prompt="", sampler="paper"))
-        body, _ = parse(CompletionBody, encode({"prompt": "x", "top_p": 0.3}))
-        assert completion_asked(body, paper, ENGINE).requests[0].top_p == 0.3
+    def test_both_samplers_truncate_as_they_are_asked_or_by_their_own(self) -> None:
+        assert [top_p_of(completion(**fields)) for fields in ({}, {"top_p": 0.3}, {"sampler": "paper"})] == [
+            1,
+            0.3,
+            0.8,
+        ]
+        assert top_p_of(completion(top_p=1.0, sampler="paper")) == 1.0
+
+    def test_biases_and_penalties_are_taken(self) -> None:
+        asked = completion(logit_bias={"7": -100, "3": 1.5}, presence_penalty=1, frequency_penalty=-0.5)
+        assert asked.logit_bias == {3: 1.5, 7: -100.0}
+        assert (asked.presence_penalty, asked.frequency_penalty) == (1.0, -0.5)
+        assert received(travelling(asked)).model_dump() == {
+            name: getattr(asked, name) for name in ProcessorOptions.model_fields
+        }
+        assert travelling(completion(logit_bias={}, presence_penalty=0, response_format={"type": "text"})) == ""
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("logit_bias", {"seven": 1}),
+            ("logit_bias", {"-1": 1}),
+            ("logit_bias", {"7": 100.5}),
+            ("logit_bias", {"7": "1"}),
+            ("logit_bias", {"7": True}),
+            ("logit_bias", [1]),
+            ("logit_bias", {str(token): 1 for token in range(301)}),
+            ("presence_penalty", 2.5),
+            ("frequency_penalty", "1"),
+            ("response_format", {"type": "xml"}),
+            ("response_format", {"type": "json_schema"}),
+            ("response_format", {"type": "json_schema", "json_schema": {"schema": []}}),
+            ("response_format", "json"),
+            ("logprobs", 21),
+            ("logprobs", "1"),
+        ],
+    )
+    def test_processors_have_limits(self, name: str, value: object) -> None:
+        found = refusal(**{name: value})
+        assert (found.param or "").startswith(name)
+        assert "0x" not in found.message and len(found.message) < 300
+
+    def test_formats_are_put_alike_in_all_endpoints(self) -> None:
+        schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+        told = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+        newer, _ = parse(
+            ResponsesBody, encode({"input": "x", "text": {"format": {"type": "json_schema", "schema": schema}}})
+        )
+        of_chat = chat(turn("user", "x"), response_format=told).response_format
+        responses = chat_asked(newer.messages, newer.options, 1, OPTIONS, ENGINE).requests[0].response_format
+        assert of_chat == responses == completion(response_format=told).response_format
+        assert of_chat is not None and json.loads(of_chat) == schema
+
+    def test_logprobs_are_asked_for_in_each_format_s_way(self) -> None:
+        assert [completion(**fields).top_logprobs for fields in ({}, {"logprobs": False}, {"logprobs": 3})] == [
+            None,
+            None,
+            3,
+        ]
+        assert chat(turn("user", "x"), logprobs=True).top_logprobs == 0
+        assert chat(turn("user", "x"), logprobs=True, top_logprobs=20).top_logprobs == 20
+        with pytest.raises(ApiError, match="needs 'logprobs'"):
+            ask_chat(turn("user", "x"), top_logprobs=2)
+        newer, _ = parse(ResponsesBody, encode({"input": "x", "include": ["message.output_text.logprobs"]}))
+        assert newer.options["top_logprobs"] == 0
 
     def test_two_token_limits_must_agree(self) -> None:
         message = turn("user", "x")

@@ -1,0 +1,67 @@
+"""One position's changes to a side's mixture, such that both sides' together change the answer's law as meant.
+
+With a factor g for each token, the answer's law is to be g · p, renormalised, where p = Σ_s η^s p^s mixes both sides.
+Each side can do its part alone, since
+
+    Σ_s h^s g p^s  =  Σ_s (h^s Z^s) (g p^s / Z^s),   Z^s = Σ_i g_i p_i^s
+
+so it takes g p^s / Z^s for its mixture and h^s Z^s for its evidence: nothing else in the session knows about g.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+# Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
+LEAST = 2.0**-126
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjustment:
+    """Factors exp(bias) of single tokens, tokens that are allowed at all, and the mass that is kept of each side."""
+
+    ids: NDArray[np.int64]  # [n], different ones
+    biases: NDArray[np.float64]  # [n], nats
+    allowed: torch.Tensor | None = None  # bool [vocab]; None: all
+    top_p: float = 1.0
+
+
+def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
+    """The adjusted mixture of one side, float32 [vocab] with sum 1, and log Z to be added to its evidence.
+
+    What `top_p` cuts off does not count in Z: truncation is each side's own, as in the paper's sampler (§4.1).
+    """
+    place = mixture.device
+    weights = mixture.to(torch.float64)
+    if adjustment.allowed is not None:
+        weights = weights.clamp_min(LEAST).mul_(adjustment.allowed.to(place))
+    elif weights is mixture:
+        weights = weights.clone()
+    if len(adjustment.ids):
+        ids = torch.from_numpy(adjustment.ids).to(place)
+        weights[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(place)
+    mass = float(weights.sum())
+    if not (math.isfinite(mass) and mass > 0):
+        raise ValueError("no token is possible any more")
+    weights /= mass
+    if adjustment.top_p < 1:
+        weights = _nucleus(weights, adjustment.top_p)
+    return weights.to(torch.float32), math.log(mass)
+
+
+def _nucleus(weights: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The fewest most probable tokens that hold `top_p`, the one that crosses it included; renormalised.
+
+    Of equally probable tokens at the edge, those with the lowest ids are kept.
+    """
+    ordered, ids = torch.sort(weights, descending=True, stable=True)
+    before = ordered.cumsum(0) - ordered
+    kept = ids[before < top_p]
+    cut = torch.zeros_like(weights)
+    cut[kept] = weights[kept]
+    return cut / cut.sum()

@@ -1,0 +1,104 @@
+"""Adjusted sides mix to the adjusted mixture, and what is cut off is cut off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.processors.adjustment import Adjustment, adjust
+from common.sampling.certificate import WHOLE, eta_fixed
+
+VOCABULARY = 24
+
+
+def mixture(seed: int, spread: float) -> torch.Tensor:
+    logits = np.random.default_rng(seed).normal(scale=spread, size=VOCABULARY)
+    return torch.softmax(torch.from_numpy(logits), dim=0).to(torch.float32)
+
+
+def adjustment(biases: dict[int, float], allowed: torch.Tensor | None = None, top_p: float = 1.0) -> Adjustment:
+    ids = np.fromiter(biases.keys(), np.int64)
+    return Adjustment(ids, np.fromiter(biases.values(), np.float64), allowed, top_p)
+
+
+class TestTheLaw:
+    @given(
+        st.integers(0, 2**32),
+        st.floats(0.1, 5.0),
+        st.floats(-4.0, 4.0),
+        st.dictionaries(st.integers(0, VOCABULARY - 1), st.floats(-8.0, 8.0), max_size=VOCABULARY),
+        st.sets(st.integers(0, VOCABULARY - 1), min_size=1),
+    )
+    @settings(max_examples=200, deadline=None)
+    def test_both_sides_adjusted_by_themselves_are_the_adjusted_mixture_of_both(
+        self, seed: int, spread: float, evidence: float, biases: dict[int, float], kept: set[int]
+    ) -> None:
+        sides = mixture(seed, spread), mixture(seed + 1, spread)
+        allowed = torch.zeros(VOCABULARY, dtype=torch.bool)
+        allowed[list(kept)] = True
+        each = [adjust(side, adjustment(biases, allowed)) for side in sides]
+
+        eta = eta_fixed(evidence, 0.0) / WHOLE
+        both = (eta * sides[0] + (1 - eta) * sides[1]).double().numpy()
+        factors = np.exp([biases.get(token, -0.0) for token in range(VOCABULARY)]) * allowed.numpy()
+        wanted = both * factors / (both * factors).sum()
+
+        adjusted_eta = eta_fixed(evidence + each[0][1], each[1][1]) / WHOLE
+        found = (adjusted_eta * each[0][0] + (1 - adjusted_eta) * each[1][0]).double().numpy()
+        assert np.abs(found - wanted).max() < 4 / WHOLE  # eta is rounded to 1/WHOLE, before and after
+
+    def test_a_side_that_has_no_use_for_the_bias_loses_weight_by_it(self) -> None:
+        believes, doubts = torch.tensor([0.9, 0.1]), torch.tensor([0.1, 0.9])
+        gained = [adjust(side, adjustment({0: 3.0}))[1] for side in (believes, doubts)]
+        assert gained[0] == pytest.approx(math.log(0.9 * math.e**3 + 0.1))
+        assert gained[0] > gained[1] + 1
+
+    def test_the_highest_bias_wins_over_everything_and_the_lowest_over_nothing(self) -> None:
+        side = torch.tensor([1e-30, 0.4, 0.6])
+        forced, _ = adjust(side, adjustment({0: 100.0}))
+        banned, _ = adjust(side, adjustment({2: -100.0}))
+        assert forced[0] > 0.999
+        assert banned[2] < 1e-40 and banned[1] == pytest.approx(1.0)
+
+    def test_the_only_allowed_tokens_may_have_underflowed(self) -> None:
+        side = torch.tensor([1.0, 0.0, 0.0])
+        adjusted, gained = adjust(side, adjustment({}, torch.tensor([False, True, True])))
+        assert adjusted.tolist() == [0.0, 0.5, 0.5]
+        assert gained == pytest.approx(math.log(2 * 2.0**-126))
+
+    def test_nothing_allowed_is_an_error_and_not_a_division_by_zero(self) -> None:
+        with pytest.raises(ValueError, match="no token is possible"):
+            adjust(torch.tensor([0.5, 0.5]), adjustment({}, torch.tensor([False, False])))
+
+    def test_the_mixture_itself_stays_as_it_was(self) -> None:
+        side = torch.tensor([0.5, 0.5], dtype=torch.float64)
+        adjust(side, adjustment({0: 1.0}))
+        assert side.tolist() == [0.5, 0.5]
+
+
+class TestTruncation:
+    @given(st.integers(0, 2**32), st.floats(0.1, 5.0), st.floats(0.01, 0.999))
+    @settings(max_examples=200, deadline=None)
+    def test_the_fewest_tokens_that_hold_the_mass_are_kept(self, seed: int, spread: float, top_p: float) -> None:
+        side = mixture(seed, spread)
+        cut, gained = adjust(side, adjustment({}, top_p=top_p))
+        kept = side[cut > 0].double()
+        assert gained == pytest.approx(0.0, abs=1e-6)  # truncation is no evidence
+        assert kept.sum() >= top_p - 1e-6
+        assert kept.sum() - kept.min() < top_p + 1e-6
+        assert float(cut.sum()) == pytest.approx(1.0, abs=1e-6)
+        ratios = cut[cut > 0].double() / kept
+        assert float(ratios.max() - ratios.min()) < 1e-5  # proportions stay
+
+    def test_of_equal_tokens_at_the_edge_the_lowest_ids_stay(self) -> None:
+        cut, _ = adjust(torch.full((4,), 0.25), adjustment({}, top_p=0.5))
+        assert cut.tolist() == [0.5, 0.5, 0.0, 0.0]
+
+    def test_biases_count_before_it(self) -> None:
+        cut, _ = adjust(torch.tensor([0.6, 0.4]), adjustment({0: -5.0}, top_p=0.5))
+        assert cut.tolist() == [0.0, 1.0]
