@@ -142,6 +142,36 @@ class TestReceive:
             RaceSampler(SEED, 1.0, 2, 10).receive(0, told)
 
 
+class TestLikeliest:
+    """Lists that have the most probable tokens beside the fastest ones."""
+
+    @given(races(), st.integers(1, 40))
+    def test_lists_have_both_and_bound_the_rest(
+        self, race: tuple[RaceSampler, LocalRace, int, float, int], likeliest: int
+    ) -> None:
+        _, local, seed, temperature, depth = race
+        probabilities = local.probabilities
+        size = len(probabilities)
+        here, there = (RaceSampler(seed, temperature, depth, size, likeliest) for _ in range(2))
+        listing = here.draft(local.position, probabilities)
+        assert same(listing, there.receive(local.position, listing.entries))
+        assert listing.token == local.token
+        possible = {token for token, speed in enumerate(all_speeds(local, seed, temperature)) if speed > 0}
+        listed = set(listing.entries.ids.tolist())
+        assert set(local.entries.ids.tolist()) <= listed <= possible
+        # Whoever knows all tokens has nothing more to bound.
+        assert listing.threshold == (0.0 if len(listed) == size else local.threshold)
+        probable = probabilities.topk(min(likeliest, size)).values.min()
+        for token in possible - listed:
+            assert probabilities[token] <= probable
+            assert all_speeds(local, seed, temperature)[token] <= listing.threshold
+
+    def test_more_than_both_is_refused(self) -> None:
+        too_many = entries((1, 9), (2, 9), (3, 9), (4, 9))
+        with pytest.raises(ProtocolError):
+            RaceSampler(SEED, 1.0, 2, 10, likeliest=1).receive(0, too_many)
+
+
 class TestValues:
     def test_of_any_token(self) -> None:
         probabilities = torch.tensor([0.5, 0.0, 0.25, 0.25])
