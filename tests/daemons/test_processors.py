@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from common.model.tokenizer import Tokenizer
 from common.settings import EMBEDDED_TOKENIZER
@@ -48,6 +49,11 @@ CHANGES: dict[str, dict[str, object]] = {
         "max_tokens": 60,
     },
 }
+
+
+class Game(BaseModel):
+    kind: Literal["horror", "puzzle", "racing"]
+    players: int = Field(ge=1, le=4)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +119,13 @@ class TestEffects:
             value = json.loads(text(response))
             assert value.keys() == {"name", "electric", "doors"} and value["doors"] in (3, 5)
         assert len(set(map(text, responses))) > 6
+
+    def test_the_openai_client_parses_answers(self, client: openai.OpenAI) -> None:
+        messages: list[Any] = [{"role": "user", "content": QUESTION}]
+        answer = client.chat.completions.parse(model="dragon", messages=messages, response_format=Game, max_tokens=80)
+        parsed = answer.choices[0].message.parsed
+        assert isinstance(parsed, Game)
+        assert parsed.kind in ("horror", "puzzle", "racing")
 
     def test_a_nucleus_of_one_token_is_the_most_probable_one(self, pair: Pair) -> None:
         alone = {"sources": "device"}
