@@ -8,10 +8,11 @@ an assignment.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import torch
 
 from common.kv.layout import DocumentStates, Layout
@@ -45,19 +46,26 @@ def slot_capacity(tokens: int, max_context: int) -> int:
     return min(capacity, max(max_context, tokens))
 
 
+def _zeros(shape: tuple[int, ...], layout: Layout) -> torch.Tensor:
+    """Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
+
+    On a CPU, NumPy's take no memory before something is written to them; torch's are written at once.
+    """
+    if torch.device(layout.torch_device).type != "cpu":
+        return torch.zeros(shape, dtype=layout.dtype, device=layout.torch_device)
+    blank = np.zeros(math.prod(shape) * layout.dtype.itemsize, np.uint8)
+    return torch.from_numpy(blank).view(layout.dtype).view(shape)
+
+
 class Chunk:
     """Slots of one capacity. Keys and values `[slots, kv_heads, capacity, dim]`, a tensor each per layer."""
 
     __slots__ = ("capacity", "free", "keys", "slots", "values")
 
     def __init__(self, layout: Layout, slots: int, capacity: int) -> None:
-        # Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
-        place: dict[str, Any] = {"dtype": layout.dtype, "device": layout.torch_device}
         self.slots, self.capacity = slots, capacity
-        self.keys = [torch.zeros(slots, shape.kv_heads, capacity, shape.key_dim, **place) for shape in layout.layers]
-        self.values = [
-            torch.zeros(slots, shape.kv_heads, capacity, shape.value_dim, **place) for shape in layout.layers
-        ]
+        self.keys = [_zeros((slots, shape.kv_heads, capacity, shape.key_dim), layout) for shape in layout.layers]
+        self.values = [_zeros((slots, shape.kv_heads, capacity, shape.value_dim), layout) for shape in layout.layers]
         self.free = [True] * slots
 
     def take(self, rows: int) -> int | None:
