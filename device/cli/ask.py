@@ -26,7 +26,7 @@ def ask(
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
     from device.cli.connection import find_daemon
-    from device.cli.render import as_json_text, full_report, summary_line
+    from device.cli.render import as_json_text, full_report, summary
 
     asked = options.read_question(question)
     body = {"messages": conversation([], asked)} | fields
@@ -41,4 +41,4 @@ def ask(
         }
         print(as_json_text(value))
     else:
-        to_stderr(full_report(printed.report) if report else summary_line(printed.report))
+        to_stderr(full_report(printed.report) if report else summary(printed.report))

@@ -37,7 +37,7 @@ def chat(
 
 def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
     from device.cli.answers import conversation, stream_answer, to_stderr
-    from device.cli.render import full_report, summary_line
+    from device.cli.render import full_report, summary
 
     turns: list[tuple[str, str]] = []
     report: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
         else:
             turns.append((line, printed.text))
             report = printed.report
-            to_stderr(summary_line(report))
+            to_stderr(summary(report))
 
 
 def _read_line() -> str | None:

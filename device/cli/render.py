@@ -11,7 +11,8 @@ from typing import Any
 
 Json = Mapping[str, Any]
 
-LINE_SOURCES = 3  # named in the one-line report
+MOST_FOOTNOTES = 4
+QUOTED = 72  # characters of the answer in a footnote
 LABEL_WIDTH = 12
 NO_SOURCE = "no document"
 # Embeddings, overrides and isolates make text look like another one.
@@ -27,10 +28,28 @@ class Part:
     text: str
 
 
-def summary_line(report: Json) -> str:
-    """The report in one line, for stderr after an answer."""
-    figures = f"{figures_line(report)}, sources {_named_sources(report)}"
-    return "; ".join([figures, *(printable(note) for note in report["notes"])])
+def summary(report: Json) -> str:
+    """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer."""
+    return "\n".join([*footnotes(report), "; ".join([figures_line(report), *map(printable, report["notes"])])])
+
+
+def footnotes(report: Json) -> list[str]:
+    """The documents with the largest parts of the answer, with place and words, in the order of the answer."""
+    words: dict[int, list[str]] = {}
+    for part in attribution_parts(report):
+        if part.source is not None and part.text.strip():
+            words.setdefault(part.source, []).append(printable(part.text))
+    quoted = {source: " … ".join(texts) for source, texts in words.items()}
+    if not quoted:  # nothing is known of single tokens
+        quoted = dict.fromkeys(range(len(report["sources"])), "")
+    largest = sorted(quoted, key=lambda source: -len(quoted[source]))[:MOST_FOOTNOTES]
+    lines = []
+    for number, source in enumerate((each for each in quoted if each in largest), 1):
+        text = quoted[source]
+        cut = text if len(text) <= QUOTED else f"{text[:QUOTED].rstrip()}…"
+        lines.append(f"[{number}] {_name(report['sources'][source])}" + (f': "{cut}"' if cut else ""))
+    more = len(quoted) - len(lines)
+    return [*lines, f"and parts from {_count(more, 'other document')}"] if more else lines
 
 
 def figures_line(report: Json) -> str:
@@ -171,13 +190,6 @@ def _attributed(part: Part, report: Json) -> str:
     name = NO_SOURCE if part.source is None else _name(report["sources"][part.source])
     text = part.text.replace("\n", "\\n")
     return f'{_percent(part.share)}  {name}: "{strip_controls(text)}"'
-
-
-def _named_sources(report: Json) -> str:
-    ranked = _ranked_sources(report)
-    names = ", ".join(name for name, _ in ranked[:LINE_SOURCES])
-    more = len(ranked) - LINE_SOURCES
-    return (names or "none") + (f" and {more} more" if more > 0 else "")
 
 
 def _ranked_sources(report: Json) -> list[tuple[str, float]]:

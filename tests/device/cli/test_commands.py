@@ -15,16 +15,17 @@ from tests.device.cli.conftest import ROOT, Dragon, closed_port
 from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
-LINE = (
-    "3 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 67 %, 42 bytes/token, "
-    "sources Diary (device), Atlas (cloud)\n"
+AFTER = (
+    '[1] Diary (device): "one … three"\n'
+    '[2] Atlas (cloud): "two"\n'
+    "3 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 67 %, 42 bytes/token\n"
 )
 
 
 class TestAsk:
-    def test_answer_on_stdout_and_one_line_on_stderr(self, dragon: Dragon, server: HttpServer) -> None:
+    def test_answer_on_stdout_and_footnotes_on_stderr(self, dragon: Dragon, server: HttpServer) -> None:
         done = dragon("ask", "one two three", "--url", server.url)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "one two three\n", LINE)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "one two three\n", AFTER)
 
     def test_question_from_stdin_and_url_from_the_environment(
         self, dragon: Dragon, server: HttpServer, engine: TableEngine
@@ -77,7 +78,7 @@ class TestAsk:
 
     def test_as_a_process(self, dragon: Dragon, server: HttpServer) -> None:
         with dragon.start("ask", "one two three", "--url", server.url) as process:
-            assert process.communicate(timeout=WAIT) == ("one two three\n", LINE)
+            assert process.communicate(timeout=WAIT) == ("one two three\n", AFTER)
             assert process.returncode == 0
 
 

@@ -14,11 +14,12 @@ from device.cli.render import (
     Part,
     as_json_text,
     attribution_parts,
+    footnotes,
     full_report,
     printable,
     status_table,
     strip_controls,
-    summary_line,
+    summary,
 )
 from device.http.payloads import report_json, status_json
 from tests.device.table_engine import TableEngine, report
@@ -36,10 +37,11 @@ def sources(*titles: str) -> list[dict[str, str]]:
 
 
 class TestSummary:
-    def test_line(self) -> None:
-        assert summary_line(example()) == (
-            "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token, "
-            "sources Diary (device), Atlas (cloud)"
+    def test_footnotes_and_figures(self) -> None:
+        assert summary(example()) == (
+            '[1] Diary (device): "The"\n'
+            '[2] Atlas (cloud): "cat sat"\n'
+            "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token"
         )
 
     def test_without_cloud_or_tokens(self) -> None:
@@ -48,14 +50,40 @@ class TestSummary:
             tokens=0, ttft=None, device=idle, cloud=idle, sources=[], attribution=[], pieces=[],
             notes=["The cloud was\nnot reachable."],
         )  # fmt: skip
-        assert summary_line(empty) == (
-            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token, sources none; The cloud was not reachable."
+        assert summary(empty) == (
+            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token; The cloud was not reachable."
         )
 
-    def test_degraded_tokens_and_many_sources(self) -> None:
-        rows = [[0.1, 0.2, 0.3, 0.15, 0.25]] * 4
-        line = summary_line(example(degraded=[2, 3], sources=sources(*"ABCDE"), attribution=rows))
-        assert line.endswith("2 tokens without the cloud, sources C (cloud), E (cloud), B (cloud) and 2 more")
+    def test_degraded_tokens(self) -> None:
+        assert summary(example(degraded=[2, 3])).endswith("2 tokens without the cloud")
+
+
+class TestFootnotes:
+    def test_a_document_that_comes_twice_has_one(self) -> None:
+        rows = [[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.9, 0.1]]
+        assert footnotes(example(attribution=rows)) == [
+            '[1] Diary (device): "The … sat"',
+            '[2] Atlas (cloud): "cat"',
+        ]
+
+    def test_places_are_named_and_obeyed_by_no_terminal(self) -> None:
+        found = footnotes(example(sources=sources("car.pdf, page 3", "a\x1b[2Jb")))
+        assert found == ['[1] car.pdf, page 3 (cloud): "The"', '[2] a[2Jb (cloud): "cat sat"']
+
+    def test_long_parts_are_cut_and_small_ones_counted(self) -> None:
+        pieces = ["word " * 40, *(f" part{n}" for n in range(6))]
+        rows = [[float(n == source) for source in range(7)] for n in range(7)]
+        found = footnotes(example(pieces=pieces, attribution=rows, sources=sources(*"ABCDEFG")))
+        assert len(found) == 5
+        assert found[0].endswith('wo…"')
+        assert len(found[0]) < 100
+        assert found[-1] == "and parts from 3 other documents"
+
+    def test_one_row_with_all_documents_names_them(self) -> None:
+        assert footnotes(example(attribution=[])) == ["[1] Diary (device)", "[2] Atlas (cloud)"]
+
+    def test_an_answer_of_no_document_has_none(self) -> None:
+        assert footnotes(example(attribution=[[0.0, 0.0]] * 4, sources=[])) == []
 
 
 class TestAttribution:
@@ -119,7 +147,7 @@ class TestUntrustedText:
     def test_titles_cannot_steer_a_terminal(self) -> None:
         evil = "\x1b]0;owned\x07Atlas\r\n\x9b31mred\x7f"
         report_with = example(sources=sources(evil, "B"), pieces=["\x1b[2J", "", "", ""])
-        for text in (summary_line(report_with), full_report(report_with)):
+        for text in (summary(report_with), full_report(report_with)):
             assert not [c for c in text.replace("\n", "") if ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0]
         assert printable(evil) == "]0;ownedAtlas 31mred"
 
