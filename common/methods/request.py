@@ -58,6 +58,9 @@ class Request(ProcessorOptions):
     temperature: Annotated[float, AfterValidator(_known_temperature)] = Field(
         default=0.0, description="0 takes the likeliest token"
     )
+    top_p: float | None = Field(  # none: the sampler's own
+        default=None, gt=0.0, le=1.0, description="Keep the likeliest tokens that hold so much"
+    )
     max_tokens: int = Field(default=128, ge=1, le=MOST_TOKENS, description="Longest answer")
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
     placement: Placement = Field(default="device", description="Which side aggregates")
@@ -71,7 +74,6 @@ class Request(ProcessorOptions):
     codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
     exact: bool = True  # ask for what a certificate lacks
-    top_p: float | None = Field(default=None, gt=0.0, le=1.0)  # truncation; none: the sampler's own (race 1, paper 0.8)
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # alternatives told; none: no logprobs
     trace: bool = False  # whether the report says what took when, on both sides
 
