@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.processors.options import ProcessorError
+
 # Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
 LEAST = 2.0**-126
 
@@ -47,7 +49,7 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
         weights[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(place)
     mass = float(weights.sum())
     if not (math.isfinite(mass) and mass > 0):
-        raise ValueError("no token is possible any more")
+        raise ProcessorError("The format and the biases of the answer leave no token to go on with.", "logit_bias")
     weights /= mass
     if adjustment.top_p < 1:
         weights = _nucleus(weights, adjustment.top_p)

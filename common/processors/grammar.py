@@ -11,6 +11,7 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from common.model.tokenizer import Tokenizer
+from common.processors.options import ProcessorError
 from common.processors.trial import SPACING, sentence, why_not
 
 # What a schema that was compiled may still cost: some 10 ms for a step, 50 MB.
@@ -73,24 +74,23 @@ class Grammar:
         self._vocabulary = vocabulary
         self._consumed: list[int] = []
 
-    def allowed(self, path: Sequence[int]) -> torch.Tensor:
+    def allowed(self, path: list[int]) -> torch.Tensor:
         """The tokens that may follow `path`, bool [vocab].
 
-        Paths may be longer, shorter or other ones than before: drafts are rolled back. Raises `ValueError` for one that
-        is not in the format, and when the format takes too much work.
+        Paths may be longer, shorter or other ones than before: drafts are rolled back. Raises `ProcessorError` for one
+        that is not in the format, and when the format takes too much work.
         """
-        kept = next(
-            (index for index, (old, new) in enumerate(zip(self._consumed, path, strict=False)) if old != new),
-            min(len(self._consumed), len(path)),
-        )
-        if kept < len(self._consumed):
-            self._matcher.rollback(len(self._consumed) - kept)
-            del self._consumed[kept:]
-        following = list(path[kept:])
+        held = self._consumed
+        if held != path[: len(held)]:
+            common = zip(held, path, strict=False)
+            kept = next((n for n, (old, new) in enumerate(common) if old != new), min(len(held), len(path)))
+            self._matcher.rollback(len(held) - kept)
+            del held[kept:]
+        following = path[len(held) :]
         if following and not self._matcher.consume_tokens(following):
-            raise ValueError(f"the answer left its format: {sentence(self._matcher.get_error())}")
-        self._consumed += following
+            raise ProcessorError("The answer left its format.", "response_format")
+        held += following
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         if self._matcher.is_error():
-            raise ValueError(f"the format can't be followed: {sentence(self._matcher.get_error())}")
+            raise ProcessorError("The format of the answer takes too much work to follow.", "response_format")
         return torch.from_numpy(np.unpackbits(bits, count=self._vocabulary, bitorder="little").astype(np.bool_))

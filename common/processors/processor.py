@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from common.processors.adjustment import Adjustment
@@ -26,7 +24,7 @@ class Processor:
         self._grammar = grammar
         self._top_p = top_p
 
-    def at(self, path: Sequence[int]) -> Adjustment:
+    def at(self, path: list[int]) -> Adjustment:
         """The adjustment of the distribution that follows the answer's tokens `path`. Raises as `Grammar.allowed`."""
         ids, biases = self._ids, self._biases
         if path and (self._presence or self._frequency):

@@ -252,6 +252,8 @@ def _end(answer: Client, error: Exception) -> None:
     """End an answer whose decoding failed, with a sentence for its user."""
     if isinstance(error, ContextError):
         answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
+    elif isinstance(error, ProcessorError):
+        answer.end(RequestError(str(error), error.field))
     elif isinstance(error, KvMemoryFullError):
         answer.end(AnswerFailed(f"The answer does not fit into memory: {error}."))
     else:

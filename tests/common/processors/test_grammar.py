@@ -11,6 +11,7 @@ import pytest
 
 from common.model.tokenizer import Tokenizer
 from common.processors.grammar import Grammar, Grammars
+from common.processors.options import ProcessorError
 from common.settings import EMBEDDED_TOKENIZER
 from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
 
@@ -50,7 +51,7 @@ class TestFollowing:
             assert wandering.allowed(prefix).equal(compiled().allowed(prefix))
 
     def test_an_answer_that_left_the_format_is_an_error(self) -> None:
-        with pytest.raises(ValueError, match="left its format"):
+        with pytest.raises(ProcessorError, match="left its format"):
             compiled().allowed(TOKENIZER.encode("Hello"))
 
     def test_every_end_of_sequence_of_the_answer_ends_it(self) -> None:
