@@ -43,7 +43,7 @@ def open_library(settings: Settings) -> Library:
     tokenizer = embedder.tokenizer_file
     if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
         tokenizer = SentenceTransformerEmbedder().tokenizer_file
-    return Library.open(
+    return Library(
         settings.library,
         embedder,
         chunker=Chunker(tokenizer, settings.chunk_tokens),

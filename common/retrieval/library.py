@@ -60,10 +60,18 @@ class Library:
         self,
         folder: Path,
         embedder: Embedder,
+        *,
         chunker: Chunker | None = None,
         approximate_from: int = 0,
         kind: SearchKind = "dense",
     ) -> None:
+        """Open the library in `folder`.
+
+        Args:
+            chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
+            approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
+            kind: by what a search ranks: vectors, words, or both.
+        """
         self.folder = Path(os.path.abspath(folder))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -76,25 +84,6 @@ class Library:
         self._counted: tuple[str, Counts] | None = None  # and of which commit
         self._index = VectorIndex(self.folder, approximate_from)
         self._store = Store(self.folder)
-
-    @classmethod
-    def open(
-        cls,
-        folder: Path,
-        embedder: Embedder,
-        *,
-        chunker: Chunker | None = None,
-        approximate_from: int = 0,
-        kind: SearchKind = "dense",
-    ) -> Self:
-        """Open the library in `folder`.
-
-        Args:
-            chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
-            approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
-            kind: by what a search ranks: vectors, words, or both.
-        """
-        return cls(folder, embedder, chunker, approximate_from, kind)
 
     def close(self) -> None:
         """Release the database, and end what is done beside the searches."""

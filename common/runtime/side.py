@@ -64,7 +64,7 @@ class SideRuntime:
         self.tokenizer = self.decoder.tokenizer
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         self.scorer = load_scorer(settings, self.tokenizer, self.embedder)
-        self.library = Library.open(
+        self.library = Library(
             settings.library, self.embedder, approximate_from=settings.approximate_from, kind=settings.search
         )
         self.library.warm()

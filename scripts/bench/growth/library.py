@@ -70,7 +70,7 @@ def _fill(folder: Path, chunks: int) -> Filled:
         (texts / f"{number:05}.md").write_text(text)
     embedder = SentenceTransformerEmbedder()
     embedder.encode(["warm"])
-    with Library.open(folder / LIBRARY, embedder) as library:
+    with Library(folder / LIBRARY, embedder) as library:
         started, work = time.perf_counter(), time.process_time()
         library.add(texts)
         ingestion, processor = time.perf_counter() - started, time.process_time() - work
@@ -86,7 +86,7 @@ def _search(folder: Path, count: int) -> Searched:
         embedder.encode([_question(random)])
     before = psutil.Process().memory_info().rss
     started = time.perf_counter()
-    with Library.open(folder / LIBRARY, embedder) as library:
+    with Library(folder / LIBRARY, embedder) as library:
         library.warm()
         start = time.perf_counter() - started
         query = []

@@ -48,7 +48,7 @@ def run(results: Results) -> None:
             (texts / path.name).write_text(path.read_text("utf-8", errors="replace")[:CHARACTERS])
         embedder = SentenceTransformerEmbedder()
         results.say(f"ingestion of {len(files)} documents")
-        with Library.open(Path(folder, "library"), embedder) as library:
+        with Library(Path(folder, "library"), embedder) as library:
             library.add(texts)
             chunks = library.texts()
         _embedding(results, chunks)
@@ -79,7 +79,7 @@ def _search(results: Results, folder: Path, embedder: SentenceTransformerEmbedde
     rows = []
     for kind in get_args(SearchKind):
         results.say(f"{len(asked)} questions, {kind}")
-        with Library.open(folder, embedder, kind=kind) as library:
+        with Library(folder, embedder, kind=kind) as library:
             library.warm()
             began = time.perf_counter()
             places = ranks(library, asked, DOCUMENTS)

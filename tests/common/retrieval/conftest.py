@@ -69,5 +69,5 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def library(tmp_path: Path, toy: ToyEmbedder, chunker: Chunker) -> Iterator[Library]:
     """A library with the toy embedder."""
-    with Library.open(tmp_path / "library", toy, chunker=chunker) as opened:
+    with Library(tmp_path / "library", toy, chunker=chunker) as opened:
         yield opened

@@ -23,7 +23,7 @@ def step(done: int, total: int, path: str) -> None:
 
 def main() -> None:
     chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file, 32)
-    with Library.open(Path(sys.argv[1]), ToyEmbedder(), chunker=chunker) as library:
+    with Library(Path(sys.argv[1]), ToyEmbedder(), chunker=chunker) as library:
         library.add(Path(sys.argv[2]), step)
     print("done", flush=True)
 

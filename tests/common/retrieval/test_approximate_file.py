@@ -120,7 +120,7 @@ class TestProcesses:
     ) -> None:
         folder = tmp_path / "library"
         fill(write, "first")
-        with Library.open(folder, toy, chunker=chunker, approximate_from=FROM) as library:
+        with Library(folder, toy, chunker=chunker, approximate_from=FROM) as library:
             library.add(documents)
             library.search("words", 4)
             library._index.finish_training()
@@ -143,7 +143,7 @@ class TestProcesses:
     ) -> None:
         folder = tmp_path / "library"
         fill(write, "first")
-        with Library.open(folder, toy, chunker=chunker, approximate_from=FROM) as library:
+        with Library(folder, toy, chunker=chunker, approximate_from=FROM) as library:
             library.add(documents)
             library.search("words", 4)
             library._index.finish_training()
@@ -155,7 +155,7 @@ class TestProcesses:
                 assert len(library.search("words", 4)) == 4
                 assert (folder / INDEX).read_bytes() == exhaustive
             assert len(library.search("words", 4)) == 4
-        with Library.open(folder, toy, approximate_from=FROM) as another:
+        with Library(folder, toy, approximate_from=FROM) as another:
             another.search("words", 1)
             assert another._index.approximate
             check(another)

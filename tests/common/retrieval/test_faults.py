@@ -62,7 +62,7 @@ class TestKill:
         self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker
     ) -> None:
         toy = ToyEmbedder()
-        with Library.open(tmp_path / "undisturbed", toy, chunker=chunker) as library:
+        with Library(tmp_path / "undisturbed", toy, chunker=chunker) as library:
             fill(write, "second")
             library.add(documents)
             expected = {path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()}
@@ -72,7 +72,7 @@ class TestKill:
         for attempt in range(8):
             # The documents change halfway, so that some kills hit replacements.
             fill(write, "first" if attempt < 4 else "second")
-            with Library.open(folder, toy, chunker=chunker) as library:
+            with Library(folder, toy, chunker=chunker) as library:
                 before = {file.relative_path for file in library.files()}
             child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
             assert child.stdout is not None
@@ -81,10 +81,10 @@ class TestKill:
             time.sleep(draw.uniform(0.0, 1e-3))  # somewhere within the step
             child.send_signal(signal.SIGKILL)
             child.communicate()
-            with Library.open(folder, toy, chunker=chunker) as library:
+            with Library(folder, toy, chunker=chunker) as library:
                 check(library)
                 assert {file.relative_path for file in library.files()} >= before
-        with Library.open(folder, toy, chunker=chunker) as library:
+        with Library(folder, toy, chunker=chunker) as library:
             library.add(documents)
             check(library)
             found = {path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()}
@@ -121,7 +121,7 @@ class TestIndexFile:
         path = filled.folder / INDEX
         before, good = content(filled), path.read_bytes()
         damage(path, kind)
-        with Library.open(filled.folder, toy) as reopened:
+        with Library(filled.folder, toy) as reopened:
             assert content(reopened) == before
         assert path.read_bytes() == good
 
@@ -148,10 +148,10 @@ class TestIndexFile:
         header = index_file.header(written[0], hashlib.sha256(data).hexdigest())
         path.write_bytes(header + data)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with Library.open(filled.folder, toy) as reopened:
+        with Library(filled.folder, toy) as reopened:
             assert content(reopened) == before
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 2**18  # KiB
-        with Library.open(filled.folder, toy) as again:
+        with Library(filled.folder, toy) as again:
             assert content(again) == before
 
     def test_an_old_file_is_brought_up_to_date(
@@ -163,7 +163,7 @@ class TestIndexFile:
         write("08.txt", "replaced words")
         filled.add(documents)
         path.write_bytes(old)
-        with Library.open(filled.folder, toy) as reopened:
+        with Library(filled.folder, toy) as reopened:
             assert content(reopened) == content(filled)
             assert "07.txt" not in content(reopened)
 
@@ -196,7 +196,7 @@ class TestDatabase:
             path.write_bytes(good[: page * 4096] + draw.randbytes(4096) + good[(page + 1) * 4096 :])
             (filled.folder / INDEX).unlink(missing_ok=True)
             try:
-                with Library.open(filled.folder, toy, chunker=filled._cutter()) as library:
+                with Library(filled.folder, toy, chunker=filled._cutter()) as library:
                     assert content(library) == expected
                     assert len(library.files()) == len(expected)
             except LibraryError as error:
@@ -226,13 +226,13 @@ class TestDatabase:
         connection.commit()
         connection.close()
         (filled.folder / INDEX).unlink()
-        with Library.open(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
+        with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
             library.search("words", 10_000)
 
     def test_another_file_in_its_place(self, tmp_path: Path, toy: ToyEmbedder) -> None:
         (tmp_path / DATABASE).write_text("something else entirely " * 99)
         with pytest.raises(LibraryDamaged, match=r"file is not a database.*move the folder away"):
-            Library.open(tmp_path, toy)
+            Library(tmp_path, toy)
 
     @pytest.mark.parametrize("version", [0, 3])
     def test_another_programs_database_is_left_as_it_is(self, tmp_path: Path, toy: ToyEmbedder, version: int) -> None:
@@ -242,7 +242,7 @@ class TestDatabase:
             connection.execute(f"PRAGMA user_version = {version}")
         before = path.read_bytes()
         with pytest.raises(LibraryError, match=r"tables, views or triggers that no library has.*it is left as it is"):
-            Library.open(tmp_path, toy)
+            Library(tmp_path, toy)
         assert path.read_bytes() == before
         assert {item.name for item in tmp_path.iterdir()} == {DATABASE}
 
@@ -262,7 +262,7 @@ class TestDatabase:
         with closing(sqlite3.connect(filled.folder / DATABASE)) as connection:
             connection.executescript(statement)
         with pytest.raises(LibraryError, match="that no library has"):
-            Library.open(filled.folder, toy)
+            Library(filled.folder, toy)
 
     @pytest.mark.parametrize(
         "statement",
@@ -280,7 +280,7 @@ class TestDatabase:
         with closing(sqlite3.connect(filled.folder / DATABASE)) as connection:
             connection.execute(statement)
             connection.commit()
-        with Library.open(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
+        with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
             library.search("words", 10)
 
     def test_the_format_of_another_release(self, filled: Library, toy: ToyEmbedder) -> None:
@@ -289,7 +289,7 @@ class TestDatabase:
         connection.execute("PRAGMA user_version = 99")
         connection.close()
         with pytest.raises(LibraryError, match="has format 99"):
-            Library.open(filled.folder, toy)
+            Library(filled.folder, toy)
 
     def test_a_full_disk_keeps_what_is_committed(
         self,
@@ -310,13 +310,13 @@ class TestDatabase:
         fill(write, "first")
         with monkeypatch.context() as context:
             context.setattr(database, "connect", small)
-            with Library.open(tmp_path / "small", toy, chunker=chunker) as library:
+            with Library(tmp_path / "small", toy, chunker=chunker) as library:
                 with pytest.raises(LibraryFull, match=r"no space is left.*goes on where it stopped"):
                     library.add(documents)
                 check(library)
                 kept = library.count
         assert kept > 0
-        with Library.open(tmp_path / "small", toy, chunker=chunker) as library:
+        with Library(tmp_path / "small", toy, chunker=chunker) as library:
             library.add(documents)
             check(library)
             assert library.count > kept
@@ -324,4 +324,4 @@ class TestDatabase:
     def test_a_folder_that_cannot_be(self, tmp_path: Path, toy: ToyEmbedder) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(LibraryError, match="can't be made"):
-            Library.open(tmp_path / "file" / "library", toy)
+            Library(tmp_path / "file" / "library", toy)

@@ -69,7 +69,7 @@ class TestIncremental:
         write("long.txt", LONG)
         before = library.add(documents).chunks
         tokenizer = SentenceTransformerEmbedder().tokenizer_file
-        with Library.open(library.folder, toy, chunker=Chunker(tokenizer, 64)) as coarser:
+        with Library(library.folder, toy, chunker=Chunker(tokenizer, 64)) as coarser:
             report = coarser.add(documents)
         assert report.updated == 1
         assert report.chunks < before
@@ -213,7 +213,7 @@ class TestInterruption:
         self, tmp_path: Path, documents: Path, filled: str, chunker: Chunker
     ) -> None:
         whole = ToyEmbedder()
-        with Library.open(tmp_path / "whole", whole, chunker=chunker) as library:
+        with Library(tmp_path / "whole", whole, chunker=chunker) as library:
             library.add(documents)
             expected = [(hit.path, hit.text, hit.similarity) for hit in library.search("7 things", 500)]
         whole.embedded.pop()
@@ -224,11 +224,11 @@ class TestInterruption:
                 raise KeyboardInterrupt
 
         first, second = ToyEmbedder(before=interrupt), ToyEmbedder()
-        with Library.open(tmp_path / "library", first, chunker=chunker) as library:
+        with Library(tmp_path / "library", first, chunker=chunker) as library:
             with pytest.raises(KeyboardInterrupt):
                 library.add(documents)
             assert library.count == (0 if filled == "one long file" else len(first.embedded))
-        with Library.open(tmp_path / "library", second, chunker=chunker) as library:
+        with Library(tmp_path / "library", second, chunker=chunker) as library:
             library.add(documents)
             assert first.embedded + second.embedded == whole.embedded
             found = [(hit.path, hit.text, hit.similarity) for hit in library.search("7 things", 500)]
@@ -249,7 +249,7 @@ class TestAnotherModel:
     ) -> None:
         write("long.txt", LONG)
         library.add(documents)
-        with Library.open(library.folder, ToyEmbedder("other"), chunker=library._cutter()) as other:
+        with Library(library.folder, ToyEmbedder("other"), chunker=library._cutter()) as other:
             for call in (lambda: other.search("x", 1), lambda: other.add(documents), other.warm):
                 with pytest.raises(EmbedderChanged, match=r"embedded with toy and other is configured.*--rebuild"):
                     call()
@@ -272,10 +272,10 @@ class TestAnotherModel:
                 raise KeyboardInterrupt
 
         first, second = ToyEmbedder("other", interrupt), ToyEmbedder("other")
-        with Library.open(library.folder, first) as other, pytest.raises(KeyboardInterrupt):
+        with Library(library.folder, first) as other, pytest.raises(KeyboardInterrupt):
             other.rebuild()
         assert library.search("x", 500) == expected
-        with Library.open(library.folder, second) as other:
+        with Library(library.folder, second) as other:
             other.rebuild()
             assert len(first.embedded + second.embedded) == len(set(first.embedded + second.embedded))
             assert len(other.search("x", 500)) == len(expected)
@@ -285,6 +285,6 @@ class TestAnotherModel:
         library.add(documents)
         library.search("x", 1)
         library.remove("all")
-        with Library.open(library.folder, ToyEmbedder("other"), chunker=library._cutter()) as other:
+        with Library(library.folder, ToyEmbedder("other"), chunker=library._cutter()) as other:
             other.add(documents)
             assert other.search("apple", 1)[0].text == "apple tree"

@@ -35,7 +35,7 @@ HEADS = {  # of documents that a number tells apart, and hardly anything else
 
 
 def opened(folder: Path, chunker: Chunker, kind: SearchKind) -> Library:
-    return Library.open(folder, ToyEmbedder(), chunker=chunker, kind=kind)
+    return Library(folder, ToyEmbedder(), chunker=chunker, kind=kind)
 
 
 def paths(library: Library, query: str, k: int = 3) -> list[str]:
@@ -100,7 +100,7 @@ class TestBoth:
         for name, text in HEADS.items():
             write(name, text)
         write("keys.md", "The spare key is under the blue flower pot on the balcony.")
-        with Library.open(tmp_path / "library", embedder, kind="hybrid") as library:
+        with Library(tmp_path / "library", embedder, kind="hybrid") as library:
             library.add(documents)
             assert paths(library, "PEP 604", 1) == ["pep-0604.txt"]
             assert paths(library, "Where do I hide what opens the door?", 1) == ["keys.md"]

@@ -28,7 +28,7 @@ NOTES = {
 def notes(tmp_path: Path, write: Write, embedder: SentenceTransformerEmbedder, documents: Path) -> Iterator[Library]:
     for name, text in NOTES.items():
         write(name, text)
-    with Library.open(tmp_path / "library", embedder) as library:
+    with Library(tmp_path / "library", embedder) as library:
         library.add(documents)
         yield library
 
@@ -67,11 +67,11 @@ class TestSearch:
         notes.add(documents)
         assert seen(notes) == before
         (notes.folder / INDEX).unlink()
-        with Library.open(notes.folder, embedder) as reopened:
+        with Library(notes.folder, embedder) as reopened:
             assert seen(reopened) == before
 
     def test_an_empty_library_finds_nothing(self, tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:
-        with Library.open(tmp_path / "new" / "library", embedder) as library:
+        with Library(tmp_path / "new" / "library", embedder) as library:
             assert library.search("anything", 4) == []
             assert (library.files(), library.count) == ([], 0)
 

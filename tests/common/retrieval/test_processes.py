@@ -83,7 +83,7 @@ def test_a_running_reader_sees_changes_at_its_next_search(
     library: Library, write: Write, documents: Path, toy: ToyEmbedder, chunker: Chunker
 ) -> None:
     assert library.search("apple", 1) == []
-    with Library.open(library.folder, toy, chunker=chunker) as writer:
+    with Library(library.folder, toy, chunker=chunker) as writer:
         path = write("a.txt", "apple tree")
         writer.add(documents)
         assert [hit.text for hit in library.search("apple", 1)] == ["apple tree"]

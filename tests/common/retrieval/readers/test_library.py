@@ -36,7 +36,7 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
     write("film.mp4", b"\0" * 99)
     write("film.MP4", b"\0" * 99)
     chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file, 128)
-    with Library.open(tmp_path / "library", toy, chunker=chunker) as library:
+    with Library(tmp_path / "library", toy, chunker=chunker) as library:
         report = library.add(documents)
         assert (report.added, report.ignored) == (4, {".mp4": 2})
         assert dict(report.skipped) == {
