@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -33,11 +34,16 @@ class TableModel:
     empty: frozenset[Side] = frozenset()  # sides without documents
 
     def distribution(self, side: Side, prefix: Sequence[int]) -> tuple[NDArray[np.float64], float]:
+        return self._distribution(side, tuple(prefix))
+
+    @lru_cache(maxsize=2**15)  # noqa: B019  # roll-backs and every other placement ask for the same again
+    def _distribution(self, side: Side, prefix: tuple[int, ...]) -> tuple[NDArray[np.float64], float]:
         shared = np.random.default_rng((self.seed, digest(prefix)))
         own = np.random.default_rng((self.seed, digest(prefix), 1 if side == "device" else 2))
         common, private = (self._draw(generator) for generator in (shared, own))
         mixed = (1 - self.disagreement) * common + self.disagreement * private
         mixed = np.concatenate([[self.end], mixed[1:] / mixed[1:].sum() * (1 - self.end)])
+        mixed.setflags(write=False)
         return mixed, NO_EVIDENCE if side in self.empty else float(np.float32(own.normal()))
 
     def mixture(self, prefix: Sequence[int]) -> NDArray[np.float64]:
