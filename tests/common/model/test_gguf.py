@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,9 +34,31 @@ def weights(file: Path) -> Weights:
     return write_gguf(file)
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What two got that asked for the same import at the same time, and how often it was made."""
+
+    folders: list[Path]
+    conversions: int
+
+
 @pytest.fixture(scope="module")
-def folder(file: Path, weights: Weights, models: Path) -> Path:
-    return imported(file, models)
+def together(file: Path, weights: Weights, models: Path) -> Together:
+    convert, conversions = subprocess.run, list[object]()
+
+    def counted(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        conversions.append(command)
+        return convert(command, **options)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(subprocess, "run", counted)
+        folders = [*pool.map(imported, [file, file], [models, models])]
+    return Together(folders, len(conversions))
+
+
+@pytest.fixture(scope="module")
+def folder(together: Together) -> Path:
+    return together.folders[0]
 
 
 @pytest.fixture
@@ -42,10 +66,6 @@ def copy(folder: Path, models: Path, tmp_path: Path) -> Path:
     """The import's folder in a copy of the folder of models."""
     shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     return tmp_path / folder.name
-
-
-def converted(caplog: pytest.LogCaptureFixture) -> int:
-    return sum("importing" in record.getMessage() for record in caplog.records)
 
 
 def test_the_numbers_are_those_of_the_file(folder: Path, weights: Weights) -> None:
@@ -109,13 +129,10 @@ def test_a_changed_byte_is_found(copy: Path) -> None:
     assert damaged_files(copy) == ["model.safetensors"]
 
 
-def test_two_at_a_time_do_the_work_once(
-    file: Path, weights: Weights, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"), ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(imported, [file, file], [tmp_path, tmp_path])
+def test_two_at_a_time_do_the_work_once(together: Together) -> None:
+    first, second = together.folders
     assert first == second
-    assert converted(caplog) == 1
+    assert together.conversions == 1
 
 
 @pytest.mark.parametrize(
