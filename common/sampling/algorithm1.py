@@ -55,8 +55,8 @@ class SeededDraws:
 
         The uniform lies strictly between 0 and 1, so that an index of weight 0 is never hit.
         """
-        cumulative = np.cumsum(weights)
-        return int(np.searchsorted(cumulative, uniform(self.seed, self.position, purpose) * cumulative[-1]))
+        cumulative = weights.cumsum()
+        return int(cumulative.searchsorted(uniform(self.seed, self.position, purpose) * cumulative[-1]))
 
 
 def draw_draft(side: Side, own: Distribution, draws: Draws) -> int:

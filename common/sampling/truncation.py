@@ -22,13 +22,13 @@ class Distribution:
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The probability of each of `ids` [m], 0 for those not listed, float64 [m]."""
-        places = np.searchsorted(self.ids, ids)
+        places = self.ids.searchsorted(ids)
         places[places == len(self.ids)] = 0
         return np.where(self.ids[places] == ids, self.probabilities[places], 0.0)
 
     def of(self, token: int) -> float:
         """The probability of one token."""
-        place = int(np.searchsorted(self.ids, token))
+        place = int(self.ids.searchsorted(token))
         found = place < len(self.ids) and int(self.ids[place]) == token
         return float(self.probabilities[place]) if found else 0.0
 
@@ -44,7 +44,7 @@ def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -
     if not positive.any():
         raise ValueError("a distribution needs a positive probability")
     kept = exact[positive]
-    return Distribution(ids.astype(np.int64)[positive], kept / np.cumsum(kept)[-1])
+    return Distribution(ids.astype(np.int64)[positive], kept / kept.cumsum()[-1])
 
 
 def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
