@@ -42,11 +42,20 @@ def free_port() -> int:
         return port
 
 
-def dragon(*arguments: str, data: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run one `dragon` command to its end; with `data`, on the state of both roles below that folder."""
+def run_command(
+    arguments: Sequence[str], environment: Mapping[str, str], timeout: float | None
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m device.cli.main` to its end. Raises `subprocess.TimeoutExpired`."""
     command = [sys.executable, "-m", "device.cli.main", *arguments]
-    environment = _environment(data)
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, **options)
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+
+
+perform: Callable[[Sequence[str], Mapping[str, str], float | None], subprocess.CompletedProcess[str]] = run_command
+
+
+def dragon(*arguments: str, data: Path | None = None, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one `dragon` command to its end; with `data`, on the state of both roles below that folder."""
+    return perform(arguments, _environment(data), timeout)
 
 
 def add_documents(data: Path, role: str, source: Path) -> str:

@@ -8,11 +8,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from importlib import import_module
+from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from scripts.daemons import ROOT
+from scripts.netlab import namespaces
 
 IMPORTED: Final = ["cloud.daemon", "device.daemon", "device.cli.main", "sentence_transformers", "torch"]
 
@@ -24,16 +30,19 @@ def preloaded() -> ForkServerContext:
     return context
 
 
+def start_preloading() -> None:
+    """Start the process to fork from, unless it runs; if a network lab needed it first, it would end with the lab."""
+    preloaded()
+    forkserver.ensure_running()
+
+
 class Preloaded:
     """A daemon as its command runs it, without the imports; stands in for `subprocess.Popen` in `scripts.daemons`."""
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         """Run `main` of `module` with `arguments`; what it prints goes to `log`."""
         log.touch()
-        work = (module, list(arguments), dict(environment), log)
-        # As a daemonic one it ends with the tests, however they end.
-        self._process: BaseProcess = preloaded().Process(target=_main, args=work, daemon=True)
-        self._process.start()
+        self._process = _started(module, arguments, environment, log, log)
 
     @property
     def pid(self) -> int:
@@ -56,12 +65,70 @@ class Preloaded:
         self.send_signal(signal.SIGKILL)
 
 
-def _main(module: str, arguments: list[str], environment: dict[str, str], log: Path) -> None:
+def run_preloaded(
+    arguments: Sequence[str], environment: Mapping[str, str], timeout: float | None
+) -> subprocess.CompletedProcess[str]:
+    """Run a `dragon` command to its end; stands in for `run_command` of `scripts.daemons`."""
+    with TemporaryDirectory() as folder:
+        output, errors = (Path(folder) / name for name in ("output", "errors"))
+        process = _started("device.cli.main", arguments, environment, output, errors)
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(["dragon", *arguments], timeout or 0.0)
+        return subprocess.CompletedProcess(arguments, process.exitcode, output.read_text(), errors.read_text())
+
+
+class _Network:
+    """The network namespace of who asks for a process; that process gets a descriptor of it."""
+
+    def __init__(self) -> None:
+        self._descriptor = namespaces.current() if sys.platform == "linux" else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited, (None if self._descriptor is None else reduction.DupFd(self._descriptor),)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def _inherited(sent: Any) -> int | None:
+    descriptor: int | None = None if sent is None else sent.detach()
+    return descriptor
+
+
+def _started(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], output: Path, errors: Path
+) -> BaseProcess:
+    with closing(_Network()) as network:
+        work = (network, module, list(arguments), dict(environment), output, errors)
+        # As a daemonic one it ends with the tests, however they end.
+        process = preloaded().Process(target=_main, args=work, daemon=True)
+        process.start()
+    return process
+
+
+def _main(
+    network: int | None, module: str, arguments: list[str], environment: dict[str, str], output: Path, errors: Path
+) -> None:
+    if network is not None:
+        _enter(network)
     os.environ.clear()
     os.environ.update(environment)
-    with log.open("ab") as output, open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-        for descriptor in (1, 2):
-            os.dup2(output.fileno(), descriptor)
+    os.chdir(ROOT)
+    with output.open("ab") as told, errors.open("ab") as complained, open(os.devnull, "rb") as nothing:
+        for descriptor, file in enumerate((nothing, told, complained)):
+            os.dup2(file.fileno(), descriptor)
     sys.argv = [module, *arguments]
     import_module(module).main()
+
+
+def _enter(network: int) -> None:
+    """Enter the namespace unless this process is in it; elsewhere is only who was asked for in the network lab."""
+    here = namespaces.current()
+    if not os.path.sameopenfile(network, here):
+        namespaces.enter(network)
+    os.close(here)
+    os.close(network)

@@ -40,7 +40,7 @@ class Namespace:
         def make() -> None:
             try:
                 _call("unshare", CLONE_NEWNET)
-                made.append(_current())
+                made.append(current())
             except OSError as error:
                 failures.append(error)
 
@@ -60,13 +60,13 @@ class Namespace:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """The calling thread is in here, and so are the processes and threads that it starts meanwhile."""
-        before = _current()
+        before = current()
         try:
-            _call("setns", self.descriptor, CLONE_NEWNET)
+            enter(self.descriptor)
             try:
                 yield
             finally:
-                _call("setns", before, CLONE_NEWNET)
+                enter(before)
         finally:
             os.close(before)
 
@@ -115,8 +115,15 @@ def become_root() -> None:
     os.execvp(entering[0], [*entering, sys.executable, *sys.orig_argv[1:]])
 
 
-def _current() -> int:
+def current() -> int:
+    """A new descriptor of the calling thread's namespace, for the caller to close. Raises `OSError` where there is
+    none."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def enter(descriptor: int) -> None:
+    """Move the calling thread into the namespace of `descriptor`. Raises `OSError`."""
+    _call("setns", descriptor, CLONE_NEWNET)
 
 
 def _call(name: str, *arguments: int) -> None:

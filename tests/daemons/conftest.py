@@ -10,7 +10,7 @@ import pytest
 
 from scripts import daemons
 from scripts.daemons import fill_library
-from tests.preloaded import Preloaded
+from tests.preloaded import Preloaded, run_preloaded, start_preloading
 
 NOTES = {
     "games": "Horror games are what I enjoy most.",
@@ -32,10 +32,12 @@ ENTRIES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def starts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Daemons start without the seconds that their imports take, except where a module has `BY_COMMAND`."""
+    """Daemons and commands start without the seconds that imports take, except where a module has `BY_COMMAND`."""
     with pytest.MonkeyPatch.context() as patch:
         if not getattr(request.module, "BY_COMMAND", False):
+            start_preloading()
             patch.setattr(daemons, "launch", Preloaded)
+            patch.setattr(daemons, "perform", run_preloaded)
         yield
 
 

@@ -165,6 +165,15 @@ def test_the_command_line_gives_it_too(pair: Pair, answer: str) -> None:
     assert "attribution" in streamed.stderr
 
 
+def test_a_daemon_that_finds_its_port_taken_ends(pair: Pair) -> None:
+    """With all of its threads, however many it has by then."""
+    done = dragon("cloud", f"--bind=tcp://127.0.0.1:{pair.cloud_port}", "--threads=1", data=pair.data, timeout=100)
+    assert (done.returncode, done.stdout) == (2, "")
+    *_, said = done.stderr.splitlines()  # what comes before is about the model
+    assert said.startswith(f"dragon cloud: tcp://127.0.0.1:{pair.cloud_port} is in use")
+    assert "Traceback" not in done.stderr
+
+
 def test_the_report_tells_which_drafts_were_right(client: OpenAI, pair: Pair) -> None:
     report = pair.complete(QUESTION, temperature=0.0, seed=1)["dragon"]
     for column, side in enumerate(("device", "cloud")):

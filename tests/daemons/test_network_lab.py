@@ -14,8 +14,6 @@ from scripts.netlab.lab import NetLab
 from scripts.netlab.namespaces import Unavailable
 from scripts.netlab.setting import LinkSetting
 
-BY_COMMAND = True  # a daemon in a namespace is started there
-
 RTT = 0.06
 
 
