@@ -27,6 +27,7 @@ BEGUN = 5  # pieces of text after which an answer is in full swing
 LONG = 160  # tokens; at the device's pace 4 s
 LONGEST = 320
 SHORT = 60
+FLOOD = 1000  # messages that an attack takes at least
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
 JUNK = (b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x01", b"\xdd\xff\xff\xff\xff", b"x" * 2000)
 
@@ -251,13 +252,20 @@ class TestNetwork:
         attack = threading.Thread(target=flood)
         with running(place.patient, SHORT) as stream:
             attack.start()
-            report = stream.finish()
-            stop.set()
-            attack.join()
-        assert len(sent) > 1000
+            reports = [stream.finish()]
+            try:
+                while len(sent) <= FLOOD:  # a busy machine floods slowly
+                    reports.append(together(place.patient))
+            finally:
+                stop.set()
+                attack.join()
         assert stream.text == expected["choices"][0]["message"]["content"]
-        assert report["degraded"] == []
-        assert report["seconds"] < 3 * expected["dragon"]["seconds"] + 1.0
+        # How busy the machine is may change meanwhile, so it is looked at before and after.
+        quiet = max(expected["dragon"]["seconds"], together(place.patient)["seconds"])
+        for report in reports:
+            assert report["pieces"] == expected["dragon"]["pieces"]
+            assert report["degraded"] == []
+            assert report["seconds"] < 3 * quiet + 1.0
         assert place.cloud.log.read_text().count("malformed") < 5
 
 

@@ -15,6 +15,9 @@ from proto.messages import Cancel, Error
 from tests.common.transport.support import Echo, RawPeers, Recorder, draft, port_of
 
 LOCAL = "tcp://127.0.0.1:0"
+FLOOD = 9000
+DRAFTS = 20  # answered while the flood is taken in
+DEAREST = 0.001  # seconds of processor time for a message of it, drafts included
 
 
 def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_peers: RawPeers) -> None:
@@ -27,33 +30,33 @@ def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_p
         echo.link = cloud
         device.wait(lambda: device.connected)
         attacker = raw_peers(cloud.address)
-        stop = threading.Event()
         sent: list[bytes] = []
 
         def flood() -> None:
-            while not stop.is_set() and len(sent) < 9000:
+            while len(sent) < FLOOD:
                 burst = [junk[(len(sent) + index) % len(junk)] for index in range(50)]
                 attacker.connection.sendall(b"".join(map(attacker.frame, burst)))
                 sent.extend(burst)
 
         thread = threading.Thread(target=flood)
-        begun = time.perf_counter()
+        begun, spent = time.perf_counter(), time.process_time()
         thread.start()
-        times = []
-        for position in range(100):
-            asked = time.perf_counter()
+        overtaken: list[int] = []  # by how many malformed messages, for each draft
+        while len(echo.invalid) < FLOOD:
+            position, before = len(overtaken), len(echo.invalid)
             link.send(draft(position))
             device.wait(lambda position=position: len(device.messages) > position)  # type: ignore[misc]
-            times.append(time.perf_counter() - asked)
-        stop.set()
+            overtaken.append(len(echo.invalid) - before)
         thread.join()
-        echo.wait(lambda: len(echo.invalid) == len(sent))
-        seconds = time.perf_counter() - begun
-        assert len(sent) / seconds > 1000
-        assert sorted(times)[len(times) // 2] < 0.05
+        seconds, spent = time.perf_counter() - begun, time.process_time() - spent
+        # Counted, for what the clock tells is also of the machine: of a flood that goes first, drafts see the end only.
+        typical = sorted(overtaken)[len(overtaken) // 2]
+        print(f"{len(overtaken)} drafts in {seconds:.2f} s, {spent:.2f} s of work, each after {typical} others")
+        assert len(overtaken) > DRAFTS
+        assert spent / FLOOD < DEAREST
         counters = cloud.counters()
         assert counters.malformed == len(sent)
-        assert counters.received["Draft"].messages == 100
+        assert counters.received["Draft"].messages == len(overtaken)
         # Rate limited: 5 at once and 5 per second.
         assert 1 <= counters.sent["Error"].messages <= 5 + 5 * seconds + 1
         assert not echo.gone
