@@ -1,4 +1,4 @@
-"""Settings of every test: one thread, no network for models, hypothesis without a clock.
+"""Settings of every test: one thread, no network for models, hypothesis without a clock, long files first.
 
 The environment is set before anything imports torch or transformers, which read it once.
 """
@@ -6,6 +6,7 @@ The environment is set before anything imports torch or transformers, which read
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
@@ -17,9 +18,38 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["DRAGON_DEVICE_MODEL"] = os.environ["DRAGON_CLOUD_MODEL"] = "embedded"
 os.environ["DRAGON_DEVICE_SEARCH"] = os.environ["DRAGON_CLOUD_SEARCH"] = "dense"
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# Files that take longest, in any order: with one of these last, one worker would go on alone for minutes.
+LONG = (
+    "scripts/test_demo.py",
+    "common/session/test_law.py",
+    "scripts/bench/",
+    "daemons/",
+    "attacks/test_link_attacks.py",
+    "common/simulation/",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell makes background jobs deaf to Ctrl-C, and the commands that tests interrupt would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Otherwise xdist begins with the files that have the most tests, which are short ones.
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files of `LONG` first; the order is the same in every process."""
+
+    def rank(item: pytest.Item) -> int:
+        place = item.nodeid.partition("tests/")[2]
+        return next((number for number, start in enumerate(LONG) if place.startswith(start)), len(LONG))
+
+    items.sort(key=rank)
