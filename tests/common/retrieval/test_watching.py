@@ -15,7 +15,9 @@ from common.retrieval.watching import FolderWatcher
 from common.settings import Settings
 from tests.common.retrieval.conftest import Write
 
-PATIENCE = 60.0  # seconds
+PATIENCE = 300.0  # seconds; the reader lets everybody else go first
+
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
