@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from common.sampling.certificate import has_documents
 from common.session.state import SessionState
-from common.session.values import OTHER, Decided, LackingLocal, LackingRemote, SessionSampler, Verdict, View
+from common.session.values import (
+    OTHER,
+    Decided,
+    LackingLocal,
+    LackingRemote,
+    LocalDraft,
+    RemoteDraft,
+    SessionSampler,
+    Verdict,
+)
 from proto.messages import Side
 
 
@@ -41,15 +50,15 @@ class Decider:
         mine, theirs = self._state.first_pair()
         other, sole = OTHER[self._role], self.sole
         share = float(sole == "cloud") if self.absent else None  # the cloud's share in a token of the sole side
-        alone = None if mine is None else self._of_one(mine.view, share)
         if sole == self._role:
-            return alone if in_charge or other not in self._state.config.participants else None, False
+            decides = in_charge or other not in self._state.config.participants
+            return self._of_one(mine, share) if decides else None, False
         if theirs is None:
-            return (alone, True) if away else (None, False)
+            return (self._of_one(mine, share), True) if away else (None, False)
         if not in_charge:
             return None, False
         if sole == other:
-            return self._of_one(theirs.view, share), False
+            return self._of_one(theirs, share), False
         if mine is None:
             return None, False
         views, evidence = (mine.known, theirs.view), (mine.evidence, theirs.evidence)
@@ -58,9 +67,11 @@ class Decider:
         position = self._state.position
         outcome = self._aggregation.aggregate(self._role, position, *views, evidence)
         if isinstance(outcome, LackingRemote | LackingLocal) and away:
-            return alone, True
+            return self._of_one(mine, share), True
         return outcome, False
 
-    def _of_one(self, view: View, share: float | None) -> Decided:
-        """The token of one side that has all the weight."""
-        return Decided(view.token, share, logprobs=self._aggregation.alone(view))
+    def _of_one(self, draft: LocalDraft | RemoteDraft | None, share: float | None) -> Decided | None:
+        """The token of one side's draft, if it is here."""
+        if draft is None:
+            return None
+        return Decided(draft.view.token, share, logprobs=self._aggregation.alone(draft.view))

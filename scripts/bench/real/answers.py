@@ -43,8 +43,14 @@ class Answer:
     question: int
     kind: str
     text: str
-    match: bool
+    note: bool | None  # whether it has what only the note says; None where that is not asked for by name
+    entry: bool  # whether it has what only the entry says
     f1: float
+
+    @property
+    def both(self) -> bool:
+        """Whether it is right."""
+        return self.entry and self.note is not False
 
 
 def measure(
@@ -87,22 +93,24 @@ def _by_pair(
 def judged(method: str, number: int, asked: Asked, response: Mapping[str, Any]) -> Answer:
     """An answer as the HTTP interface gave it, with its scores."""
     text = response["choices"][0]["message"]["content"].strip()
-    match = contains(text, asked.answers) and contains(text, [asked.also])
+    note = contains(text, [asked.also]) if asked.also else None
     wanted = [f"{asked.also} {one}" for one in asked.answers]
-    return Answer(method, number, asked.kind, text, match, f1(text, wanted))
+    return Answer(method, number, asked.kind, text, note, contains(text, asked.answers), f1(text, wanted))
 
 
 def table(found: Sequence[Answer]) -> Table:
-    """Shares by method and kind of question, with bootstrap intervals over the questions."""
-    kinds = list(dict.fromkeys(answer.kind for answer in found))
+    """Shares of right answers and of right halves by method, with bootstrap intervals over the questions."""
     rows = []
     for method in dict.fromkeys(answer.method for answer in found):
         of = [answer for answer in found if answer.method == method]
-        matches = {kind: [float(answer.match) for answer in of if answer.kind == kind] for kind in kinds}
-        everything = [value for values in matches.values() for value in values]
-        scores = [interval([answer.f1 for answer in of])]
-        rows.append([method, interval(everything), *(interval(matches[kind]) for kind in kinds), *scores])
-    return Table(["method", "match, all", *(f"match, {kind}" for kind in kinds), "F1, all"], rows)
+        shares = (
+            [float(answer.both) for answer in of],
+            [float(answer.note) for answer in of if answer.note is not None],
+            [float(answer.entry) for answer in of],
+            [answer.f1 for answer in of],
+        )
+        rows.append([method, *map(interval, shares)])
+    return Table(["method", "both", "what the note says", "what the entry says", "F1"], rows)
 
 
 def interval(values: Sequence[float]) -> str:

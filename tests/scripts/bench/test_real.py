@@ -144,12 +144,13 @@ def test_every_question_is_asked_of_every_method(folder: Path, monkeypatch: pyte
 def test_both_halves_are_asked_for() -> None:
     asked = proposals.Asked("With whom, and who wrote it?", ("Ada Example", "Bob Sample"), proposals.NAMED, "Elif")
 
-    def match(text: str) -> bool:
-        return answers.judged("m", 0, asked, {"choices": [{"message": {"content": text}}]}).match
+    def halves(text: str) -> tuple[bool | None, bool, bool]:
+        judged = answers.judged("m", 0, asked, {"choices": [{"message": {"content": text}}]})
+        return judged.note, judged.entry, judged.both
 
-    assert match("You review it with Elif; Bob Sample wrote it.")
-    assert not match("You review it with Elif.")
-    assert not match("Ada Example wrote it.")
+    assert halves("You review it with Elif; Bob Sample wrote it.") == (True, True, True)
+    assert halves("You review it with Elif.") == (True, False, False)
+    assert halves("Ada Example wrote it.") == (False, True, False)
 
 
 def test_latency_is_told_over_the_slower_side() -> None:
