@@ -21,6 +21,8 @@ from common.processors.options import ProcessorError
 
 # Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
 LEAST = 2.0**-126
+_FIRST_LOOK = 64  # most probable tokens looked at first; a nucleus is seldom larger
+_WIDER = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +63,17 @@ def _nucleus(weights: torch.Tensor, top_p: float) -> torch.Tensor:
 
     Of equally probable tokens at the edge, those with the lowest ids are kept.
     """
-    ordered, ids = torch.sort(weights, descending=True, stable=True)
-    before = ordered.cumsum(0) - ordered
-    kept = ids[before < top_p]
-    cut = torch.zeros_like(weights)
-    cut[kept] = weights[kept]
+    count = _FIRST_LOOK
+    while True:
+        top = torch.topk(weights, min(count, len(weights))).values
+        mass = top.cumsum(0)
+        if mass[-1] >= top_p or count >= len(weights):
+            break
+        count *= _WIDER
+    kept = min(int(torch.searchsorted(mass, top_p)) + 1, len(top))
+    edge = top[kept - 1]
+    above = weights > edge
+    at_edge = (weights == edge).nonzero()[: kept - int(above.sum())]
+    cut = weights * above
+    cut[at_edge] = edge
     return cut / cut.sum()

@@ -99,6 +99,17 @@ class TestTruncation:
         cut, _ = adjust(torch.full((4,), 0.25), adjustment({}, top_p=0.5))
         assert cut.tolist() == [0.5, 0.5, 0.0, 0.0]
 
+    @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.9999])
+    @pytest.mark.parametrize("spread", [0.0, 0.2, 6.0])
+    def test_a_large_vocabulary_with_ties_is_cut_as_a_sorted_one(self, spread: float, top_p: float) -> None:
+        ranks = np.random.default_rng(4).integers(0, 40, 5000)  # few different probabilities
+        side = torch.softmax(torch.from_numpy(spread * ranks / 10.0), 0).float()
+        ordered, ids = torch.sort(side.double() / side.double().sum(), descending=True, stable=True)
+        expected = ids[ordered.cumsum(0) - ordered < top_p].tolist()
+        cut, _ = adjust(side, adjustment({}, top_p=top_p))
+        found = set(cut.nonzero().flatten().tolist())
+        assert len(found ^ set(expected)) <= 1  # sums in another order may cut at the next token
+
     def test_biases_count_before_it(self) -> None:
         cut, _ = adjust(torch.tensor([0.6, 0.4]), adjustment({0: -5.0}, top_p=0.5))
         assert cut.tolist() == [0.0, 1.0]
