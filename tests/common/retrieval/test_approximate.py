@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from common.retrieval import approximate
 from common.retrieval.chunks import Chunk
 from common.retrieval.index import VectorIndex
 from common.retrieval.store import FileRecord, Store
-from tests.common.retrieval.test_index import brute_force, nearest, put, remove
+from tests.common.retrieval.test_index import Step, brute_force, histories, lived, nearest, put, remove
 from tests.common.retrieval.toy_embedder import DIMENSION, ToyEmbedder
 
 FROM = 8  # chunks
@@ -84,41 +83,13 @@ def opened(folder: Path, approximate_from: int = FROM) -> Iterator[VectorIndex]:
     index.close()
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["put", "put", "remove", "search", "train", "save", "restart"]),
-        st.sampled_from("abcdefgh"),
-        st.integers(0, 9),
-    ),
-    max_size=25,
-)
-
-
 @settings(max_examples=40)
-@given(steps=STEPS)
+@given(steps=histories(["put", "put", "remove", "search", "train", "save", "restart"], "abcdefgh"))
 def test_whatever_happened_before_a_small_library_is_searched_as_a_whole(
-    steps: list[tuple[str, str, int]], tmp_path_factory: pytest.TempPathFactory
+    steps: list[Step], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """All lists of so few vectors are looked into, so that what is missing would be missing from the index."""
-    folder = tmp_path_factory.mktemp("library")
-    store, index = Store(folder), VectorIndex(folder, FROM)
-    for step, name, number in steps:
-        match step:
-            case "put":
-                put(store, name, number)
-            case "remove":
-                remove(store, name)
-            case "search":
-                assert nearest(index, store, 5) == brute_force(store, 5)
-            case "train":
-                nearest(index, store, 1)
-                index.finish_training()
-            case "save":
-                index.save()
-            case "restart":
-                index.close()
-                index = VectorIndex(folder, FROM)
-    assert nearest(index, store, 100) == brute_force(store, 100)
+    store, index = lived(tmp_path_factory.mktemp("library"), steps, FROM)
     index.finish_training()
     assert nearest(index, store, 100) == brute_force(store, 100)
     assert index.approximate == (len(index) >= FROM)

@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -115,46 +116,45 @@ class TestFile:
 class TestProcesses:
     """Libraries that search approximately, beside another process that changes them."""
 
-    def test_one_that_adds_and_one_that_searches(
+    @pytest.fixture
+    def library(
         self, tmp_path: Path, write: Write, documents: Path, toy: ToyEmbedder, chunker: Chunker
-    ) -> None:
-        folder = tmp_path / "library"
+    ) -> Iterator[Library]:
+        """A trained one."""
         fill(write, "first")
-        with Library(folder, toy, chunker=chunker, approximate_from=FROM) as library:
+        with Library(tmp_path / "library", toy, chunker=chunker, approximate_from=FROM) as library:
             library.add(documents)
             library.search("words", 4)
             library._index.finish_training()
-            old = content(library)
-            assert library._index.approximate
-            fill(write, "second")
-            (documents / "07.txt").unlink()
-            with adding(folder, documents) as child:  # one that searches exhaustively
-                assert child.stdout is not None
-                for _ in child.stdout:
-                    for path, texts in content(library).items():
-                        assert texts == old[path] or not texts & old[path]
-                assert child.wait() == 0
-            assert content(library).keys() == old.keys() - {"07.txt"}
-            check(library)
-            assert library._index.approximate
+            yield library
+
+    def test_one_that_adds_and_one_that_searches(self, library: Library, write: Write, documents: Path) -> None:
+        old = content(library)
+        assert library._index.approximate
+        fill(write, "second")
+        (documents / "07.txt").unlink()
+        with adding(library.folder, documents) as child:  # one that searches exhaustively
+            assert child.stdout is not None
+            for _ in child.stdout:
+                for path, texts in content(library).items():
+                    assert texts == old[path] or not texts & old[path]
+            assert child.wait() == 0
+        assert content(library).keys() == old.keys() - {"07.txt"}
+        check(library)
+        assert library._index.approximate
 
     def test_the_file_follows_once_nobody_else_writes(
-        self, tmp_path: Path, write: Write, documents: Path, toy: ToyEmbedder, chunker: Chunker
+        self, library: Library, write: Write, documents: Path, toy: ToyEmbedder
     ) -> None:
-        folder = tmp_path / "library"
-        fill(write, "first")
-        with Library(folder, toy, chunker=chunker, approximate_from=FROM) as library:
-            library.add(documents)
-            library.search("words", 4)
-            library._index.finish_training()
-            exhaustive = (folder / INDEX).read_bytes()
-            fill(write, "second")
-            with adding(folder, documents, "wait") as child:
-                assert child.stdout is not None
-                child.stdout.readline()  # it holds the writer lock
-                assert len(library.search("words", 4)) == 4
-                assert (folder / INDEX).read_bytes() == exhaustive
+        folder = library.folder
+        exhaustive = (folder / INDEX).read_bytes()
+        fill(write, "second")
+        with adding(folder, documents, "wait") as child:
+            assert child.stdout is not None
+            child.stdout.readline()  # it holds the writer lock
             assert len(library.search("words", 4)) == 4
+            assert (folder / INDEX).read_bytes() == exhaustive
+        assert len(library.search("words", 4)) == 4
         with Library(folder, toy, approximate_from=FROM) as another:
             another.search("words", 1)
             assert another._index.approximate

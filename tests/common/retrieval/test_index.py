@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from common.retrieval.chunks import Chunk
 from common.retrieval.index import VectorIndex
 from common.retrieval.store import DATABASE, FileRecord, Store
 from tests.common.retrieval.toy_embedder import DIMENSION, ToyEmbedder
+
+Step: TypeAlias = tuple[str, str, int]  # kind, name of a document, number that its content is made of
 
 QUERY = ToyEmbedder().encode(["query"])[0]
 
@@ -43,23 +47,14 @@ def brute_force(store: Store, k: int) -> list[int]:
     return [chunk.id for chunk in sorted(chunks, key=lambda chunk: -float(chunk.vector @ QUERY))][:k]
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["put", "remove", "search", "save", "restart"]),
-        st.sampled_from("abcd"),
-        st.integers(0, 9),
-    ),
-    max_size=25,
-)
+def histories(kinds: Sequence[str], names: str) -> st.SearchStrategy[list[Step]]:
+    """What may happen to a library and its index, step by step."""
+    return st.lists(st.tuples(st.sampled_from(kinds), st.sampled_from(names), st.integers(0, 9)), max_size=25)
 
 
-@settings(max_examples=40)
-@given(steps=STEPS)
-def test_whatever_happened_before_the_index_equals_a_search_of_everything(
-    steps: list[tuple[str, str, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("library")
-    store, index = Store(folder), VectorIndex(folder)
+def lived(folder: Path, steps: Sequence[Step], approximate_from: int = 0) -> tuple[Store, VectorIndex]:
+    """A library and its index after `steps`, each search of which was compared with one of everything."""
+    store, index = Store(folder), VectorIndex(folder, approximate_from)
     for step, name, number in steps:
         match step:
             case "put":
@@ -68,11 +63,25 @@ def test_whatever_happened_before_the_index_equals_a_search_of_everything(
                 remove(store, name)
             case "search":
                 assert nearest(index, store, 5) == brute_force(store, 5)
+            case "train":
+                nearest(index, store, 1)
+                index.finish_training()
             case "save":
                 index.save()
             case "restart":
-                index = VectorIndex(folder)
+                index.close()
+                index = VectorIndex(folder, approximate_from)
     assert nearest(index, store, 100) == brute_force(store, 100)
+    return store, index
+
+
+@settings(max_examples=40)
+@given(steps=histories(["put", "remove", "search", "save", "restart"], "abcd"))
+def test_whatever_happened_before_the_index_equals_a_search_of_everything(
+    steps: list[Step], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store, index = lived(tmp_path_factory.mktemp("library"), steps)
+    index.close()
     store.close()
 
 
