@@ -18,11 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from common.processors.options import ProcessorError
+from common.sampling.truncation import nucleus
 
 # Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
 LEAST = 2.0**-126
-_FIRST_LOOK = 64  # most probable tokens looked at first; a nucleus is seldom larger
-_WIDER = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +40,9 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
     What `top_p` cuts off does not count in Z: truncation is each side's own, as in the paper's sampler (§4.1).
     """
     place = mixture.device
-    weights = mixture.to(torch.float64)
+    weights = mixture.to(torch.float64, copy=True)
     if adjustment.allowed is not None:
-        weights = weights.clamp_min(LEAST).mul_(adjustment.allowed.to(place))
-    elif weights is mixture:
-        weights = weights.clone()
+        weights.clamp_min_(LEAST).mul_(adjustment.allowed.to(place))
     if len(adjustment.ids):
         ids = torch.from_numpy(adjustment.ids).to(place)
         weights[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(place)
@@ -54,26 +51,15 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
         raise ProcessorError("The format and the biases of the answer leave no token to go on with.", "logit_bias")
     weights /= mass
     if adjustment.top_p < 1:
-        weights = _nucleus(weights, adjustment.top_p)
+        weights = _truncated(weights, adjustment.top_p)
     return weights.to(torch.float32), math.log(mass)
 
 
-def _nucleus(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The fewest most probable tokens that hold `top_p`, the one that crosses it included; renormalised.
-
-    Of equally probable tokens at the edge, those with the lowest ids are kept.
-    """
-    count = _FIRST_LOOK
-    while True:
-        top = torch.topk(weights, min(count, len(weights))).values
-        mass = top.cumsum(0)
-        if mass[-1] >= top_p or count >= len(weights):
-            break
-        count *= _WIDER
-    kept = min(int(torch.searchsorted(mass, top_p)) + 1, len(top))
-    edge = top[kept - 1]
-    above = weights > edge
-    at_edge = (weights == edge).nonzero()[: kept - int(above.sum())]
+def _truncated(weights: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The nucleus of a distribution, renormalised. Of equally probable tokens at its edge the lowest ids are kept."""
+    top, _ = nucleus(weights, top_p)
+    above = weights > top[-1]
+    at_edge = (weights == top[-1]).nonzero()[: len(top) - int(above.sum())]
     cut = weights * above
-    cut[at_edge] = edge
+    cut[at_edge] = top[-1]
     return cut / cut.sum()

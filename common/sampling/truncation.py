@@ -47,12 +47,10 @@ def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -
     return Distribution(ids.astype(np.int64)[positive], kept / kept.cumsum()[-1])
 
 
-def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
-    """The most probable tokens of a mixture [vocab] that hold `top_p` of it: ids [n], increasing, and weights
-    [n].
+def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The fewest most probable tokens of a distribution [vocab] that hold `top_p`, the one that crosses it included.
 
-    The token that crosses the threshold is kept, so at least `top_p` is. Weights are rounded to float16 here,
-    and what is rounded to 0 is dropped: the draft is drawn from what is left.
+    Probabilities [n], decreasing, and ids [n]. Which of equally probable ones are named at the edge is left open.
     """
     size = len(probabilities)
     count = min(_FIRST_LOOK, size)
@@ -63,8 +61,19 @@ def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint
             break
         count = min(count * _WIDER, size)
     kept = min(int(np.searchsorted(mass, top_p)) + 1, count)
-    ids = indices[:kept].cpu().numpy()
-    weights = top[:kept].to(torch.float32).cpu().numpy().astype(np.float16)
+    return top[:kept], indices[:kept]
+
+
+def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
+    """The most probable tokens of a mixture [vocab] that hold `top_p` of it: ids [n], increasing, and weights
+    [n].
+
+    At least `top_p` is kept. Weights are rounded to float16 here, and what is rounded to 0 is dropped: the draft is
+    drawn from what is left.
+    """
+    top, indices = nucleus(probabilities, top_p)
+    ids = indices.cpu().numpy()
+    weights = top.to(torch.float32).cpu().numpy().astype(np.float16)
     order = np.argsort(ids)
     order = order[weights[order] > 0]
     return ids[order].astype(np.uint32), weights[order]

@@ -90,8 +90,9 @@ class StreamedReply(Response):
                 told = Told(event, tuple(tokens[index]))
                 shown = "".join(told.pieces)
                 held_back = event.text[len(shown) :] if event.text.startswith(shown) else ""
-                if held_back or any(token.chances for token in tokens[index][sent[index] :]):
-                    await self._send(send, self._rendering.piece(index, held_back, tokens[index][sent[index] :]))
+                left = tokens[index][sent[index] :]
+                if held_back or any(token.chances for token in left):
+                    await self._send(send, self._rendering.piece(index, held_back, left))
                 await self._send(send, self._rendering.finished(index, told))
                 continue
             tokens[index].append(event)
