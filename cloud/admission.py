@@ -69,8 +69,8 @@ def refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> 
     if isinstance(request, Open):
         limits.append(("max_tokens", request.max_tokens, settings.max_tokens))
     for name, value, limit in limits:
-        if not 1 <= value <= limit:
-            return f"{name} is {value}; this cloud allows 1 to {limit}."
+        if value > limit:
+            return f"{name} is {value}; this cloud allows up to {limit}."
     if isinstance(request, Open):
         places = [0, *(control.place for control in request.controls), len(request.prompt)]
         if places != sorted(places) or max((control.token for control in request.controls), default=0) >= vocabulary:

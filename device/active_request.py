@@ -20,7 +20,8 @@ from device.cloud_view import CloudView
 from device.interface import Finished, FinishReason, TokenChance, TokenEvent
 from device.tracing import Tracing
 from proto.errors import ProtocolError
-from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready, Side
+from proto.fields import Side
+from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready
 
 log = logging.getLogger(__name__)
 

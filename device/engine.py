@@ -59,7 +59,7 @@ class DeviceEngine:
         method = check(request, self._settings)
         self._check_length(request)
         opening = open_message(method, request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
-        self._side.processor(opening)  # refused before anything is begun
+        self._side.target.processor(opening)  # refused before anything is begun
         active = ActiveRequest(method, request, opening, self._side, self.cloud, self._release)
         with self._lock:
             self._active[opening.session] = active

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from common.methods.request import Privacy
-from common.settings import Address, Folder, Settings, default_data, is_loopback
+from common.settings import Address, DraftModel, Folder, Settings, default_data, is_loopback
+from proto.fields import Placement
 from proto.limits import MOST_ENTRIES
-from proto.messages import Placement, Sampler
 
 MOST_WAITING = 1024
 
@@ -60,7 +60,7 @@ class DeviceSettings(Settings):
     """Allow what would be readable or open to everybody on the network."""
     privacy: Privacy = "strict"
     """What may leave the device at most."""
-    sampler: Sampler = "race"
+    sampler: Literal["race", "paper"] = "race"
     """How tokens are drawn: the race, or the baseline of the paper."""
     placement: Placement = "device"
     """Who aggregates; all but device need privacy balanced."""
@@ -68,6 +68,17 @@ class DeviceSettings(Settings):
     """K: entries of a race list."""
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)
     """Seconds of waiting for the cloud after which the device carries on alone."""
+
+    draft_model: str | None = Field(default="auto", min_length=1)
+    """Model that drafts for methods that verify; auto: the embedded draft for the embedded model, else the model."""
+    emulate_draft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Milliseconds that a step of the draft model takes at least: slower hardware, for experiments."""
+
+    @property
+    def draft(self) -> DraftModel | None:
+        """The model that drafts, if any."""
+        step = None if self.emulate_draft_ms is None else self.emulate_draft_ms / 1e3
+        return None if self.draft_model is None else DraftModel(self.draft_model, step)
 
     def refusal(self) -> str | None:
         """The reason that these settings don't go together, in one sentence; None when they do."""

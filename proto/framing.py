@@ -36,9 +36,10 @@ from proto.messages import (
     Target,
     Welcome,
 )
+from proto.rounds import Propose, Verdict
 from proto.schema import pack, schema_of, unpack
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 
 HEADER_LIMIT: Final = 2**16  # bytes
 PAYLOAD_LIMIT: Final = 2**16  # bytes, unless the caller allows more
@@ -66,6 +67,8 @@ TAGS: Final[dict[type[Message], int]] = {
     Generated: 19,
     Spans: 20,
     Contributions: 21,
+    Propose: 22,
+    Verdict: 23,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

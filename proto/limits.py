@@ -16,6 +16,7 @@ MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
 MOST_ENTRIES: Final = 4096  # K of the race
 MOST_LIKELIEST: Final = 256  # tokens that are listed because they are probable
 MOST_TOKENS: Final = 8192  # of an answer
+MOST_PROPOSED: Final = 64  # drafted tokens of one proposal
 SEEDS: Final = 2**64  # seeds are below it
 
 # Noise is raised to the power of the temperature: below the least one, float32 could not tell its law from that of 0.

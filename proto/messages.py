@@ -11,23 +11,24 @@ from typing import Annotated, Literal
 from proto import limits
 from proto.bounds import Bytes, Count, Real, Text
 from proto.control import Control
-
-Side = Literal["device", "cloud"]
-Sampler = Literal["race", "paper"]
-Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
-Codec = Literal["race", "top-p", "raw"]
-Aggregation = Literal["output", "context"]
-Form = Literal["text", "kv"]
-
-SessionId = Annotated[int, Count(2**32)]
-Epoch = Annotated[int, Count(2**32)]
-Position = Annotated[int, Count(2**20)]
-Token = Annotated[int, Count(2**24)]
-Digest = Annotated[int, Count(2**61)]
-Name = Annotated[str, Text(256)]
-Question = Annotated[str, Text(limits.LONGEST_QUESTION)]  # what is looked up in the library
-Wanted = Annotated[int, Count(limits.MOST_DOCUMENTS + 1)]  # documents to retrieve
-EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing
+from proto.fields import (
+    Aggregation,
+    Codec,
+    Digest,
+    EosIds,
+    Epoch,
+    Form,
+    Name,
+    Placement,
+    Position,
+    Question,
+    Sampler,
+    SessionId,
+    Side,
+    Token,
+    Wanted,
+)
+from proto.rounds import Propose, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +179,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Part of what the cloud's documents gave to the answer: uint8 [positions, documents], their shares of the token.
-    A row sums to the cloud's share of 255 where the cloud aggregated, to 255 where it knows its own documents only, to
-    0 where it made no draft.
-    """
+    """Shares of the cloud's documents in the tokens: uint8 [positions, documents], of 255; 0 where it made no draft."""
 
     session: SessionId
     position: Position  # of the first row
@@ -297,4 +295,6 @@ Message = (
     | Fetch
     | Fetched
     | Generated
+    | Propose
+    | Verdict
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import httpx
 
 from common.transport.keys import KeyFolder
-from proto.messages import Side
+from proto.fields import Side
 
 if TYPE_CHECKING:
     from scripts.netlab.lab import NetLab

@@ -37,7 +37,7 @@ ENGINE = (
 )
 
 # The same objects run in daemons, under a virtual clock and in tests: no clock, thread, socket or model.
-PURE = ("session", "simulation", "placement")
+PURE = ("session", "rounds", "simulation", "placement")
 IMPURE_LIBRARIES = (
     "torch",
     "transformers",

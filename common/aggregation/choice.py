@@ -6,7 +6,8 @@ from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
-from proto.messages import Open, Side
+from proto.fields import Side
+from proto.messages import Open
 
 
 def make_aggregation(role: Side, request: Open, vocabulary: int) -> RaceAggregation | PaperAggregation:

@@ -12,7 +12,7 @@ from common.sampling.fastest import Found
 from common.sampling.paper import PaperDraft, PaperSampler
 from common.session.values import Decided
 from proto.errors import malformed
-from proto.messages import Side
+from proto.fields import Side
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import decode_top_p, encode_top_p
 

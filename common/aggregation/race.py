@@ -15,7 +15,7 @@ from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
 from common.session.values import Decided, LackingLocal, LackingRemote
 from proto.errors import malformed
-from proto.messages import Side
+from proto.fields import Side
 from proto.payloads.race import decode_race, encode_race
 
 

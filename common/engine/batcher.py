@@ -24,11 +24,17 @@ class Wish:
     rows: int
     tokens: int
     running: bool  # of an answer that has begun: it is waited for
+    whole: int = 1  # the last tokens, which one pass must feed together: their distributions are wanted
 
     @property
     def due(self) -> bool:
         """Whether the wish is part of every pass."""
-        return self.running and self.tokens <= SHORT
+        before = self.tokens - self.whole
+        return before < SHORT if self.running else self.whole > 1 and before == 0
+
+    def part(self, tokens: int) -> int:
+        """The tokens that a pass may feed of it, at most `tokens`."""
+        return self.tokens if tokens >= self.tokens else min(tokens, self.tokens - self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,11 @@ class Batcher:
             index = mine[0]
             wish, already = wishes[index], chosen.get(index, 0)
             least = 1 if already else _smallest(wish, budget)
-            if (left - spent) // wish.rows < least:
+            room = (left - spent) // wish.rows
+            if wish.part(already + room) - already < least:
                 mine.clear()
                 break
-            tokens = min(wish.tokens - already, min(self._owed[peer], left - spent) // wish.rows)
+            tokens = wish.part(already + min(room, self._owed[peer] // wish.rows)) - already
             if tokens < least:
                 break  # what it is owed grows until the next turn
             chosen[index] = already + tokens
@@ -112,4 +119,4 @@ def _smallest(wish: Wish, budget: int) -> int:
     """Tokens per row of the smallest chunk: fewer where the budget holds none of the usual size, or a prompt of many
     rows would never be read.
     """
-    return min(wish.tokens, SMALLEST, max(1, budget // wish.rows))
+    return wish.part(min(wish.tokens, SMALLEST, max(1, budget // wish.rows)))

@@ -95,7 +95,9 @@ class Worker:
         if not wanted:
             return busy
         running = any(job.running for job in self._jobs)
-        wishes = [Wish(job.peer, len(feed.rows), len(feed.tokens), job.running) for job, feed in wanted]
+        wishes = [
+            Wish(job.peer, len(feed.rows), len(feed.tokens), job.running, max(feed.logits, 1)) for job, feed in wanted
+        ]
         shares = self._batcher.plan(wishes, self.times.budget(running))
         entries = [Entry(*wanted[share.wish], share.tokens) for share in shares]
         self._pass([entry for entry in entries if self._fits(entry)])

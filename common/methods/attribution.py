@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from common.methods.report import Record
 from common.runtime.session_driver import SessionDriver
 from proto.limits import WHOLE_SHARE
@@ -38,6 +40,14 @@ def of_one_process(record: Record, answer: SessionDriver) -> tuple[tuple[float, 
     """Shares [tokens][sources] of an answer for which this device read the documents of both sides."""
     shares = answer.record.shares[: len(record.token_times)]
     return tuple(tuple(round(share, DIGITS) for share in row) for row in shares)
+
+
+def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> tuple[tuple[float, ...], ...]:
+    """Shares [tokens][sources] of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
+    rows, nothing = _cloud_rows(record, closed), (0.0,) * len(record.cloud_titles)
+    tokens = range(len(record.token_times) if rows else 0)
+    known = (rows[place] if place < len(rows) and place not in degraded else nothing for place in tokens)
+    return tuple(tuple(round(share, DIGITS) for share in row) for row in known)
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from common.methods.request import Request
 from common.processors.options import travelling
 from common.runtime.errors import RequestError
+from proto.fields import Codec
 from proto.limits import LONGEST_PROCESSORS
-from proto.messages import Codec
 
-CODECS: dict[str, tuple[Codec, ...]] = {"race": ("race",), "paper": ("top-p", "raw")}  # the sampler's own first
-TOP_P = {"race": 1.0, "paper": 0.8}  # the samplers' own
+# The sampler's own first.
+CODECS: dict[str, tuple[Codec, ...]] = {
+    "race": ("race",),
+    "paper": ("top-p", "raw"),
+    "rejection": ("race",),
+}
+TOP_P = {"race": 1.0, "paper": 0.8, "rejection": 1.0}  # the samplers' own
 
 
 def codec_of(request: Request) -> Codec:
@@ -23,14 +28,19 @@ def top_p_of(request: Request) -> float:
 
 
 def check_sampler(request: Request) -> None:
-    """Refuse another sampler's codec; 'mirrored' but for the race, as only there both sides find the same token; and
-    processors that are too long for the message that opens an answer.
-    """
+    """Refuse another sampler's codec; 'mirrored' but for the race, as only there both sides find the same token."""
+    if request.sampler == "rejection":
+        raise RequestError("Sampler 'rejection' is that of methods that draft and verify.", "sampler")
     allowed = CODECS[request.sampler]
     if request.codec is not None and request.codec not in allowed:
         raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
     if request.sampler == "paper" and request.placement == "mirrored":
         raise RequestError("Placement 'mirrored' needs the race sampler.", "placement")
+    check_processors(request)
+
+
+def check_processors(request: Request) -> None:
+    """Refuse processors that are too long for the message that opens an answer."""
     if len(travelling(request).encode()) > LONGEST_PROCESSORS:
         raise RequestError(
             f"The format of the answer and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at most.",

@@ -11,14 +11,15 @@ from common.methods.contributions import contribution_messages
 from common.methods.failures import failure_message, unknown_session
 from common.methods.interface import CloudContext
 from common.methods.session_setup import SessionParts, open_session
+from common.methods.spans import span_messages
 from common.runtime.reading import PromptRows
 from common.runtime.session_driver import SessionDriver
 from common.session.values import Commit
 from common.session.watch import Patience
 from common.tracing.recorder import Recorder
+from proto.fields import Side
 from proto.framing import HEADER_LIMIT
-from proto.messages import Closed, Error, Message, Open, Ready, Side, Spans
-from proto.payloads.trace import SPANS_PER_MESSAGE, encode_spans
+from proto.messages import Closed, Error, Message, Open, Ready
 
 NEVER = float("inf")
 TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
@@ -97,7 +98,7 @@ class CloudAnswer:
         self.answer.end()  # nothing changes any more
         session, outcome = self.answer.session, self.answer.record
         number = self.request.session
-        yield from self._spans()
+        yield from span_messages(number, self.answer.recorder)
         yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
         yield Closed(
             number,
@@ -108,16 +109,6 @@ class CloudAnswer:
             session.counters.stale,
             session.counters.disagreements,
         )
-
-    def _spans(self) -> Iterator[Spans]:
-        """Messages with this side's half of the trace; none unless it was asked for."""
-        recorder = self.answer.recorder
-        if recorder is None:
-            return
-        spans, size = list(recorder.spans), SPANS_PER_MESSAGE
-        payloads = [encode_spans(spans[start : start + size]) for start in range(0, len(spans), size)]
-        for part, payload in enumerate(payloads):
-            yield Spans(self.request.session, part, len(payloads), recorder.dropped, payload)
 
     # --- Observer, under the answer's lock
 

@@ -8,7 +8,8 @@ from common.methods.session_setup import open_session
 from common.runtime.errors import RequestError
 from common.runtime.reading import PromptRows
 from common.runtime.session_driver import Observer, SessionDriver
-from proto.messages import Closed, Side
+from proto.fields import Side
+from proto.messages import Closed
 
 
 class DeviceAnswer:

@@ -12,21 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from common.methods.report import MethodReport, Record
 from common.methods.request import Request
-from proto.messages import (
-    Busy,
-    Cancel,
-    Close,
-    Closed,
-    Contributions,
-    Error,
-    Fetch,
-    Hello,
-    Message,
-    Open,
-    Ready,
-    Side,
-    Spans,
-)
+from proto.fields import Side
+from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetch, Hello, Message, Open, Ready, Spans
 
 if TYPE_CHECKING:
     from common.runtime.peer_estimates import PeerEstimates

@@ -10,7 +10,7 @@ from statistics import median
 from common.methods.contributions import ContributionRows
 from common.methods.request import Request
 from common.tracing.trace import Trace
-from proto.messages import Aggregation, Placement, Sampler, Side
+from proto.fields import Aggregation, Placement, Sampler, Side
 
 
 @dataclass(frozen=True, slots=True)

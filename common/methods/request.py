@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from common.processors.options import ProcessorOptions
 from proto.control import Control
+from proto.fields import Aggregation, Codec, Placement, Sampler
 from proto.limits import (
     MOST_DOCUMENTS,
     MOST_ENTRIES,
@@ -16,7 +17,7 @@ from proto.limits import (
     SEEDS,
     TEMPERATURE,
 )
-from proto.messages import Aggregation, Codec, Open, Placement, Sampler
+from proto.messages import Open
 
 Sources = Literal["both", "device", "cloud"]
 Privacy = Literal["strict", "balanced", "offline"]
@@ -27,8 +28,9 @@ LONGEST_STOP = 1024  # characters
 MOST_LOGPROBS = 20  # alternatives of a token whose log-probabilities are told
 
 
-def _known_temperature(value: float) -> float:
-    if not TEMPERATURE.allows(value):
+def known_temperature(value: float | None) -> float | None:
+    """Refuse a temperature that samplers don't take."""
+    if value is not None and not TEMPERATURE.allows(value):
         raise ValueError(f"must be 0, or from {TEMPERATURE.low:g} to {TEMPERATURE.high:g}")
     return value
 
@@ -55,7 +57,7 @@ class Request(ProcessorOptions):
 
     sources: Sources = Field(default="both", description="Whose documents to use")
     seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")
-    temperature: Annotated[float, AfterValidator(_known_temperature)] = Field(
+    temperature: Annotated[float, AfterValidator(known_temperature)] = Field(
         default=0.0, description="0 takes the likeliest token"
     )
     top_p: float | None = Field(  # none: the sampler's own
@@ -68,7 +70,7 @@ class Request(ProcessorOptions):
     stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings)] = Field(
         default=(), description=f"End the answer before this text (up to {MOST_STOPS})"
     )
-    documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
+    documents: int = Field(default=4, ge=0, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
     method: str = Field(default="speculative", description="How the two sides come to one answer")
     aggregation: Aggregation = Field(default="output", description="A row per document, or one row with all of them")
     codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)

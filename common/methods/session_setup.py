@@ -13,7 +13,8 @@ from common.placement.policy import placement_policy
 from common.runtime.handshake import proper_eos
 from common.session.session import Session
 from common.session.values import SessionConfig
-from proto.messages import Open, Side
+from proto.fields import Side
+from proto.messages import Open
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,26 +17,24 @@ from common.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_SHARE = 4  # of the machine's memory, for keys and values of running answers
+KV_SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
-def model_place(settings: Settings) -> str:
-    """Folder or Hub id of the model; a GGUF file is imported for it. Raises `ModelError`."""
-    if is_gguf(settings.model):
-        return str(imported(Path(settings.model), settings.models))
-    return settings.model
+def model_place(model: str, models: Path) -> str:
+    """Folder or Hub id of a model; a GGUF file is imported into the folder `models` for it. Raises `ModelError`."""
+    return str(imported(Path(model), models)) if is_gguf(model) else model
 
 
 def load_decoder(settings: Settings) -> Decoder:
     """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
     return Decoder.load(
-        model_place(settings),
+        model_place(settings.model, settings.models),
         tokenizer=settings.tokenizer,
         torch_device=settings.torch_device,
         dtype=settings.dtype,
         threads=settings.threads,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
-        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // _SHARE,
+        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE,
     )
 
 

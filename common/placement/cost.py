@@ -7,7 +7,7 @@ Times are seconds of a decode step; `rtt` is the transmission delay of both dire
 
 from __future__ import annotations
 
-from proto.messages import Side
+from proto.fields import Side
 
 _OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 

@@ -14,7 +14,7 @@ import math
 from typing import Final
 
 from common.placement.estimates import Estimates
-from proto.messages import Side
+from proto.fields import Side
 
 Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
 _Waits = dict[Side, list[tuple[float, float, float]]]  # who decides: (chance, wait if the device follows, if the cloud)

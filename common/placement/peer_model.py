@@ -11,7 +11,7 @@ from typing import Final
 from common.placement.estimates import Estimates
 from common.placement.estimators import Acceptance, DecodeDelay, DecodeLine
 from common.placement.policy import run_ahead
-from proto.messages import Side
+from proto.fields import Side
 
 DIGEST_PERIOD: Final = 0.1  # seconds between two looks at what was measured
 TYPICAL_CONTEXT: Final = 256.0  # tokens; where a line without a measured context is pinned

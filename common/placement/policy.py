@@ -10,7 +10,7 @@ from common.placement.cost import best_aggregator
 from common.placement.estimates import Estimates
 from common.placement.hand_over import best_after, best_first
 from common.sampling.noise import Purpose, uniform
-from proto.messages import Placement, Side
+from proto.fields import Placement, Side
 
 SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
 MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being decoded meanwhile

@@ -8,7 +8,7 @@ from statistics import median
 
 from common.engine.sampling import Mixing
 from common.session.values import Commit
-from proto.messages import Side
+from proto.fields import Side
 
 RECENT = 256  # decode times that a median is taken over
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proto.messages import Side
+from proto.fields import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def check_model(settings: Settings, other: Settings) -> list[str]:
     settings are `other`. Raises `ModelError`, and `ValueError` for a scorer that can't be had, before loading.
     """
     weights = _weights(settings, other)
-    place = Path(model_place(settings))
+    place = Path(model_place(settings.model, settings.models))
     if (place / MANIFEST).exists() and (damaged := damaged_files(place)):
         raise ModelError(f"{place}: {', '.join(damaged)} changed since the import; `dragon models remove {place.name}`")
     before, began = _most_memory(), time.monotonic()
@@ -108,7 +108,7 @@ def _timed(decoder: Decoder) -> list[str]:
 
 def _compared(tokenizer: Tokenizer, other: Settings) -> str:
     """Whether the other side, as it is configured on this machine, has the same tokenizer."""
-    theirs = Tokenizer.load(other.tokenizer or model_place(other))
+    theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
     if theirs.content_hash == tokenizer.content_hash:
         return "the other side's model, as configured on this machine, has the same tokenizer"
     return (

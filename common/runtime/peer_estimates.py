@@ -13,7 +13,8 @@ from common.placement.peer_model import PeerModel
 from common.runtime.link_meter import LinkMeter
 from common.runtime.measurements import Judged, Measurement, RemoteDecoded
 from common.session.values import Commit
-from proto.messages import Probe, Side
+from proto.fields import Side
+from proto.messages import Probe
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from common.placement.estimators import DecodeDelay, DecodeLine
 from common.placement.peer_model import DIGEST_PERIOD, TYPICAL_CONTEXT
 from common.runtime.peer_estimates import BACKLOG, PeerEstimates
 from common.vital import Died, vital_thread
-from proto.messages import Hello, Probe, Side
+from proto.fields import Side
+from proto.messages import Hello, Probe
 
 log = logging.getLogger(__name__)
 

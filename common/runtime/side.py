@@ -4,43 +4,39 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import partial
 
-from common.aggregation.joint import Joint
 from common.configuration import ConfigurationError
 from common.engine.emulation import MinimumTimes
-from common.engine.jobs import AnswerJob, Assignment, Client, Measured
+from common.engine.jobs import Client, Measured
 from common.engine.sampling import Drafter
 from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
 from common.model.configured import load_decoder, load_format
-from common.model.errors import ContextError
-from common.model.prompt import query_tokens
 from common.placement.estimators import DecodeLine
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.processors.grammar import Grammars
-from common.processors.options import ProcessorError
-from common.processors.processor import Processor, make_processor
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Hit, Library
 from common.retrieval.watching import FolderWatcher
-from common.runtime.errors import AnswerFailed, RequestError
+from common.runtime.drafter import load_drafter
 from common.runtime.failures import as_failure
+from common.runtime.model_runtime import ModelRuntime
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
-from common.runtime.reading import Document, PromptRows, one_row, rows
+from common.runtime.reading import Document, PromptRows
 from common.runtime.tasks import Failed, TaskThread
 from common.scoring.choice import load_scorer, scorer_without_model
-from common.settings import EMBEDDED_MODEL, Settings
+from common.settings import EMBEDDED_MODEL, DraftModel, Settings
 from common.transport.limits import Limits
 from common.vital import Died
+from proto.fields import Side
 from proto.framing import LARGEST_PAYLOAD, PAYLOAD_LIMIT
-from proto.messages import Fetch, Hello, Open, Side
+from proto.messages import Fetch, Hello, Open
 
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
-LONGEST_TITLE = 120  # characters that are sent of a document's title
 RAW_BYTES_PER_TOKEN = 4
 CHARACTERS_PER_TOKEN = 4  # about
 RAW_HEADER = 64  # bytes, generously
@@ -52,8 +48,12 @@ log = logging.getLogger(__name__)
 class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
-    def __init__(self, role: Side, settings: Settings, died: Died | None = None) -> None:
-        """Loads everything. Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each."""
+    def __init__(
+        self, role: Side, settings: Settings, died: Died | None = None, draft: DraftModel | None = None
+    ) -> None:
+        """Loads everything, and the model that `draft` names. Raises `ModelError`, `LibraryError` or
+        `ConfigurationError`, one sentence each.
+        """
         self.role: Side = role
         self.settings = settings
         self.died = died  # told of a thread that ends by itself
@@ -69,7 +69,6 @@ class SideRuntime:
         )
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
-        self._grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
         self._retrieval = TaskThread("retrieval")
         self._formats = TaskThread("formats")
         line = self._profiled_line()
@@ -78,6 +77,10 @@ class SideRuntime:
             line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
+        grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
+        self.target = ModelRuntime(self.decoder, self.decoding, self.scorer, self.format, grammars)
+        # Drafts for methods that verify; the model itself, another one, or none.
+        self.drafter = None if draft is None else load_drafter(draft, settings, self.target, died)
         self._watcher = FolderWatcher(settings, self.library)
 
     def _profiled_line(self) -> DecodeLine:
@@ -89,10 +92,6 @@ class SideRuntime:
                 f"kv_bytes = {settings.kv_bytes} is too small for an answer from {settings.documents} documents: "
                 f"{error.needed} bytes are needed at least"
             ) from None
-
-    def _blank(self, request: Open) -> bool:
-        """Whether an answer reads a row without a document beside those with one. One row with all needs no weight."""
-        return self.scorer.gain > 0 and request.aggregation == "output"
 
     @property
     def hello(self) -> Hello:
@@ -131,11 +130,12 @@ class SideRuntime:
         retrieved: Callable[[PromptRows], None],
         measured: Measured,
         peer: Hashable = None,
+        retrieve: Callable[[Open], PromptRows] | None = None,
     ) -> None:
         """Retrieve on the retrieval thread, tell `retrieved`, then decode until the answer is over; `measured` is told
-        of every step. Whatever fails on the way ends the answer.
+        of every step. Whatever fails on the way ends the answer. `retrieve` is called in place of this side's own.
         """
-        run = partial(self._begin, answer, request, drafting, retrieved, measured, peer)
+        run = partial(self._begin, answer, request, drafting, retrieved, measured, peer, retrieve or self.retrieve)
         if request.processors:
             self._formats.submit(partial(self._prepare, request, run, answer), answer.end)
         else:
@@ -143,7 +143,7 @@ class SideRuntime:
 
     def _prepare(self, request: Open, run: Callable[[], None], answer: Client) -> None:
         """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
-        self.processor(request)
+        self.target.processor(request)
         self._retrieval.submit(run, answer.end)
 
     def later(self, run: Callable[[], object], failed: Failed) -> None:
@@ -154,8 +154,9 @@ class SideRuntime:
         self._watcher.close()
         self._formats.close()
         self._retrieval.close()
-        self.decoding.close()
-        self.decoder.close()
+        self.target.close()
+        if self.drafter is not None and self.drafter is not self.target:
+            self.drafter.close()
         self.scorer.close()
         self.profiler.close()
         self.library.close()
@@ -168,50 +169,26 @@ class SideRuntime:
         retrieved: Callable[[PromptRows], None],
         measured: Measured,
         peer: Hashable,
+        retrieve: Callable[[Open], PromptRows],
     ) -> None:
         if answer.over:
             return
         started = time.monotonic_ns()
-        found = self.retrieve(request)
+        found = retrieve(request)
         if answer.recorder is not None:
             answer.recorder.since("retrieve", started)
         retrieved(found)
-        self.decode(answer, request, drafting, found, measured, peer=peer)
-
-    def decode(
-        self,
-        answer: Client,
-        request: Open,
-        drafting: Drafter,
-        found: PromptRows,
-        measured: Measured,
-        joint: Joint | None = None,
-        peer: Hashable = None,
-    ) -> None:
-        """Decode from the rows in `found` until the answer is over; see `Assignment`. Peers share the model fairly.
-
-        Raises `RequestError` for processors that can't be used.
-        """
-        reserve, processor = request.max_tokens + 1, self.processor(request)
-        assignment = Assignment(found.prompt, self.scorer, drafting, reserve, joint, processor, measured)
-        self.decoding.submit(AnswerJob(answer, assignment, peer, partial(_end, answer)))
-
-    def processor(self, request: Open) -> Processor | None:
-        """What changes the answer's distribution, if anything. Raises `RequestError` for what can't be served."""
-        try:
-            return make_processor(request, self.decoder.vocabulary, self._grammars)
-        except ProcessorError as error:
-            raise RequestError(str(error), error.field) from None
+        self.target.decode(answer, request, drafting, found, measured, peer=peer)
 
     def retrieve(self, request: Open) -> PromptRows:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""
-        return self.arrange(request, self.find(request), ())
+        return self.target.arrange(request, self.find(request), ())
 
     def find(self, request: Open) -> list[Document]:
         """Search this side's library for the documents of an answer. On the retrieval thread."""
-        room = self.room(request)
+        room = self.target.room(request)
         hits = self.search(request.question, request.documents)
-        return [self.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
+        return [self.target.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
 
     def kv_bytes(self, request: Open | Fetch) -> int:
         """Bytes of KV memory that an answer will need, about: its texts are not tokenized for it."""
@@ -221,7 +198,7 @@ class SideRuntime:
         passages = min(request.documents, self.library.count)
         rows = 1 if request.aggregation == "context" else max(1, passages)
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
-        return self.decoder.memory.needed_bytes(rows + self._blank(request), tokens)
+        return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
 
     def search(self, question: str, count: int) -> list[Hit]:
         """The `count` passages of this side's library that are most similar to `question`. Raises `AnswerFailed`."""
@@ -229,35 +206,6 @@ class SideRuntime:
             return self.library.search(question, count)
         except Exception as error:
             raise as_failure(error, SEARCH_FAILED) from None
-
-    def document(self, title: str, text: str, similarity: float, room: int) -> Document:
-        """A passage in the document format, as at most `room` tokens."""
-        tokens = self.format.document_tokens(text, room)
-        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
-
-    def room(self, request: Open) -> int:
-        """Tokens that the context leaves for documents."""
-        query = query_tokens(self.tokenizer, request.prompt, request.controls)
-        return self.decoder.max_context - len(query) - request.max_tokens - 1
-
-    def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> PromptRows:
-        """The rows of an answer from this side's documents and those fetched from the other side."""
-        query = tuple(query_tokens(self.tokenizer, request.prompt, request.controls))
-        if request.aggregation == "context":
-            return one_row(query, own, fetched, self.format.begin, self.room(request))
-        return rows(query, own, fetched, self.format.begin, self._blank(request))
-
-
-def _end(answer: Client, error: Exception) -> None:
-    """End an answer whose decoding failed, with a sentence for its user."""
-    if isinstance(error, ContextError):
-        answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
-    elif isinstance(error, ProcessorError):
-        answer.end(RequestError(str(error), error.field))
-    elif isinstance(error, KvMemoryFullError):
-        answer.end(AnswerFailed(f"The answer does not fit into memory: {error}."))
-    else:
-        answer.end(as_failure(error, "The model failed while decoding; the daemon's log says why."))
 
 
 def _minimum(settings: Settings) -> MinimumTimes | None:

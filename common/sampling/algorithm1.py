@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from common.sampling.noise import Purpose, uniform
 from common.sampling.truncation import Distribution
-from proto.messages import Side
+from proto.fields import Side
 
 GAMMA: Final = 0.5  # γ^device = γ^cloud (§4.3)
 

@@ -13,7 +13,7 @@ from common.sampling.algorithm1 import SeededDraws, aggregate, draw_draft, most_
 from common.sampling.mixture import sharpened
 from common.sampling.truncation import Distribution, renormalised, truncate
 from proto.errors import malformed
-from proto.messages import Side
+from proto.fields import Side
 from proto.payloads.raw import RawEntries
 from proto.payloads.top_p import TopPEntries
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from common.session.state import SessionState
 from common.session.values import Action, LocalDraft, Send, SessionConfig, SessionSampler
 from proto.errors import malformed
-from proto.messages import Draft, Message, Side, Sync, Target
+from proto.fields import Side
+from proto.messages import Draft, Message, Sync, Target
 
 TOKENS_PER_TARGET = 1024  # a longer run of decided tokens is announced in several messages
 

@@ -14,7 +14,7 @@ from common.session.values import (
     SessionSampler,
     Verdict,
 )
-from proto.messages import Side
+from proto.fields import Side
 
 
 class Decider:

@@ -36,7 +36,8 @@ from common.session.values import (
     Verdict,
     Work,
 )
-from proto.messages import Draft, Message, Ready, Resolve, Resolved, Side, Sync, Target
+from proto.fields import Side
+from proto.messages import Draft, Message, Ready, Resolve, Resolved, Sync, Target
 
 
 class Session:

@@ -20,7 +20,7 @@ from common.session.values import (
     Withdraw,
     Work,
 )
-from proto.messages import Side
+from proto.fields import Side
 
 
 class SessionState:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from common.sampling.logprobs import Logprobs
-from proto.messages import Message, Placement, Side
+from proto.fields import Placement, Side
+from proto.messages import Message
 
 FinishReason = Literal["stop", "length"]
 

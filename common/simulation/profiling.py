@@ -11,7 +11,8 @@ from common.placement.peer_model import DIGEST_PERIOD, PeerModel
 from common.placement.round_trip import Pace, RoundTripTime
 from common.session.values import Commit
 from common.simulation.clock import Clock
-from proto.messages import Draft, Message, Side
+from proto.fields import Side
+from proto.messages import Draft, Message
 
 
 class SimulatedProfiler:

@@ -19,7 +19,8 @@ from common.simulation.profiling import SimulatedProfiler
 from common.simulation.scripted import WRONG, ScriptedAggregation, ScriptedPredictor
 from common.simulation.side import SimulatedSide
 from common.simulation.timing import DecodeTime, Sending, Way
-from proto.messages import Message, Placement, Side
+from proto.fields import Placement, Side
+from proto.messages import Message
 
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 BOTH: Final[frozenset[Side]] = frozenset(SIDES)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from common.session.values import Decided, View
 from common.simulation.acceptance import Answer
 from proto.errors import malformed
-from proto.messages import Side
+from proto.fields import Side
 
 TARGET = 0
 WRONG: dict[Side, int] = {"device": 1, "cloud": 2}

@@ -11,7 +11,8 @@ from common.session.watch import Patience
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, Outage, SimulatedLink
 from common.simulation.side import Predictor, SimulatedSide
-from proto.messages import Message, Side
+from proto.fields import Side
+from proto.messages import Message
 
 
 @dataclass(frozen=True, slots=True)

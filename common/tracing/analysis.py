@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from common.session.values import OTHER
 from common.tracing.trace import Interval, Trace
-from proto.messages import Side
+from proto.fields import Side
 
 Cause = Literal[
     "retrieval",

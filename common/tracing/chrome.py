@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from common.tracing.trace import Interval, Trace
-from proto.messages import Side
+from proto.fields import Side
 
 PROCESSES: Final[dict[Side, int]] = {"device": 1, "cloud": 2}
 LANES: Final = {"decoder": 1, "aggregator": 2, "link": 3}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from common.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, key_beside, picture
 from common.session.values import OTHER
 from common.tracing.trace import Interval, Trace
-from proto.messages import Side
+from proto.fields import Side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

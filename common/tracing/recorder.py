@@ -8,7 +8,8 @@ from typing import Final
 
 from common.placement.estimates import Estimates
 from common.session.values import Action, Commit, Send, Withdraw
-from proto.messages import Message, Open, Ready, Side, Target
+from proto.fields import Side
+from proto.messages import Message, Open, Ready, Target
 from proto.payloads.trace import MESSAGES, Kind, Span
 
 MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted

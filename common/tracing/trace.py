@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proto.messages import Side
+from proto.fields import Side
 
 # As in proto/payloads/trace.py, but with a message's way as one span where both ends of it are known.
 IntervalKind = Literal[

@@ -10,7 +10,7 @@ import typer
 
 from device.cli.failures import bad_input
 from device.cli.settings import Role
-from proto.messages import Side
+from proto.fields import Side
 
 if TYPE_CHECKING:
     from common.transport.keys import KeyFolder

@@ -14,7 +14,7 @@ import typer
 
 from common.python_process import python_environment
 from device.cli.failures import bad_input
-from proto.messages import Side
+from proto.fields import Side
 
 if TYPE_CHECKING:
     from common.settings import Settings

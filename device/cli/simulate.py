@@ -10,7 +10,7 @@ import typer
 
 from device.cli import options
 from device.cli.failures import bad_input
-from proto.messages import Placement
+from proto.fields import Placement
 
 if TYPE_CHECKING:
     from common.simulation.acceptance import AcceptanceModel

@@ -75,8 +75,14 @@ def make_request(fields: dict[str, Any], defaults: Request, question: str, query
     if method is None:
         known = ", ".join(f"'{each}'" for each in METHODS)
         raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
+    shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     texts = {"question": question, "prompt": query.text, "controls": query.controls}
-    return validated(method.request, defaults.model_dump() | fields | texts)
+    return validated(method.request, shared | fields | texts)
+
+
+def _shared(name: str, kind: type[Request]) -> bool:
+    """Whether the option is the same for all methods: a method may have a default of its own."""
+    return bool(kind.model_fields[name].default == Request.model_fields[name].default)
 
 
 def derived_seed(seed: int, index: int) -> int:

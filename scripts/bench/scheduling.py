@@ -15,7 +15,7 @@ from common.drawing import line_style
 from common.simulation.acceptance import AcceptanceModel, InARow, Phases, Rates, load_record
 from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
-from proto.messages import Placement
+from proto.fields import Placement
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
 from scripts.bench.results import PLACEMENT_LINES, Results

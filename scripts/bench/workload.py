@@ -15,7 +15,7 @@ from common.model.decoder import Decoder
 from common.model.prompt import Conversation, TextFormat
 from common.scoring.lexical import LexicalScorer
 from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from proto.messages import Side
+from proto.fields import Side
 from scripts.bench.engine.pair import SIDES, Sources
 from scripts.daemons import fill_library
 from scripts.demo_model.world.facts import World

@@ -19,7 +19,7 @@ from scripts.netlab.trace import Trace
 from scripts.netlab.watchdog import start_watchdog
 
 if TYPE_CHECKING:
-    from proto.messages import Side
+    from proto.fields import Side
 
 PROBES = 50
 

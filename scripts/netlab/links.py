@@ -15,7 +15,7 @@ from scripts.netlab.queueing import MOST_BACKLOG, MOST_PACKETS, PACKET
 from scripts.netlab.setting import LinkSetting
 
 if TYPE_CHECKING:
-    from proto.messages import Side
+    from proto.fields import Side
 
 Kind = Literal["netem", "user-space link"]
 SIDES: tuple[Side, Side] = ("device", "cloud")

@@ -9,7 +9,7 @@ import pytest
 
 from common.methods.cloud_answer import CloudAnswer, fitting
 from common.methods.contributions import ContributionRows
-from common.runtime.side import LONGEST_TITLE
+from common.runtime.model_runtime import LONGEST_TITLE
 from proto.framing import decode, encode
 from proto.messages import Close, Closed, Contributions, Open, Ready
 from tests.cloud.town import AT_ONCE, Stranger, Town

@@ -231,7 +231,7 @@ class TestCloud:
         ("question", "tokens", "said"),
         [
             ("kettle " * 40, TOKENS, "longer than the 200 bytes that this cloud allows"),
-            (QUESTION, 65, "max_tokens is 65; this cloud allows 1 to 64"),
+            (QUESTION, 65, "max_tokens is 65; this cloud allows up to 64"),
         ],
     )
     def test_that_allows_less(self, town: Town, question: str, tokens: int, said: str) -> None:

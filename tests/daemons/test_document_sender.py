@@ -16,7 +16,8 @@ from common.kv.document_states import unpack_states
 from common.methods.fetch.cloud_half import FetchCloud
 from common.runtime.side import SideRuntime
 from common.transport.interface import Peer
-from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Form, Message
+from proto.fields import Form
+from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Message
 from tests.daemons.conftest import ENTRIES
 from tests.daemons.streaming import wait_until
 
@@ -103,7 +104,7 @@ def test_a_slow_reader_waits_and_is_forgotten_in_the_end(sessions: Sessions, wir
     sessions.on_message(PEER, fetch(5), 0)
     (sender,) = sessions._sessions.values()
     assert isinstance(sender, FetchCloud)
-    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")
+    wait_until(lambda: not sender._parts.empty, "a document is prepared")
     now = time.monotonic()
     sessions.tick(now)
     assert wire.of(Fetched) == []
@@ -117,7 +118,7 @@ def test_what_the_link_drops_is_sent_again(sessions: Sessions, wire: Wire) -> No
     sessions.on_message(PEER, fetch(5), 0)
     (sender,) = sessions._sessions.values()
     assert isinstance(sender, FetchCloud)
-    wait_until(lambda: len(sender._parts) > 0, "a document is prepared")
+    wait_until(lambda: not sender._parts.empty, "a document is prepared")
     wire.full = False
 
     def pumped() -> bool:

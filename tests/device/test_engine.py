@@ -27,7 +27,8 @@ def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideRuntime]:
     for name, text in NOTES.items():
         (notes / name).write_text(text)
     overrides = {"data": folder / "device", "cloud": "none", "threads": 1, "document_store_bytes": 0}
-    runtime = SideRuntime("device", load_settings(DeviceSettings, overrides=overrides))
+    settings = load_settings(DeviceSettings, overrides=overrides)
+    runtime = SideRuntime("device", settings, draft=settings.draft)
     runtime.library.add(notes)
     yield runtime
     runtime.close()

@@ -7,7 +7,8 @@ import time
 from common.methods.cloud_answer import CloudAnswer
 from common.methods.interface import CloudContext
 from common.runtime.reading import PromptRows
-from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Side, Sync, Target
+from proto.fields import Side
+from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Sync, Target
 
 
 class AggregateCloud(CloudAnswer):

@@ -9,7 +9,8 @@ from common.methods.report import MethodReport
 from common.runtime.errors import AnswerFailed
 from common.runtime.handshake import changes
 from common.runtime.reading import PromptRows
-from proto.messages import Close, Closed, Draft, Hello, Message, Ready, Resolve, Resolved, Side, Sync, Target
+from proto.fields import Side
+from proto.messages import Close, Closed, Draft, Hello, Message, Ready, Resolve, Resolved, Sync, Target
 
 CLOUD_PATIENCE = 15.0  # least seconds between two tokens of an answer from the cloud's documents alone
 SILENT = "The cloud stopped answering, and only its documents were asked for."

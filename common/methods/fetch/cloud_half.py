@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -12,14 +11,12 @@ from common.engine.jobs import DocumentJob
 from common.kv.document_states import pack_states
 from common.kv.layout import DocumentStates
 from common.methods.failures import failure_message
+from common.methods.fetch.outbox import DocumentOutbox
 from common.methods.interface import CloudContext
 from common.retrieval.library import Hit
 from common.runtime.failures import as_failure
-from common.runtime.side import LONGEST_TITLE
-from proto.framing import PAYLOAD_LIMIT
-from proto.messages import Error, Fetch, Fetched, Message, Open
+from proto.messages import Error, Fetch, Message, Open
 
-AHEAD = 2**20  # bytes that wait in the link for one device; its other answers' drafts wait behind no more than this
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
 PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
 
@@ -38,7 +35,7 @@ class FetchCloud:
         self._hits: Sequence[Hit] = ()
         self._prepared = 0  # documents whose parts were made
         self._preparing = True  # documents are being retrieved, or one is being prepared
-        self._parts: deque[Fetched] = deque()
+        self._parts = DocumentOutbox(request.session, context.send, context.queued)
         self.began = self._moved = time.monotonic()  # `_moved`: when a part was sent last
         self._lock = threading.Lock()  # of all that changes
 
@@ -74,19 +71,16 @@ class FetchCloud:
             self._context.over(self)
 
     def _send_parts(self) -> bool:
-        while self._parts and not self._over and self._context.queued() < AHEAD:
-            if not self._context.send(self._parts[0]):
-                break
-            self._parts.popleft()
+        if not self._over and self._parts.pump():
             self._moved = time.monotonic()
         if self._over or self._preparing:
             return False
         if self._prepared < len(self._hits):
-            if sum(len(part.payload) for part in self._parts) < PREPARED:
+            if self._parts.waiting_bytes < PREPARED:
                 self._preparing = True
                 self._later(partial(self._prepare, self._prepared))
             return False
-        return not self._parts
+        return self._parts.empty
 
     def _retrieve(self) -> None:
         request = self._request
@@ -96,7 +90,7 @@ class FetchCloud:
         with self._lock:
             self._hits, self._preparing = hits, False
             if not hits:
-                self._parts.append(Fetched(request.session, 0, 0, 0, 0, 0.0, "", b""))
+                self._parts.add_none()
         self._pump()
 
     def _prepare(self, index: int) -> None:
@@ -105,7 +99,7 @@ class FetchCloud:
         if self._request.form == "text":
             self._ready(hit, hit.text.encode())
             return
-        document = self._side.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
+        document = self._side.target.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
         job = DocumentJob(
             document.tokens,
             self._context.estimates,
@@ -122,21 +116,8 @@ class FetchCloud:
         self._ready(hit, pack_states(tokens, states))
 
     def _ready(self, hit: Hit, body: bytes) -> None:
-        pieces = [body[start : start + PAYLOAD_LIMIT] for start in range(0, len(body), PAYLOAD_LIMIT)] or [b""]
         with self._lock:
-            for part, piece in enumerate(pieces):
-                self._parts.append(
-                    Fetched(
-                        self._request.session,
-                        self._prepared,
-                        len(self._hits),
-                        part,
-                        len(pieces),
-                        hit.similarity,
-                        hit.source[:LONGEST_TITLE],
-                        piece,
-                    )
-                )
+            self._parts.add(self._prepared, len(self._hits), hit.source, hit.similarity, body)
             self._prepared += 1
             self._preparing = False
         self._pump()

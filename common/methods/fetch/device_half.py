@@ -15,10 +15,11 @@ from common.methods.fetch.receiver import LARGEST_TEXT, Body, DocumentReceiver
 from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport
 from common.runtime.errors import RequestError
+from common.runtime.model_runtime import LONGEST_TITLE
 from common.runtime.reading import Document, cut
-from common.runtime.side import LONGEST_TITLE
 from proto.errors import ProtocolError, malformed
-from proto.messages import Cancel, Closed, Fetch, Fetched, Form, Message
+from proto.fields import Form
+from proto.messages import Cancel, Closed, Fetch, Fetched, Message
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class FetchDevice:
 
     def _read(self) -> None:
         """Turn the received bytes into documents, on the retrieval thread."""
-        room = self._side.room(self._context.opening)
+        room = self._side.target.room(self._context.opening)
         try:
             self._fetched = [self._document(body, room) for body in self._receiver.bodies()]
         except ProtocolError as error:
@@ -153,7 +154,7 @@ class FetchDevice:
                 text = body.whole.decode()
             except UnicodeDecodeError:
                 raise malformed("the text of a fetched document must be UTF-8") from None
-            return self._side.document(body.title, text, body.similarity, room)
+            return self._side.target.document(body.title, text, body.similarity, room)
         decoder = self._side.decoder
         tokens, states = unpack_states(body.whole, decoder.layout, decoder.vocabulary, decoder.max_context)
         return cut(Document(body.title[:LONGEST_TITLE], tuple(tokens), body.similarity, states), room)
@@ -176,9 +177,9 @@ class FetchDevice:
             return
         self._begun = True
         context = self._context
-        found = self._side.arrange(context.opening, self._own, self._fetched)
+        found = self._side.target.arrange(context.opening, self._own, self._fetched)
         context.record.device_titles = found.titles
         context.record.cloud_titles = found.fetched_titles
         context.record.prompt_tokens = found.tokens
         drafting, measured = self._device.drafting, context.cloud.decoded
-        self._side.decode(self._answer, context.opening, drafting, found, measured, self._joint)
+        self._side.target.decode(self._answer, context.opening, drafting, found, measured, self._joint)

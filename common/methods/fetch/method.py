@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from common.methods.checks import check_both_sources, check_logprobs, check_sampler
 from common.methods.request import Request
 from common.runtime.errors import RequestError
-from proto.messages import Fetch, Form, Open
+from proto.fields import Form
+from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from proto.messages import Side
+from proto.fields import Side
 
 Shape = Literal["peaked", "flat"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from proto.messages import Placement
+from proto.fields import Placement
 from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Spread, Table, load

@@ -26,8 +26,9 @@ from common.sampling.logprobs import Logprobs
 from common.scoring.interface import ScoringRun
 from common.session.session import Session
 from common.session.values import Action, Commit, LocalDraft, SessionConfig, Verdict, View
+from proto.fields import Side
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
-from proto.messages import Message, Open, Side
+from proto.messages import Message, Open
 from scripts.bench.engine.stages import Stages
 
 SIDES: tuple[Side, Side] = ("device", "cloud")

@@ -11,7 +11,7 @@ from common.model.tokenizer import Tokenizer
 from common.scoring.interface import ScoringRun
 from common.scoring.lexical import LexicalScorer
 from common.settings import EMBEDDED_TOKENIZER
-from proto.messages import Placement, Side
+from proto.fields import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
 from scripts.bench.measuring import SPREADS, Spread, Table

@@ -10,7 +10,7 @@ from statistics import median
 from common.simulation.acceptance import Answer, Position, Recorded
 from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
-from proto.messages import Placement
+from proto.fields import Placement
 from scripts.bench.latency.measure import Answered
 from scripts.bench.latency.plan import (
     CLOUD_ONLY,

@@ -13,7 +13,7 @@ from common.model.prompt import Conversation, query_tokens
 from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.scoring.choice import load_scorer
 from device.settings import DeviceSettings
-from proto.messages import Side
+from proto.fields import Side
 from scripts.bench.engine.pair import SIDES, Sources
 from scripts.bench.workload import Reading, Texts
 

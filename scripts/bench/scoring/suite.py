@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from common.drawing import VERMILLION, bar_style
-from proto.messages import Side
+from proto.fields import Side
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Spread, Table, load, median_interval
 from scripts.bench.plan import Plan

@@ -19,21 +19,8 @@ from common.session.values import Commit, LocalDraft
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
-from proto.messages import (
-    Busy,
-    Close,
-    Closed,
-    Draft,
-    Error,
-    Message,
-    Ready,
-    Resolve,
-    Resolved,
-    Side,
-    Sync,
-    Target,
-    Welcome,
-)
+from proto.fields import Side
+from proto.messages import Busy, Close, Closed, Draft, Error, Message, Ready, Resolve, Resolved, Sync, Target, Welcome
 from scripts.bench.sessions.drafts import ScriptedDrafts, WholeShare
 
 PATIENCE = 180.0  # seconds for an answer; one that takes longer is stuck

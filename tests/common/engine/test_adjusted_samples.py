@@ -14,7 +14,8 @@ from common.processors.adjustment import Adjustment
 from common.sampling.drafting import RaceKernel
 from common.sampling.logprobs import Logprobs
 from common.session.values import Decided
-from proto.messages import Open, Side
+from proto.fields import Side
+from proto.messages import Open
 
 VOCABULARY, DOCUMENTS = 60, 3
 KERNEL = RaceKernel(VOCABULARY)

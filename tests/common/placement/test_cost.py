@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from common.placement.cost import best_aggregator, delta_z, latency_per_token, speed_up
 from common.placement.estimates import Estimates
 from common.placement.policy import greedy_aggregator
-from proto.messages import Side
+from proto.fields import Side
 
 seconds = st.floats(1e-4, 2.0)
 shares = st.floats(0.0, 1.0)

@@ -16,7 +16,7 @@ from common.placement.hand_over import OUTCOMES, best_after, best_first, relativ
 from common.simulation.acceptance import Rates
 from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Scatter, Way
-from proto.messages import Placement, Side
+from proto.fields import Placement, Side
 
 EVEN = Estimates(0.05, 0.05, 0.3, 0.85, 0.85)
 seconds = st.floats(1e-3, 1.0)

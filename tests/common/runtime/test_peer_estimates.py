@@ -10,7 +10,8 @@ from common.placement.estimators import DecodeDelay, DecodeLine
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.profiler import Profiler
 from common.session.values import Commit
-from proto.messages import Hello, Probe, ProbeReply, Side
+from proto.fields import Side
+from proto.messages import Hello, Probe, ProbeReply
 from tests.daemons.streaming import wait_until
 
 LINE = DecodeLine.of(1e-5, 0.01, 256.0)

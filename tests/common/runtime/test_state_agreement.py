@@ -23,7 +23,7 @@ from common.session.values import SessionConfig, View
 from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
-from proto.messages import Placement, Side
+from proto.fields import Placement, Side
 from tests.support.one_side import OneSide
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"

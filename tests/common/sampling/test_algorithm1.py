@@ -23,7 +23,7 @@ from common.sampling.algorithm1 import (
 )
 from common.sampling.noise import Purpose
 from common.sampling.truncation import Distribution, renormalised
-from proto.messages import Side
+from proto.fields import Side
 
 EXACT = 1e-12
 SIDES: tuple[Side, Side] = ("device", "cloud")

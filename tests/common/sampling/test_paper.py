@@ -12,7 +12,7 @@ from scipy import stats
 from common.sampling.paper import Outcome, PaperDraft, PaperSampler
 from common.sampling.truncation import Distribution
 from proto.errors import ProtocolError
-from proto.messages import Side
+from proto.fields import Side
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
 

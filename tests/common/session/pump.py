@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from common.session.session import Session
 from common.session.values import Action, LocalDraft, Send, View
-from proto.messages import Message, Side
+from proto.fields import Side
+from proto.messages import Message
 
 Predict = Callable[[Side, int, Sequence[int]], tuple[View, float]]
 

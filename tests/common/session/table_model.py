@@ -18,7 +18,7 @@ from common.aggregation.race import RaceAggregation
 from common.sampling.certificate import NO_EVIDENCE
 from common.session.values import View
 from proto.digest import digest
-from proto.messages import Side
+from proto.fields import Side
 
 EOS = 0
 

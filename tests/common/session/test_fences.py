@@ -12,7 +12,8 @@ from common.sampling.race import RaceSampler
 from common.session.session import Session
 from common.session.values import Action, LocalDraft, Send, SessionConfig
 from proto.digest import EMPTY, digest
-from proto.messages import Draft, Message, Placement, Side, Sync, Target
+from proto.fields import Placement, Side
+from proto.messages import Draft, Message, Sync, Target
 
 VOCABULARY = 600
 WINDOW = 256

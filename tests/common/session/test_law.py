@@ -36,8 +36,9 @@ from common.session.values import (
     Verdict,
     View,
 )
+from proto.fields import Placement, Side
 from proto.logcode import decode, encode
-from proto.messages import Draft, Placement, Side
+from proto.messages import Draft
 from proto.payloads.race import RaceEntries
 from proto.payloads.top_p import TopPEntries
 from tests.common.session.pump import run

@@ -10,7 +10,8 @@ from common.sampling.race import RaceSampler
 from common.session.session import Session
 from common.session.values import SessionConfig
 from proto.errors import ProtocolError
-from proto.messages import Message, Side, Sync, Target
+from proto.fields import Side
+from proto.messages import Message, Sync, Target
 
 VOCABULARY = 12
 OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}

@@ -15,7 +15,7 @@ from common.session.announcements import draft_message
 from common.session.session import Session
 from common.session.values import LocalDraft, SessionConfig, View
 from proto.digest import EMPTY
-from proto.messages import Side
+from proto.fields import Side
 from tests.common.session.pump import run
 from tests.common.session.table_model import TableModel, TablePredictor
 

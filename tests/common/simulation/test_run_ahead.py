@@ -14,7 +14,7 @@ from common.session.values import SessionConfig
 from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
-from proto.messages import Side
+from proto.fields import Side
 from tests.common.session.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12

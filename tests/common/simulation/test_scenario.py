@@ -15,7 +15,7 @@ import pytest
 from common.simulation.acceptance import Answer, Rates
 from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Scatter, Sinusoid, Way
-from proto.messages import Placement
+from proto.fields import Placement
 
 FREE = StepCosts(0.0, 0.0)
 TOKENS = 64

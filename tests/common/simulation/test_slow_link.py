@@ -16,7 +16,7 @@ from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.profiling import SimulatedProfiler
 from common.simulation.world import Network, World
-from proto.messages import Placement, Sampler, Side
+from proto.fields import Placement, Sampler, Side
 from tests.common.session.table_model import TableModel
 from tests.common.simulation.worlds import Setting, build, one_process
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
-from proto.messages import Side
+from proto.fields import Side
 from tests.common.session.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, build, one_process
 

@@ -16,7 +16,7 @@ from common.session.values import PlacementPolicy, SessionConfig
 from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
-from proto.messages import Placement, Sampler, Side
+from proto.fields import Placement, Sampler, Side
 from tests.common.session.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12

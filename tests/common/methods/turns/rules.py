@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proto.errors import malformed
-from proto.messages import Open, Side
+from proto.fields import Side
+from proto.messages import Open
 
 
 @dataclass

@@ -1,0 +1,48 @@
+"""Coupled drafting as a method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from common.methods.draft_verify.method import DraftVerify
+from common.methods.draft_verify.request import DraftRequest
+from common.methods.request import Request
+from proto.fields import Sampler
+from proto.messages import Open
+
+if TYPE_CHECKING:
+    from common.methods.coupled.scheme import CoupledScheme
+
+AHEAD = 64  # tokens that are drafted before the verdict of the first of them
+
+
+class CoupledRequest(DraftRequest):
+    """The options of coupled drafting."""
+
+    sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
+    ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
+
+
+class Coupled(DraftVerify):
+    """Token ids go up, and the number of those that hold comes down, with the token behind them."""
+
+    name: ClassVar[str] = "coupled"
+    request: ClassVar[type[Request]] = CoupledRequest
+
+    def scheme(self, opening: Open, request: CoupledRequest, vocabulary: int) -> CoupledScheme:
+        from common.methods.coupled.scheme import CoupledScheme, Equality, Racing, TokenDrafts
+        from common.rounds.values import RoundsConfig
+
+        config = RoundsConfig(
+            opening.session,
+            frozenset(opening.eos),
+            opening.max_tokens,
+            vocabulary,
+            bonus=not request.ahead,
+            ahead=AHEAD if request.ahead else 0,
+        )
+        own = opening.temperature if request.draft_temperature is None else request.draft_temperature
+        verifier = Racing(opening.seed, opening.temperature)
+        return CoupledScheme(config, Racing(opening.seed, own), verifier, TokenDrafts(), Equality())

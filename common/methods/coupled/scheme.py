@@ -1,0 +1,87 @@
+"""Coupled drafting: both sides draw by the race on the noise of the position, and drafts hold where they are equal.
+
+With the noise E of (seed, position, token) the drafter proposes argmax_i q_i / E_i^T and the verifier compares with
+argmax_i p_i / E_i^T, which decides. So the answer is the verifier's alone with the same seed, whatever the drafter's
+model. A draft holds with probability Σ_i 1 / Σ_j max(p_j / p_i, q_j / q_i), between (1 - TV) / (1 + TV) and 1 - TV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.rounds.values import Judgement, RoundsConfig
+from common.sampling.drafting import Race
+from common.sampling.fastest import Found
+from common.session.values import View
+from proto.errors import malformed
+from proto.rounds import Propose
+
+
+@dataclass(frozen=True, slots=True)
+class RaceWinner:
+    """The token that won a race."""
+
+    token: int
+
+    @property
+    def listed(self) -> NDArray[np.integer]:
+        return np.asarray([self.token])
+
+
+@dataclass(frozen=True, slots=True)
+class Racing:
+    """Implements `Drafter`: the winner is all that is kept of a race."""
+
+    seed: int
+    temperature: float
+
+    def race(self, position: int) -> Race:
+        return Race(self.seed, position, self.temperature, 1)
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> RaceWinner:
+        """Raises `ValueError` for a mixture without a positive probability."""
+        if found is None or not len(found[0]):
+            raise ValueError(f"the mixture at position {position} has no positive probability")
+        return RaceWinner(int(found[0][0]))
+
+
+class TokenDrafts:
+    """Implements `Drafts`: token ids, and nothing of the distributions they were drawn from."""
+
+    def pack(self, views: Sequence[View]) -> tuple[tuple[int, ...], bytes]:
+        return tuple(view.token for view in views), b""
+
+    def settle(self, position: int, view: Any, payload: bytes) -> int:
+        raise malformed("a verdict must name the token that takes a rejected one's place")
+
+
+class Equality:
+    """Implements `Judge`: a draft holds where the verifier drew the same token."""
+
+    def read(self, message: Propose) -> Sequence[RaceWinner]:
+        if message.payload:
+            raise malformed("a coupled proposal has no payload")
+        return [RaceWinner(token) for token in message.tokens]
+
+    def judge(self, position: int, proposed: Sequence[View], targets: Sequence[View]) -> Judgement:
+        for place, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
+            if draft.token != target.token:
+                return Judgement(place, target.token)
+        return Judgement(len(proposed), targets[-1].token if len(targets) > len(proposed) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledScheme:
+    """Implements `Scheme`."""
+
+    config: RoundsConfig
+    drafter: Racing
+    verifier: Racing
+    drafts: TokenDrafts
+    judge: Equality

@@ -1,0 +1,215 @@
+"""The drafter: reads the cloud's passages, proposes tokens, and shows those that hold."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from statistics import median
+
+from common.engine.sampling import Mixing
+from common.methods.attribution import of_cloud
+from common.methods.draft_verify.driver import RoundsDriver
+from common.methods.draft_verify.lengths import lengths_of
+from common.methods.draft_verify.method import Scheme
+from common.methods.draft_verify.request import DraftRequest
+from common.methods.fetch.receiver import LARGEST_TEXT, DocumentReceiver
+from common.methods.interface import DeviceContext
+from common.methods.report import MethodReport, SideReport
+from common.rounds.drafting import Drafting
+from common.runtime.errors import RequestError
+from common.runtime.handshake import changes
+from common.runtime.reading import Document
+from common.session.values import Commit
+from proto.errors import malformed
+from proto.messages import Closed, Fetched, Hello, Message
+from proto.rounds import Propose, Verdict
+
+log = logging.getLogger(__name__)
+
+LATE = "The cloud took no part after {} tokens: it did not answer in time."
+MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
+RECENT = 256  # step times that a median is taken over
+
+
+class DraftingDevice:
+    """Implements `DeviceHalf`. A shown token was verified, or is degraded: decided by the draft model alone."""
+
+    def __init__(self, context: DeviceContext, scheme: Scheme) -> None:
+        """Raises `RequestError` without a draft model or a cloud."""
+        request = context.request
+        assert isinstance(request, DraftRequest)
+        if context.side.drafter is None:
+            raise RequestError(
+                f"Method {request.method!r} needs a draft model, and this device has none: set draft_model.", "method"
+            )
+        if not context.with_cloud:
+            raise RequestError(
+                f"Method {request.method!r} needs a cloud that verifies, and this device has none: set cloud.", "method"
+            )
+        self._context = context
+        self._scheme = scheme
+        self._model = context.side.drafter
+        self._lengths = lengths_of(request, context.cloud)
+        self._machine = Drafting(scheme.config, scheme.drafts, self._lengths)
+        recorder = context.trace("cloud", alone=False)
+        self._driver = RoundsDriver(
+            self._machine, self._model.decoding, self._send, self._show, context.ended, "cloud", recorder
+        )
+        self._receiver = self._empty()
+        self._passages = True  # they are awaited
+        self._lock = threading.Lock()  # of both
+        self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
+        self._verifying: deque[float] = deque(maxlen=RECENT)
+        self._heard = time.monotonic()  # when the cloud last did something for this answer
+        self._opened_on: Hello | None = None
+
+    # --- DeviceHalf
+
+    @property
+    def over(self) -> bool:
+        return self._driver.over
+
+    @property
+    def waiting(self) -> bool:
+        return self._passages or self._machine.waiting
+
+    @property
+    def away(self) -> bool:
+        return self._machine.alone
+
+    def start(self, absence: str | None) -> None:
+        if absence is None:
+            self._open()
+        else:
+            self.without_cloud(absence)
+
+    def receive(self, message: Message) -> None:
+        self._heard = time.monotonic()
+        match message:
+            case Fetched():
+                self._take(message)
+            case Verdict():
+                self._context.ready = True
+                if self._driver.recorder is not None:
+                    self._driver.recorder.message("receive", message)
+                self._verifying.append(message.verify_time / 1e6)
+                self._driver.apply(lambda: self._machine.judged(message))
+                if self._machine.alone:  # it was slow, and is there again
+                    self._driver.apply(self._machine.rejoined)
+
+    def without_cloud(self, sentence: str) -> None:
+        self._context.note(sentence)
+        with self._lock:
+            awaited, self._passages = self._passages, False
+        if awaited:
+            self._later_read([])
+        self._driver.apply(self._machine.out_of_patience)
+
+    def reconnected(self) -> None:
+        if self._driver.over:
+            return
+        before, now = self._opened_on, self._context.cloud.hello
+        self._open()
+        if before is not None and now is not None:
+            for what in changes(before, now):
+                position = self._machine.position
+                self._context.note(
+                    f"From token {position} on the cloud is another one than before: its {what} has changed."
+                )
+        self._driver.apply(self._machine.rejoined)
+
+    def tick(self, now: float) -> None:
+        if self._driver.over or self._machine.alone or not self.waiting:
+            self._heard = max(self._heard, now) if not self.waiting else self._heard
+            return
+        cloud = self._context.cloud
+        patience = cloud.silence() if self._passages else cloud.limits(self._context.ready).patience
+        if now - self._heard > patience:
+            self.without_cloud(LATE.format(self._machine.position))
+
+    def end(self, failure: Exception | None) -> None:
+        self._driver.end(failure)
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        counters, degraded = self._machine.counters, tuple(self._machine.degraded)
+        rounds = max(counters.rounds, 1)
+        return MethodReport(
+            device=SideReport(
+                drafted=counters.drafted,
+                accepted=counters.accepted,
+                rollbacks=counters.proposed - counters.accepted,
+                preempted=self._driver.preempted,
+                stale=0 if closed is None else closed.stale,
+                decode_ms=1e3 * median(self._steps) if self._steps else 0.0,
+            ),
+            cloud=SideReport(
+                stale=counters.stale,
+                preempted=0 if closed is None else closed.preempted,
+                decode_ms=1e3 * median(self._verifying) if self._verifying else 0.0,
+            ),
+            degraded=degraded,
+            attribution=of_cloud(self._context.record, frozenset(degraded), closed),
+            figures={
+                "rounds": float(counters.rounds),
+                "proposed_per_round": counters.proposed / rounds,
+                "accepted_per_round": counters.accepted / rounds,
+                "repeated": float(counters.repeated),
+            },
+        )
+
+    # --- the cloud's passages
+
+    def _open(self) -> None:
+        self._opened_on = self._context.cloud.hello
+        self._heard = time.monotonic()
+        with self._lock:
+            if self._passages:
+                self._receiver = self._empty()
+        self._context.send(self._context.opening)
+
+    def _empty(self) -> DocumentReceiver:
+        return DocumentReceiver(self._context.opening.documents, LARGEST_TEXT)
+
+    def _take(self, message: Fetched) -> None:
+        with self._lock:
+            if not self._passages:
+                return
+            self._receiver.add(message)
+            if not self._receiver.complete:
+                return
+            self._passages = False
+            bodies = self._receiver.bodies()
+        try:
+            texts = [(body.title, body.whole.decode(), body.similarity) for body in bodies]
+        except UnicodeDecodeError:
+            raise malformed("the text of a fetched document must be UTF-8") from None
+        self._later_read(texts)
+
+    def _later_read(self, texts: list[tuple[str, str, float]]) -> None:
+        self._context.side.later(lambda: self._read(texts), self.end)
+
+    def _read(self, texts: list[tuple[str, str, float]]) -> None:
+        """Make rows of the passages and begin to draft, on the retrieval thread."""
+        if self._driver.over:
+            return
+        opening, model = self._context.opening, self._model
+        room = model.room(opening)
+        documents: list[Document] = [model.document(title, text, similarity, room) for title, text, similarity in texts]
+        found = model.arrange(opening, documents, ())
+        self._context.record.prompt_tokens += found.tokens
+        model.decode(self._driver, opening, self._scheme.drafter, found, self._measured)
+
+    def _measured(self, context: int, seconds: float) -> None:
+        self._steps.append(seconds)
+
+    # --- under the driver's lock
+
+    def _send(self, message: Message) -> None:
+        if isinstance(message, Propose):
+            self._heard = time.monotonic() if self._machine.outstanding <= 1 else self._heard
+        self._context.send(message)
+
+    def _show(self, commit: Commit, mixing: Mixing | None) -> bool:
+        return self._context.committed(commit)

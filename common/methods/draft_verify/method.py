@@ -1,0 +1,74 @@
+"""What the draft-and-verify methods over the network share as `Method`s, and what each of them brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from common.methods.draft_verify.request import DraftRequest, check_draft
+from common.methods.request import Request, read_own_options
+from proto.messages import Fetch, Open
+
+if TYPE_CHECKING:
+    from common.engine.sampling import Drafter
+    from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+    from common.rounds.values import Drafts, Judge, RoundsConfig
+
+
+class Scheme(Protocol):
+    """The mathematics of a method: how both sides draw, what travels, and what is decided from it."""
+
+    @property
+    def config(self) -> RoundsConfig: ...
+
+    @property
+    def drafter(self) -> Drafter:
+        """Draws the drafts."""
+        ...
+
+    @property
+    def drafts(self) -> Drafts: ...
+
+    @property
+    def verifier(self) -> Drafter:
+        """Makes the verifier's own views."""
+        ...
+
+    @property
+    def judge(self) -> Judge: ...
+
+
+class DraftVerify:
+    """Implements `Method` but for `scheme`: the device's draft model proposes, the cloud's model decides."""
+
+    name: ClassVar[str]
+    request: ClassVar[type[Request]]  # a subclass of `DraftRequest`
+
+    def scheme(self, opening: Open, request: Any, vocabulary: int) -> Scheme:
+        """The mathematics of one answer; `request` has the method's own options, and nothing else that is of use."""
+        raise NotImplementedError
+
+    def check(self, request: Request) -> None:
+        assert isinstance(request, DraftRequest)
+        check_draft(request)
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return replace(opening, sources="cloud", placement="cloud")
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.draft_verify.device_half import DraftingDevice
+
+        scheme = self.scheme(context.opening, context.request, context.side.decoder.vocabulary)
+        return DraftingDevice(context, scheme)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        from common.methods.draft_verify.cloud_half import VerifyingCloud
+        from common.runtime.handshake import proper_eos
+
+        if not isinstance(request, Open) or request.sources != "cloud":
+            raise ValueError(f"Method {self.name!r} is opened by Open, with sources 'cloud'.")
+        vocabulary = context.side.decoder.vocabulary
+        if not proper_eos(request.eos, vocabulary):
+            raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
+        scheme = self.scheme(request, read_own_options(self.request, request), vocabulary)
+        return VerifyingCloud(request, context, scheme)

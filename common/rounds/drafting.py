@@ -1,0 +1,200 @@
+"""The drafter of one answer, as a pure state machine: proposes tokens, takes verdicts, goes on alone without them.
+
+Synchronous, or drafting ahead: then drafts follow those whose verdict is under way, and no bonus is drawn behind a
+proposal, since that position belongs to the next one. So what is decided does not depend on when messages arrive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from common.rounds.values import Drafts, Lengths, RoundsConfig, RoundsCounters
+from common.session.prefix import Prefix
+from common.session.values import Action, Commit, Finish, FinishReason, Send, View, Work
+from proto.errors import malformed
+from proto.messages import Sync
+from proto.rounds import Propose, Verdict
+
+
+class Drafting:
+    """Drafts behind the prefix that was decided, in proposals of the length that `lengths` chooses."""
+
+    def __init__(self, config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> None:
+        self.config = config
+        self.counters = RoundsCounters()
+        self.epoch = 0  # counts roll-backs
+        self.alone = False  # without a verifier for now: what is drafted is decided
+        self.degraded: list[int] = []  # positions that were decided so
+        self.finished: FinishReason | None = None
+        self._drafts = drafts
+        self._lengths = lengths
+        self._prefix = Prefix()
+        self._views: list[View] = []  # of the drafted tokens
+        self._round = 0
+        self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
+        self._known = 0  # decided tokens that the verifier has, all but the last ones
+        self._plan = lengths.plan()
+
+    @property
+    def position(self) -> int:
+        """Tokens that are decided."""
+        return self._prefix.length
+
+    @property
+    def waiting(self) -> bool:
+        """Whether only a verdict can bring the answer forward."""
+        return bool(self._outstanding) and self.finished is None and self.work() is None
+
+    @property
+    def outstanding(self) -> int:
+        """Proposals without a verdict."""
+        return len(self._outstanding)
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        """The next draft to be made, and the path before it."""
+        path = self._prefix.path
+        if self.finished is not None or (len(path) > self.position and self.config.ends(path[-1], len(path))):
+            return None
+        if self._outstanding and len(path) - self.position >= self.config.ahead:
+            return None
+        return Work(self.epoch, len(path), self._prefix.path_digest), list(path)
+
+    # --- events
+
+    def drawn(self, work: Work, views: Sequence[View], seconds: float) -> list[Action]:
+        """Take the draft that `work` asked for."""
+        if self.finished is not None or work.epoch != self.epoch or work.position != self._prefix.path_length:
+            self.counters.late += 1
+            return []
+        self.counters.drafted += 1
+        (view,) = views
+        self._prefix.extend(view.token)
+        self._views.append(view)
+        if self.alone:
+            return self._decide_alone()
+        return self._propose() if self._complete() else []
+
+    def judged(self, verdict: Verdict) -> list[Action]:
+        """Take a verdict. One of a round that is not outstanding is fenced off.
+
+        Raises `ProtocolError` for one that no verifier can have sent; then nothing has changed.
+        """
+        rounds = [message.round for message, _ in self._outstanding]
+        if verdict.round not in rounds or self.finished is not None:
+            self.counters.stale += 1
+            return []
+        count = rounds.index(verdict.round) + 1
+        end = self._outstanding[count - 1][1]
+        token = self._token(verdict, end)
+        rejected = verdict.accepted < end - self.position
+        for _ in range(count):
+            self._outstanding.popleft()
+        self.counters.rounds += 1
+        self.counters.proposed += end - self.position
+        self.counters.accepted += verdict.accepted
+        actions: list[Action] = []
+        for _ in range(verdict.accepted):
+            actions += self._commit({"device": True})
+        if token is not None:
+            self.counters.bonus += not rejected
+            self._roll_back()
+            self._prefix.extend(token)
+            actions += self._commit({"device": False} if rejected else {})
+        self._known = self.position - (rejected and not verdict.token)
+        if not self._outstanding and not self._views:
+            self._plan = self._lengths.plan()
+        return actions
+
+    def out_of_patience(self) -> list[Action]:
+        """Go on without the verifier: the drafts are decided."""
+        if self.alone:
+            return []
+        self.alone = True
+        self._outstanding.clear()
+        return self._decide_alone()
+
+    def rejoined(self) -> list[Action]:
+        """Tell a verifier that is there again what is decided, and propose again what it has not judged."""
+        if self.finished is not None:
+            return []
+        self.alone = False
+        self._known = self.position
+        sync = Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", False)
+        self.counters.repeated += len(self._outstanding)
+        again = [message for message, _ in self._outstanding]
+        return [Send(sync), *(Send(message) for message in again)]
+
+    # --- inside
+
+    def _complete(self) -> bool:
+        """Whether the drafts that were not proposed yet make up a proposal."""
+        path = self._prefix.path
+        start = self._start
+        views = self._views[start - self.position :]
+        if len(views) >= self._plan.length or self.config.ends(path[-1], len(path)):
+            return True
+        return not self._lengths.goes_on(views)
+
+    @property
+    def _start(self) -> int:
+        """Where the next proposal begins."""
+        return self._outstanding[-1][1] if self._outstanding else self.position
+
+    def _propose(self) -> list[Action]:
+        start, end = self._start, self._prefix.path_length
+        tokens, payload = self._drafts.pack(self._views[start - self.position :])
+        tail = tuple(self._prefix.path[self._known : start]) if not self._outstanding else ()
+        self._round += 1
+        digest = self._prefix.digest(start)
+        message = Propose(self.config.session, self._round, start, digest, tail, tokens, payload)
+        self._outstanding.append((message, end))
+        self._plan = self._lengths.plan()
+        return [Send(message)]
+
+    def _token(self, verdict: Verdict, end: int) -> int | None:
+        """The token behind the accepted ones, if any. Raises `ProtocolError`."""
+        proposed = end - self.position
+        if verdict.position != self.position or verdict.accepted > proposed:
+            raise malformed("a verdict must begin where its proposals do, and accept no more tokens than they have")
+        if any(token >= self.config.vocabulary for token in verdict.token):
+            raise malformed("the token of a verdict must be of the vocabulary")
+        if verdict.accepted < proposed:
+            if verdict.token:
+                return verdict.token[0]
+            place = verdict.accepted
+            return self._drafts.settle(self.position + place, self._views[place], verdict.payload)
+        last = self._prefix.path[end - 1]
+        if bool(verdict.token) != (self.config.bonus and not self.config.ends(last, end)):
+            raise malformed("a verdict must have a token behind a whole proposal just where a bonus is drawn")
+        return verdict.token[0] if verdict.token else None
+
+    def _commit(self, accepted: dict[Any, bool], degraded: bool = False) -> list[Action]:
+        """Decide the next token of the path."""
+        position = self.position
+        token = self._prefix.path[position]
+        self._prefix.commit()
+        if self._views:
+            del self._views[0]
+        if degraded:
+            self.degraded.append(position)
+        actions: list[Action] = [Commit(position, token, degraded, None, None, accepted)]
+        if self.config.ends(token, position + 1):
+            self.finished = "stop" if token in self.config.eos else "length"
+            actions.append(Finish(self.finished))
+        return actions
+
+    def _roll_back(self) -> None:
+        """Forget all drafts; what is under way behind them is outdated."""
+        self._prefix.roll_back()
+        self._views.clear()
+        self._outstanding.clear()
+        self.epoch += 1
+
+    def _decide_alone(self) -> list[Action]:
+        actions: list[Action] = []
+        while self._views and self.finished is None:
+            actions += self._commit({}, degraded=True)
+        self._plan = self._lengths.plan()
+        return actions

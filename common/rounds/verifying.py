@@ -1,0 +1,198 @@
+"""The verifier of one answer, as a pure state machine: judges proposals in their order, each once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common.rounds.values import Judge, Proposed, RoundsConfig
+from common.session.prefix import Prefix
+from common.session.values import Action, Commit, Send, View, Work
+from proto.digest import extend
+from proto.errors import ProtocolError, malformed
+from proto.limits import MOST_PROPOSED
+from proto.messages import Sync
+from proto.rounds import Propose, Verdict
+
+MOST_PENDING: Final = 256  # proposals of an answer that wait to be judged
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A proposal that waits."""
+
+    message: Propose
+    proposed: Sequence[Proposed]
+
+    @property
+    def end(self) -> int:
+        return self.message.position + len(self.proposed)
+
+
+class Verifying:
+    """Judges what a drafter proposes. Proposals that follow each other are judged in one pass."""
+
+    def __init__(self, config: RoundsConfig, judge: Judge) -> None:
+        self.config = config
+        self.epoch = 0  # counts changes of the prefix other than by what was verified
+        self.stale = 0  # proposals for another prefix
+        self.judged = 0  # tokens
+        self.accepted = 0
+        self._judge = judge
+        self._prefix = Prefix()
+        self._pending: deque[Pending] = deque()
+        self._round = 0  # that was judged last
+        self._verdict: Verdict | None = None
+        self._read = False  # the prompt
+
+    @property
+    def position(self) -> int:
+        """Tokens that are decided."""
+        return self._prefix.length
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        """The distributions that the next verdict needs, or the first one, so that the prompt is read meanwhile."""
+        batch = self._batch()
+        path = list(self._prefix.path)
+        if not batch:
+            return None if self._read else (Work(self.epoch, self.position, self._prefix.path_digest), path)
+        path += [proposed.token for pending in batch for proposed in pending.proposed]
+        count = len(path) - self.position + self._bonus(path)
+        return Work(self.epoch, self.position, self._prefix.path_digest, count), path[: self.position + count - 1]
+
+    # --- events
+
+    def proposed(self, message: Propose) -> list[Action]:
+        """Take a proposal; one that was judged gets the same verdict again.
+
+        Raises `ProtocolError` for one that no drafter can have sent; then nothing has changed.
+        """
+        if message.round <= self._round:
+            if self._verdict is not None and message.round == self._round:
+                return [Send(self._verdict)]
+            self.stale += 1
+            return []
+        if self._pending and message.round <= self._pending[-1].message.round:
+            return []
+        pending = Pending(message, self._judge.read(message))
+        self._check(pending)
+        self._pending.append(pending)
+        self._follow()
+        return []
+
+    def synchronised(self, message: Sync) -> list[Action]:
+        """Adopt the tokens that are decided, and forget what was proposed. Raises `ProtocolError`."""
+        if any(token >= self.config.vocabulary for token in message.tokens):
+            raise malformed("the tokens of a Sync must be of the vocabulary")
+        if len(message.tokens) > self.config.max_tokens:
+            raise malformed("a Sync must not have more tokens than the answer may have")
+        self._pending.clear()
+        self._verdict = None
+        self._round = 0
+        self._prefix = Prefix()
+        for token in message.tokens:
+            self._append(token)
+        self.epoch += 1
+        return []
+
+    def drawn(self, work: Work, views: Sequence[View], seconds: float) -> list[Action]:
+        """Judge the proposals for which `work` asked, by this side's own views at their positions.
+
+        `seconds` is what the pass took.
+        """
+        if work.epoch != self.epoch or work.position != self.position:
+            return []
+        self._read = True
+        batch = self._asked_by(work)
+        if not batch:
+            return []
+        proposed = [each for pending in batch for each in pending.proposed]
+        judgement = self._judge.judge(self.position, proposed, views)
+        for _ in batch:
+            self._pending.popleft()
+        last = batch[-1].message.round
+        start, tokens = self.position, [each.token for each in proposed[: judgement.accepted]]
+        self.judged += len(proposed)
+        self.accepted += judgement.accepted
+        token = () if judgement.token is None else (judgement.token,)
+        self._round = last
+        verdict = Verdict(
+            self.config.session, last, start, judgement.accepted, token, int(1e6 * seconds), judgement.payload
+        )
+        self._verdict = verdict
+        for each in (*tokens, *token):
+            self._append(each)
+        if judgement.accepted < len(proposed):
+            self.epoch += 1
+        self._follow()
+        decided = [Commit(start + place, each, False, None, None, {}) for place, each in enumerate((*tokens, *token))]
+        return [*decided, Send(verdict)]
+
+    # --- inside
+
+    def _check(self, pending: Pending) -> None:
+        message, proposed = pending.message, pending.proposed
+        tokens = [each.token for each in proposed]
+        if not 0 < len(tokens) <= MOST_PROPOSED or pending.end > self.config.max_tokens:
+            raise malformed(f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer")
+        if any(token >= self.config.vocabulary for token in (*message.tail, *tokens)):
+            raise malformed("proposed tokens must be of the vocabulary")
+        if any(token in self.config.eos for token in (*message.tail, *tokens[:-1])):
+            raise malformed("nothing may be proposed behind the end of the sequence")
+        if len(message.tail) > message.position:
+            raise malformed("a tail must lie within the answer")
+        if len(self._pending) >= MOST_PENDING:
+            raise ProtocolError("too-large", f"at most {MOST_PENDING} proposals of an answer may wait")
+
+    def _follow(self) -> None:
+        """Take the tail of the next proposal, and drop proposals for another prefix."""
+        while self._pending:
+            message = self._pending[0].message
+            known = self.position - (message.position - len(message.tail))
+            if 0 <= known <= len(message.tail):
+                digest = self._prefix.path_digest
+                for token in message.tail[known:]:
+                    digest = extend(digest, token)
+                if digest == message.digest:
+                    for token in message.tail[known:]:
+                        self._append(token)
+                    return
+            self._pending.popleft()
+            self.stale += 1
+
+    def _batch(self) -> list[Pending]:
+        """The proposals that are judged next: the first, and those that follow it without a gap."""
+        batch: list[Pending] = []
+        end, digest = self.position, self._prefix.path_digest
+        for pending in self._pending:
+            message = pending.message
+            follows = message.position == end and message.digest == digest and not message.tail
+            if batch and (self.config.bonus or not follows):
+                break
+            batch.append(pending)
+            end = pending.end
+            for each in pending.proposed:
+                digest = extend(digest, each.token)
+        return batch
+
+    def _asked_by(self, work: Work) -> list[Pending]:
+        """The proposals that `work` was about; more may have come since."""
+        found: list[Pending] = []
+        path: list[Any] = list(self._prefix.path)
+        for pending in self._batch():
+            found.append(pending)
+            path += [each.token for each in pending.proposed]
+            count = len(path) - self.position + self._bonus(path)
+            if count == work.count:
+                return found
+        return []
+
+    def _bonus(self, path: Sequence[int]) -> int:
+        """1 where a token is to be drawn behind `path`."""
+        return int(self.config.bonus and not self.config.ends(path[-1], len(path)))
+
+    def _append(self, token: int) -> None:
+        self._prefix.extend(token)
+        self._prefix.commit()

@@ -1,0 +1,48 @@
+"""The small model that drafts for a larger one."""
+
+from __future__ import annotations
+
+import psutil
+
+from common.configuration import ConfigurationError
+from common.engine.emulation import MinimumTimes
+from common.engine.worker import Worker
+from common.kv.document_store import StoreOptions
+from common.model.configured import KV_SHARE, model_place
+from common.model.decoder import Decoder
+from common.placement.peer_model import TYPICAL_CONTEXT
+from common.runtime.model_runtime import ModelRuntime
+from common.runtime.offline import profiled_line
+from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER, DraftModel, Settings
+from common.vital import Died
+
+
+def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, died: Died | None) -> ModelRuntime:
+    """The drafter of a daemon with `settings` whose own model is `target`; that itself where none is named for it.
+
+    Raises `ModelError`, or `ConfigurationError` for a model with another tokenizer.
+    """
+    name, tokenizer = wanted.name, settings.tokenizer
+    if name == "auto":
+        if settings.model != str(EMBEDDED_MODEL):
+            return target
+        name, tokenizer = str(EMBEDDED_DRAFT), str(EMBEDDED_TOKENIZER)
+    decoder = Decoder.load(
+        model_place(name, settings.models),
+        tokenizer=tokenizer,
+        torch_device=settings.torch_device,
+        dtype=settings.dtype,
+        document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
+        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE,
+    )
+    own, other = target.decoder.tokenizer, decoder.tokenizer
+    if (own.content_hash, own.size) != (other.content_hash, other.size):
+        decoder.close()
+        raise ConfigurationError(
+            f"draft_model = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
+            "would mean other words: choose a draft model of the same family, or draft_model = 'none'"
+        )
+    line = profiled_line(decoder, settings.documents, settings.data / "profile")
+    minimum = None if wanted.step is None else MinimumTimes(wanted.step)
+    worker = Worker(decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
+    return ModelRuntime(decoder, worker, target.scorer, target.format, target.grammars)

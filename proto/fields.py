@@ -1,0 +1,25 @@
+"""Types and bounds of the fields that several messages have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from proto import limits
+from proto.bounds import Count, Text
+
+Side = Literal["device", "cloud"]
+Sampler = Literal["race", "paper", "rejection"]
+Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
+Codec = Literal["race", "top-p", "raw"]
+Aggregation = Literal["output", "context"]
+Form = Literal["text", "kv"]
+
+SessionId = Annotated[int, Count(2**32)]
+Epoch = Annotated[int, Count(2**32)]
+Position = Annotated[int, Count(2**20)]
+Token = Annotated[int, Count(2**24)]
+Digest = Annotated[int, Count(2**61)]
+Name = Annotated[str, Text(256)]
+Question = Annotated[str, Text(limits.LONGEST_QUESTION)]  # what is looked up in the library
+Wanted = Annotated[int, Count(limits.MOST_DOCUMENTS + 1)]  # documents to retrieve
+EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing

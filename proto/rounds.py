@@ -1,0 +1,38 @@
+"""Messages of draft-and-verify answers: the device proposes tokens, the cloud says how many of them hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from proto.bounds import Bytes, Count
+from proto.fields import Digest, Position, SessionId, Token
+from proto.limits import MOST_PROPOSED
+
+Round = Annotated[int, Count(2**32)]
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Drafted tokens from `position` on, behind the prefix with `digest`."""
+
+    session: SessionId
+    round: Round  # one more than that of the proposal before
+    position: Position  # of the first proposed token
+    digest: Digest
+    tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
+    tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # empty where the payload names them
+    payload: Annotated[bytes, Bytes(2**21)]  # of the method: the distributions that the tokens were drawn from
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How many proposed tokens from `position` on are part of the answer, and the token behind them."""
+
+    session: SessionId
+    round: Round  # the last one that is judged; those before it that were not are judged with it
+    position: Position
+    accepted: Annotated[int, Count(2**16)]
+    token: Annotated[tuple[Token, ...], Count(2)]  # the one behind the accepted ones; none where the device finds it
+    verify_time: Annotated[int, Count(2**32)]
+    payload: Annotated[bytes, Bytes(2**21)]  # of the method: the distribution at the rejected token
