@@ -13,13 +13,12 @@ aggregates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from common.sampling.noise import Purpose, uniform
+from common.sampling.draws import Draws
+from common.sampling.noise import Purpose
 from common.sampling.truncation import Distribution
 from proto.fields import Side
 
@@ -28,35 +27,6 @@ GAMMA: Final = 0.5  # γ^device = γ^cloud (§4.3)
 _DRAFT: Final = {"device": Purpose.DRAFT_DEVICE, "cloud": Purpose.DRAFT_CLOUD}
 _ACCEPT: Final = {"device": Purpose.ACCEPT_DEVICE, "cloud": Purpose.ACCEPT_CLOUD}
 _RESIDUAL: Final = {"device": Purpose.RESIDUAL_DEVICE, "cloud": Purpose.RESIDUAL_CLOUD}
-
-
-class Draws(Protocol):
-    """The decision points of the algorithm; tests walk through all of them instead of drawing."""
-
-    def happens(self, purpose: Purpose, probability: float) -> bool: ...
-
-    def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """An index of `weights` [n], which are not negative and not all 0, in proportion to its weight."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SeededDraws:
-    """The draws of one position of a session."""
-
-    seed: int
-    position: int
-
-    def happens(self, purpose: Purpose, probability: float) -> bool:
-        return uniform(self.seed, self.position, purpose) < probability
-
-    def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """Inverts the cumulative distribution, summed from left to right, alike on every machine.
-
-        The uniform lies strictly between 0 and 1, so that an index of weight 0 is never hit.
-        """
-        cumulative = weights.cumsum()
-        return int(cumulative.searchsorted(uniform(self.seed, self.position, purpose) * cumulative[-1]))
 
 
 def draw_draft(side: Side, own: Distribution, draws: Draws) -> int:

@@ -43,6 +43,10 @@ class Purpose(IntEnum):
     RESIDUAL_CLOUD = 6
     CHOICE = 7
     PLACEMENT = 8
+    PROPOSE = 9  # a token of a draft that is to be verified
+    ACCEPT = 10  # it or not
+    RESIDUAL = 11  # the token in its place
+    BONUS = 12  # the token behind a whole proposal
 
 
 def position_key(seed: int, position: int) -> int:

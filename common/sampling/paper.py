@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.algorithm1 import SeededDraws, aggregate, draw_draft, most_probable
+from common.sampling.algorithm1 import aggregate, draw_draft, most_probable
+from common.sampling.draws import SeededDraws
 from common.sampling.mixture import sharpened
 from common.sampling.truncation import Distribution, renormalised, truncate
 from proto.errors import malformed

@@ -20,8 +20,9 @@ from scipy import stats
 
 from common.aggregation.paper import PaperAggregation
 from common.aggregation.race import RaceAggregation
-from common.sampling.algorithm1 import SeededDraws, draw_draft
+from common.sampling.algorithm1 import draw_draft
 from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.draws import SeededDraws
 from common.sampling.paper import PaperDraft, PaperSampler
 from common.sampling.race import RaceSampler
 from common.sampling.truncation import renormalised, truncate
