@@ -1,1 +1,1 @@
-"""Codecs of the distribution that a draft carries: `race`, `top-p` and `raw`."""
+"""Codecs of what messages carry behind their fields: distributions, a document's keys and values, spans."""

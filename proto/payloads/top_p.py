@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from proto.errors import malformed
 from proto.payloads.compression import seal, unseal
-from proto.varint import LONGEST, decode_ids, decode_number, encode_ids, encode_number
+from proto.payloads.id_block import decode_block, encode_block
+from proto.varint import LONGEST, decode_number, encode_number
 
 VARINTS: Final = 0  # format: ids as varints of their gaps
 BITMAP: Final = 1  # format: ids as one bit per token, shorter when they are dense
@@ -36,9 +37,8 @@ def encode_top_p(entries: TopPEntries) -> bytes:
     if not count or len(entries.weights) != count or not 0 <= entries.choice < count:
         raise malformed("top-p entries must be as many weights as ids, at least one, and a choice of them")
     _check_weights(entries.weights)
-    form, ids = VARINTS, encode_ids(entries.ids)
-    if int(entries.ids[-1]) // 8 + 1 < len(ids):
-        form, ids = BITMAP, _encode_bitmap(entries.ids)
+    bitmap, ids = encode_block(entries.ids)
+    form = BITMAP if bitmap else VARINTS
     weights = entries.weights.astype("<f2").tobytes()
     return seal(form, b"".join((encode_number(count), encode_number(entries.choice), weights, ids)))
 
@@ -54,27 +54,9 @@ def decode_top_p(data: bytes, vocabulary: int) -> TopPEntries:
         raise malformed("a top-p payload must have at least one entry, weights for all and a choice")
     weights = np.frombuffer(body, dtype="<f2", count=count, offset=start).astype(np.float16)
     _check_weights(weights)
-    decode = _decode_bitmap if form == BITMAP else decode_ids
-    return TopPEntries(decode(body[middle:], count, vocabulary), weights, choice)
+    return TopPEntries(decode_block(body[middle:], form == BITMAP, count, vocabulary), weights, choice)
 
 
 def _check_weights(weights: NDArray[np.float16]) -> None:
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise malformed("weights must be finite and above 0")
-
-
-def _encode_bitmap(ids: NDArray[np.uint32]) -> bytes:
-    """Bit i % 8 of byte i // 8 is set for every id i; the last byte is that of the last id."""
-    bits = np.zeros(int(ids[-1]) + 1, dtype=np.uint8)
-    bits[ids] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
-
-
-def _decode_bitmap(data: bytes, count: int, vocabulary: int) -> NDArray[np.uint32]:
-    if data[-1:] in (b"", b"\0"):
-        raise malformed("a bitmap must end with the byte of its last id")
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
-    ids = np.flatnonzero(bits).astype(np.uint32)
-    if len(ids) != count or ids[-1] >= vocabulary:
-        raise malformed(f"a bitmap must have {count} ids below {vocabulary}")
-    return ids

@@ -7,6 +7,7 @@ or one that the sender would refuse, shows there.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,10 @@ import numpy as np
 from proto.errors import ProtocolError
 from proto.framing import decode, encode
 from proto.payloads.kv import KvShape, decode_kv, encode_kv
+from proto.payloads.lattice import FORMATS, decode_lattice, encode_lattice
 from proto.payloads.race import decode_race, encode_race
 from proto.payloads.raw import decode_raw, encode_raw
+from proto.payloads.sparse import decode_sparse, encode_sparse
 from proto.payloads.top_p import decode_top_p, encode_top_p
 from proto.payloads.trace import decode_spans, encode_spans
 from proto.varint import decode_ids, decode_number, encode_ids, encode_number
@@ -28,6 +31,8 @@ Target = Callable[[bytes], None]
 VOCABULARIES: Final = (1, 4, 8, 2048, 50_257, 151_936, 2**24 - 1)
 SHAPES: Final = ((KvShape(1, 2, 2),), (KvShape(2, 4, 4), KvShape(2, 4, 4)))
 MOST_TOKENS: Final = 64
+RESOLUTIONS: Final = (1, 4, 16, 64)
+MOST_POSITIONS: Final = 8
 _PROTOCOL: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 
 
@@ -53,6 +58,25 @@ def raw(data: bytes) -> None:
     vocabulary, body = _vocabulary(data)
     entries = decode_raw(body, vocabulary)
     assert same(decode_raw(encode_raw(entries), vocabulary), entries)
+
+
+def sparse(data: bytes) -> None:
+    """Distributions of some positions."""
+    vocabulary, body = _vocabulary(data)
+    entries = decode_sparse(body, vocabulary, MOST_POSITIONS)
+    assert same(decode_sparse(encode_sparse(entries), vocabulary, MOST_POSITIONS), entries)
+
+
+def lattice(data: bytes) -> None:
+    """Quantised distributions. Every stream of bits stands for one list of them: it must come back as it was."""
+    vocabulary, body = _vocabulary(data)
+    for resolution, code, bonus in itertools.product(RESOLUTIONS, FORMATS, (False, True)):
+        try:
+            positions = decode_lattice(body, resolution, code, vocabulary, MOST_POSITIONS, bonus)
+        except ProtocolError:
+            continue
+        assert encode_lattice(positions, resolution, code, vocabulary) == body
+        assert (positions[-1][1] is None) == bonus
 
 
 def kv(data: bytes) -> None:
@@ -87,7 +111,8 @@ def number(data: bytes) -> None:
 
 
 TARGETS: Final[dict[str, Target]] = {
-    "frame": frame, "race": race, "top-p": top_p, "raw": raw, "kv": kv, "trace": trace, "ids": ids, "number": number,
+    "frame": frame, "race": race, "top-p": top_p, "raw": raw, "sparse": sparse, "lattice": lattice, "kv": kv,
+    "trace": trace, "ids": ids, "number": number,
 }  # fmt: skip
 
 

@@ -25,10 +25,14 @@ from proto.framing import (
     encode,
     wire_size,
 )
+from proto.index_code import fixed, short
+from proto.limits import MOST_RESOLUTION
 from proto.messages import Message
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
+from proto.payloads.lattice import LatticeEntries, decode_lattice, encode_lattice
 from proto.payloads.race import RaceEntries, decode_race, encode_race
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
+from proto.payloads.sparse import SparseEntries, decode_sparse, encode_sparse
 from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
 from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans
 
@@ -135,7 +139,7 @@ def test_limits_version_and_codes_are_documented() -> None:
 
 def test_every_message_and_payload_has_golden_bytes() -> None:
     kinds = {golden.kind.split()[0] for golden in GOLDENS}
-    assert kinds >= {*KINDS, *ENTRIES, "kv", "digest", "logcode", "trace"}
+    assert kinds >= {*KINDS, *ENTRIES, "sparse", "lattice", "kv", "digest", "logcode", "trace"}
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=NAMES)
@@ -148,6 +152,10 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         assert decode(frame) == message
     elif name in ENTRIES:
         check_payload(name, golden, options)
+    elif name == "sparse":
+        check_sparse(golden, int(options[0].removeprefix("vocabulary=")))
+    elif name == "lattice":
+        check_lattice(golden, dict(option.split("=") for option in options))
     elif name == "kv":
         check_kv(golden, int(options[0].removeprefix("vocabulary=")))
     elif name == "trace":
@@ -163,6 +171,30 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         (probability,) = struct.unpack(">d", golden.frames[0])
         assert logcode.TABLE[golden.value] == probability
         assert logcode.encode(np.array([probability])) == [golden.value]
+
+
+def check_sparse(golden: Golden, vocabulary: int) -> None:
+    meant = [SparseEntries(np.array(one["ids"], np.uint32), np.array(one["codes"], np.uint16)) for one in golden.value]
+    (data,) = golden.frames
+    assert encode_sparse(meant).hex(" ") == data.hex(" ")
+    told = decode_sparse(data, vocabulary, len(meant))
+    assert [{"ids": one.ids.tolist(), "codes": one.codes.tolist()} for one in told] == golden.value
+
+
+def check_lattice(golden: Golden, options: dict[str, str]) -> None:
+    """A position without a token is a bonus."""
+    vocabulary, resolution = int(options["vocabulary"]), int(options["resolution"])
+    code: Any = options["code"]
+    meant = [
+        (LatticeEntries(np.array(one["ids"], np.uint32), np.array(one["counts"], np.uint32)), one["token"])
+        for one in golden.value
+    ]
+    (data,) = golden.frames
+    assert encode_lattice(meant, resolution, code, vocabulary).hex(" ") == data.hex(" ")
+    told = decode_lattice(data, resolution, code, vocabulary, len(meant), bonus=meant[-1][1] is None)
+    assert [
+        {"ids": one.ids.tolist(), "counts": one.counts.tolist(), "token": token} for one, token in told
+    ] == golden.value
 
 
 def check_kv(golden: Golden, vocabulary: int) -> None:
@@ -202,6 +234,22 @@ def check_payload(name: str, golden: Golden, options: list[str]) -> None:
     # LZ4 leaves the choice of matches to the compressor, so only the meaning of compressed bytes is fixed.
     if "decode-only" not in options:
         assert encoded.hex(" ") == data.hex(" ")
+
+
+def test_documented_bits_of_an_index_hold() -> None:
+    section = DOCUMENT[DOCUMENT.index("| fixed index") :]
+    heads, _, *rows = section[: section.index("\n\n")].splitlines()
+    vocabularies = [int(found.replace(",", "")) for found in re.findall(r"V = ([\d,]+)", heads)]
+    assert len(rows) == len(vocabularies) == 3
+    for row in rows:
+        resolution, *bits = map(int, re.findall(r"\d+", row))
+        assert bits == [fixed.width(resolution, vocabulary) for vocabulary in vocabularies]
+    heads, _, row = section[section.index("| short index") :].splitlines()[:3]
+    vocabulary, resolution, *bits = (int(found.replace(",", "")) for found in re.findall(r"[\d,]*\d", row))
+    kinds = [int(found) for found in re.findall(r"K = (\d+)", heads)]
+    assert len(bits) == 5
+    assert bits == [short.width(tokens, resolution, vocabulary) for tokens in kinds]
+    assert f", 1 to {MOST_RESOLUTION:,}: K tokens share" in DOCUMENT
 
 
 def test_every_kind_of_span_is_documented() -> None:

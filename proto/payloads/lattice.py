@@ -1,0 +1,105 @@
+"""The `lattice` payload: quantised distributions as indices of their counts, and the tokens drawn from them.
+
+Quantize-sample-verify sends one per drafted token; RAPID one more, from which nothing was drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proto.errors import malformed, too_large
+from proto.index_code import fixed, short
+from proto.index_code.bits import BitReader, BitWriter
+from proto.limits import MOST_RESOLUTION
+from proto.varint import decode_number, encode_number
+
+IndexCode = Literal["fixed", "short"]
+
+FORMATS: Final[tuple[IndexCode, ...]] = get_args(IndexCode)  # the format byte is the place in it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatticeEntries:
+    """Tokens that have units: ids [K], strictly increasing, and how many each has [K], at least 1 of the resolution."""
+
+    ids: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+
+
+def encode_lattice(
+    positions: Sequence[tuple[LatticeEntries, int | None]], resolution: int, code: IndexCode, vocabulary: int
+) -> bytes:
+    """Format byte, number of positions, and the bits of each: index, then the place of its token among the ids.
+
+    Only the last position may be without a token. Raises `ProtocolError` for what can't be sent.
+    """
+    _check_resolution(resolution)
+    if not positions:
+        raise malformed("a lattice payload must have at least one position")
+    write = fixed.write if code == "fixed" else short.write
+    bits = BitWriter()
+    for number, (entries, token) in enumerate(positions, 1):
+        ids, counts = _checked(entries, resolution, vocabulary)
+        write(bits, ids, counts, vocabulary)
+        if token is not None:
+            if token not in ids:
+                raise malformed("a drafted token must have a unit of its distribution")
+            bits.write(ids.index(token), (len(ids) - 1).bit_length())
+        elif number < len(positions):
+            raise malformed("only the last position of a lattice payload may be without a token")
+    return b"".join((bytes((FORMATS.index(code),)), encode_number(len(positions)), bits.data()))
+
+
+def decode_lattice(
+    data: bytes, resolution: int, code: IndexCode, vocabulary: int, limit: int, bonus: bool
+) -> list[tuple[LatticeEntries, int | None]]:
+    """The distributions in `data`, at most `limit`, with the token drawn from each; with `bonus` the last has none.
+
+    Raises `ProtocolError`.
+    """
+    _check_resolution(resolution)
+    form = FORMATS.index(code)
+    if data[:1] != bytes((form,)):
+        raise malformed(f"a lattice payload with the {code} index must start with format byte {form}")
+    count, start = decode_number(data, 1)
+    if count > limit:
+        raise too_large(f"a lattice payload must have at most {limit} positions")
+    if not count:
+        raise malformed("a lattice payload must have at least one position")
+    read = fixed.read if code == "fixed" else short.read
+    bits = BitReader(data[start:])
+    positions: list[tuple[LatticeEntries, int | None]] = []
+    for number in range(1, count + 1):
+        ids, counts = read(bits, resolution, vocabulary)
+        token = None if bonus and number == count else _read_token(bits, ids)
+        positions.append((LatticeEntries(np.array(ids, np.uint32), np.array(counts, np.uint32)), token))
+    bits.finish()
+    return positions
+
+
+def _check_resolution(resolution: int) -> None:
+    if not 1 <= resolution <= MOST_RESOLUTION:
+        raise malformed(f"the resolution of a lattice must be 1 to {MOST_RESOLUTION}")
+
+
+def _checked(entries: LatticeEntries, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
+    ids: list[int] = entries.ids.tolist()
+    counts: list[int] = entries.counts.tolist()
+    if not ids or len(counts) != len(ids) or min(counts) < 1 or sum(counts) != resolution:
+        raise malformed(f"lattice entries must be as many counts as ids, at least 1 each and {resolution} in all")
+    if not all(one < other for one, other in pairwise(ids)) or ids[-1] >= vocabulary:
+        raise malformed(f"ids of lattice entries must be strictly increasing and below {vocabulary}")
+    return ids, counts
+
+
+def _read_token(bits: BitReader, ids: list[int]) -> int:
+    place = bits.read((len(ids) - 1).bit_length())
+    if place >= len(ids):
+        raise malformed("a drafted token must be one of those that have units")
+    return ids[place]
