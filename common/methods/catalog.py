@@ -6,11 +6,23 @@ from common.methods.aggregate.method import Speculative, TokenWise
 from common.methods.coupled.method import Coupled
 from common.methods.fetch.method import FetchKv, FetchText
 from common.methods.interface import Method
+from common.methods.rejection.method import Dsd, Dssd, Qsv
 from common.methods.sequence_wise.method import SequenceWise
 from proto.messages import Fetch, Open
 
 METHODS: dict[str, Method] = {
-    method.name: method for method in (Speculative(), TokenWise(), SequenceWise(), FetchText(), FetchKv(), Coupled())
+    method.name: method
+    for method in (
+        Speculative(),
+        TokenWise(),
+        SequenceWise(),
+        FetchText(),
+        FetchKv(),
+        Dsd(),
+        Dssd(),
+        Qsv(),
+        Coupled(),
+    )
 }
 
 

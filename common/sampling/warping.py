@@ -1,4 +1,4 @@
-"""What drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order, the same for both."""
+"""What drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order."""
 
 from __future__ import annotations
 

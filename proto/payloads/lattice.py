@@ -32,42 +32,46 @@ class LatticeEntries:
     counts: NDArray[np.uint32]
 
 
-def encode_lattice(
-    positions: Sequence[tuple[LatticeEntries, int | None]], resolution: int, code: IndexCode, vocabulary: int
-) -> bytes:
-    """Format byte, number of positions, and the bits of each: index, then the place of its token among the ids.
+def encode_lattice(positions: Sequence[tuple[LatticeEntries, int | None]], code: IndexCode, vocabulary: int) -> bytes:
+    """Format byte, resolution, number of positions, and the bits of each: index, then the place of its token.
 
-    Only the last position may be without a token. Raises `ProtocolError` for what can't be sent.
+    The last positions may be without a token. All have the resolution of the first. Raises `ProtocolError` for what
+    can't be sent.
     """
-    _check_resolution(resolution)
     if not positions:
         raise malformed("a lattice payload must have at least one position")
+    resolution = int(positions[0][0].counts.sum())
+    _check_resolution(resolution)
     write = fixed.write if code == "fixed" else short.write
     bits = BitWriter()
-    for number, (entries, token) in enumerate(positions, 1):
+    named = True
+    for entries, token in positions:
         ids, counts = _checked(entries, resolution, vocabulary)
         write(bits, ids, counts, vocabulary)
+        if token is not None and not named:
+            raise malformed("only the last positions of a lattice payload may be without a token")
+        named = token is not None
         if token is not None:
             if token not in ids:
                 raise malformed("a drafted token must have a unit of its distribution")
             bits.write(ids.index(token), (len(ids) - 1).bit_length())
-        elif number < len(positions):
-            raise malformed("only the last position of a lattice payload may be without a token")
-    return b"".join((bytes((FORMATS.index(code),)), encode_number(len(positions)), bits.data()))
+    head = bytes((FORMATS.index(code),)), encode_number(resolution), encode_number(len(positions))
+    return b"".join((*head, bits.data()))
 
 
 def decode_lattice(
-    data: bytes, resolution: int, code: IndexCode, vocabulary: int, limit: int, bonus: bool
+    data: bytes, code: IndexCode, vocabulary: int, limit: int, without: int
 ) -> list[tuple[LatticeEntries, int | None]]:
-    """The distributions in `data`, at most `limit`, with the token drawn from each; with `bonus` the last has none.
+    """The distributions in `data`, at most `limit`, with the token drawn from each; the last `without` have none.
 
     Raises `ProtocolError`.
     """
-    _check_resolution(resolution)
     form = FORMATS.index(code)
     if data[:1] != bytes((form,)):
         raise malformed(f"a lattice payload with the {code} index must start with format byte {form}")
-    count, start = decode_number(data, 1)
+    resolution, start = decode_number(data, 1)
+    _check_resolution(resolution)
+    count, start = decode_number(data, start)
     if count > limit:
         raise too_large(f"a lattice payload must have at most {limit} positions")
     if not count:
@@ -75,9 +79,9 @@ def decode_lattice(
     read = fixed.read if code == "fixed" else short.read
     bits = BitReader(data[start:])
     positions: list[tuple[LatticeEntries, int | None]] = []
-    for number in range(1, count + 1):
+    for left in range(count, 0, -1):
         ids, counts = read(bits, resolution, vocabulary)
-        token = None if bonus and number == count else _read_token(bits, ids)
+        token = None if left <= without else _read_token(bits, ids)
         positions.append((LatticeEntries(np.array(ids, np.uint32), np.array(counts, np.uint32)), token))
     bits.finish()
     return positions

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.draws import SeededDraws
 from common.sampling.drafting import Race
+from common.sampling.draws import SeededDraws
 from common.sampling.fastest import Found
 from common.sampling.lattice import quantise
 from common.sampling.rejection import propose

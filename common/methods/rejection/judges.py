@@ -83,7 +83,10 @@ class SparseJudge:
         listed = decode_sparse(message.payload, self.vocabulary, MOST_PROPOSED)
         if len(listed) != len(message.tokens):
             raise malformed("a proposal must have a distribution for each of its tokens")
-        return [_from_support(token, coded(each.ids, each.codes)) for token, each in zip(message.tokens, listed)]
+        return [
+            _from_support(token, coded(each.ids, each.codes))
+            for token, each in zip(message.tokens, listed, strict=True)
+        ]
 
     def judge(self, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
         return judge(self.seed, position, proposed, targets)

@@ -1,0 +1,41 @@
+"""The options of dsd, dssd and qsv."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from common.methods.draft_verify.request import DraftRequest
+from common.runtime.errors import RequestError
+from proto.limits import MOST_RESOLUTION
+
+MOST_FIXED = 128  # a finer lattice's fixed index takes too long to rank
+
+
+class RejectionRequest(DraftRequest):
+    """Options of speculative sampling. What is drawn from is cut to `top_k` tokens behind the temperature."""
+
+    top_k: int = Field(default=10, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
+
+
+class QsvRequest(RejectionRequest):
+    """Options of quantise-sample-verify."""
+
+    top_k: int = Field(default=0, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
+    resolution: int = Field(
+        default=64, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
+    )
+    index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
+    order: Literal["quantise-sample", "sample-quantise"] = Field(
+        default="quantise-sample", description="sample-quantise draws before the rounding, which is not exact"
+    )
+
+
+def check_lattice(request: QsvRequest) -> None:
+    """Refuse a fixed index of a lattice that is too fine for it."""
+    if request.index_code == "fixed" and request.resolution > MOST_FIXED:
+        raise RequestError(
+            f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
+            "resolution",
+        )
