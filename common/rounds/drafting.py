@@ -77,12 +77,12 @@ class Drafting:
         return self._propose() if self._complete() else []
 
     def judged(self, verdict: Verdict) -> list[Action]:
-        """Take a verdict. One of a round that is not outstanding is fenced off.
+        """Take a verdict. One of a round that is not outstanding, or that came before another, is fenced off.
 
         Raises `ProtocolError` for one that no verifier can have sent; then nothing has changed.
         """
         rounds = [message.round for message, _ in self._outstanding]
-        if verdict.round not in rounds or self.finished is not None:
+        if verdict.round not in rounds or verdict.position != self.position or self.finished is not None:
             self.counters.stale += 1
             return []
         count = rounds.index(verdict.round) + 1
@@ -156,8 +156,8 @@ class Drafting:
     def _token(self, verdict: Verdict, end: int) -> int | None:
         """The token behind the accepted ones, if any. Raises `ProtocolError`."""
         proposed = end - self.position
-        if verdict.position != self.position or verdict.accepted > proposed:
-            raise malformed("a verdict must begin where its proposals do, and accept no more tokens than they have")
+        if verdict.accepted > proposed:
+            raise malformed("a verdict must not accept more tokens than were proposed")
         if any(token >= self.config.vocabulary for token in verdict.token):
             raise malformed("the token of a verdict must be of the vocabulary")
         if verdict.accepted < proposed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,3 +39,6 @@ class SeededDraws:
         """
         cumulative = weights.cumsum()
         return int(cumulative.searchsorted(uniform(self.seed, self.position, purpose) * cumulative[-1]))
+
+
+DrawsAt = Callable[[int], Draws]  # the draws of a position

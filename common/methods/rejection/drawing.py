@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.drafting import Race
-from common.sampling.draws import SeededDraws
+from common.sampling.draws import DrawsAt
 from common.sampling.fastest import Found
 from common.sampling.lattice import quantise
 from common.sampling.rejection import propose
@@ -60,7 +60,7 @@ class Judged:
 class SparseDrawing:
     """Implements `Drafter` for a drafter whose distributions travel with 16-bit codes."""
 
-    seed: int
+    draws: DrawsAt
     warp: Warp
 
     def race(self, position: int) -> Race | None:
@@ -68,7 +68,7 @@ class SparseDrawing:
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Drafted[SparseEntries]:
         ids, codes, distribution = rounded(self.warp(probabilities))
-        token = propose(distribution, SeededDraws(self.seed, position))
+        token = propose(distribution, self.draws(position))
         return Drafted(token, distribution, SparseEntries(ids, codes))
 
 
@@ -76,7 +76,7 @@ class SparseDrawing:
 class LatticeDrawing:
     """Implements `Drafter` for a drafter whose distributions are rounded to a lattice."""
 
-    seed: int
+    draws: DrawsAt
     warp: Warp
     resolution: int
     quantised_first: bool = True  # else the token is drawn before the rounding, which is not exact
@@ -89,7 +89,7 @@ class LatticeDrawing:
         counts = quantise(exact.probabilities, self.resolution)
         kept = counts > 0
         distribution = renormalised(exact.ids[kept], counts[kept].astype(np.float64))
-        token = propose(distribution if self.quantised_first else exact, SeededDraws(self.seed, position))
+        token = propose(distribution if self.quantised_first else exact, self.draws(position))
         entries = LatticeEntries(distribution.ids.astype(np.uint32), counts[kept].astype(np.uint32))
         return Drafted(token, distribution, entries)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.methods.rejection.drawing import Drafted, Judged
 from common.rounds.values import Judgement
-from common.sampling.draws import SeededDraws
+from common.sampling.draws import DrawsAt
 from common.sampling.rejection import accepts, bonus, replacement
 from common.sampling.truncation import Distribution, renormalised
 from common.sampling.warping import coded
@@ -33,24 +33,23 @@ class Proposal:
     distribution: Distribution | None = None
 
 
-def judge(seed: int, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
+def judge(draws: DrawsAt, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
     """The verdict on tokens proposed from `position` on; the token in place of a rejected one is drawn here."""
-    place = first_rejected(seed, position, proposed, targets)
+    place = first_rejected(draws, position, proposed, targets)
     if place == len(proposed):
         behind = targets[place:]
-        drawn = [bonus(target.distribution, SeededDraws(seed, position + place)) for target in behind]
+        drawn = [bonus(target.distribution, draws(position + place)) for target in behind]
         return Judgement(place, drawn[0] if drawn else None)
     drafter = proposed[place].distribution
     if drafter is None:
         raise ValueError("the drafter's distribution is not known here")
-    return Judgement(place, replacement(targets[place].distribution, drafter, SeededDraws(seed, position + place)))
+    return Judgement(place, replacement(targets[place].distribution, drafter, draws(position + place)))
 
 
-def first_rejected(seed: int, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> int:
+def first_rejected(draws: DrawsAt, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> int:
     """The place of the first token that does not hold; the number of tokens if all do."""
     for place, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
-        draws = SeededDraws(seed, position + place)
-        if not accepts(draft.token, draft.probability, target.distribution, draws):
+        if not accepts(draft.token, draft.probability, target.distribution, draws(position + place)):
             return place
     return len(proposed)
 
@@ -76,7 +75,7 @@ class SparseDrafts(Named):
 class SparseJudge:
     """Implements `Judge` for proposals with whole distributions."""
 
-    seed: int
+    draws: DrawsAt
     vocabulary: int
 
     def read(self, message: Propose) -> Sequence[Proposal]:
@@ -89,7 +88,7 @@ class SparseJudge:
         ]
 
     def judge(self, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-        return judge(self.seed, position, proposed, targets)
+        return judge(self.draws, position, proposed, targets)
 
 
 # --- dssd: q(x) up, p down for a rejected token
@@ -99,7 +98,7 @@ class SparseJudge:
 class ScalarDrafts:
     """Implements `Drafts`: each token with its probability. The device draws in place of a rejected one."""
 
-    seed: int
+    draws: DrawsAt
     vocabulary: int
 
     def pack(self, views: Sequence[Drafted[SparseEntries]]) -> tuple[tuple[int, ...], bytes]:
@@ -108,7 +107,7 @@ class ScalarDrafts:
 
     def settle(self, position: int, view: Drafted[SparseEntries], payload: bytes) -> int:
         (entries,) = decode_sparse(payload, self.vocabulary, 1)
-        verifier, draws = coded(entries.ids, entries.codes), SeededDraws(self.seed, position)
+        verifier, draws = coded(entries.ids, entries.codes), self.draws(position)
         if accepts(view.token, view.distribution.of(view.token), verifier, draws):
             raise malformed("a rejected token must be one that the verifier's distribution does not accept")
         return replacement(verifier, view.distribution, draws)
@@ -118,7 +117,7 @@ class ScalarDrafts:
 class ScalarJudge:
     """Implements `Judge` for proposals with a probability for each token."""
 
-    seed: int
+    draws: DrawsAt
 
     def read(self, message: Propose) -> Sequence[Proposal]:
         if len(message.payload) != _PROBABILITY.size * len(message.tokens):
@@ -129,9 +128,9 @@ class ScalarJudge:
         return [Proposal(token, value) for token, value in zip(message.tokens, values, strict=True)]
 
     def judge(self, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-        place = first_rejected(self.seed, position, proposed, targets)
+        place = first_rejected(self.draws, position, proposed, targets)
         if place == len(proposed):
-            return judge(self.seed, position, proposed, targets)
+            return judge(self.draws, position, proposed, targets)
         entries = targets[place].entries
         if entries is None:
             raise ValueError("the verifier's distribution can't travel")
@@ -160,7 +159,7 @@ class LatticeDrafts(Named):
 class LatticeJudge:
     """Implements `Judge` for proposals with lattice distributions."""
 
-    seed: int
+    draws: DrawsAt
     vocabulary: int
     code: IndexCode
     named: bool = True
@@ -183,7 +182,7 @@ class LatticeJudge:
         return proposals
 
     def judge(self, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-        return judge(self.seed, position, proposed, targets)
+        return judge(self.draws, position, proposed, targets)
 
 
 def _from_support(token: int, distribution: Distribution) -> Proposal:

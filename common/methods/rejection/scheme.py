@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from common.methods.draft_verify.request import DraftRequest
 from common.methods.rejection.drawing import Judging, LatticeDrawing, SparseDrawing
@@ -16,6 +17,7 @@ from common.methods.rejection.judges import (
 )
 from common.methods.rejection.request import QsvRequest, RejectionRequest
 from common.rounds.values import RoundsConfig
+from common.sampling.draws import SeededDraws
 from common.sampling.warping import Warp
 from proto.messages import Open
 
@@ -36,17 +38,17 @@ def rejection_scheme(opening: Open, request: RejectionRequest, vocabulary: int) 
     config = RoundsConfig(opening.session, frozenset(opening.eos), opening.max_tokens, vocabulary)
     verifying = Warp(opening.temperature, request.top_k, opening.top_p)
     drafting = Warp(_draft_temperature(opening, request), request.top_k, opening.top_p)
-    seed = opening.seed
+    draws = partial(SeededDraws, opening.seed)
     if isinstance(request, QsvRequest):
         exact = request.order == "quantise-sample"
-        drawing = LatticeDrawing(seed, drafting, request.resolution, exact)
+        drawing = LatticeDrawing(draws, drafting, request.resolution, exact)
         drafts = LatticeDrafts(vocabulary, request.index_code, exact)
-        judge = LatticeJudge(seed, vocabulary, request.index_code, exact)
+        judge = LatticeJudge(draws, vocabulary, request.index_code, exact)
         return RejectionScheme(config, drawing, drafts, Judging(verifying, travels=False), judge)
-    judging, sparse = Judging(verifying, travels=True), SparseDrawing(seed, drafting)
+    judging, sparse = Judging(verifying, travels=True), SparseDrawing(draws, drafting)
     if opening.method == "dssd":
-        return RejectionScheme(config, sparse, ScalarDrafts(seed, vocabulary), judging, ScalarJudge(seed))
-    return RejectionScheme(config, sparse, SparseDrafts(), judging, SparseJudge(seed, vocabulary))
+        return RejectionScheme(config, sparse, ScalarDrafts(draws, vocabulary), judging, ScalarJudge(draws))
+    return RejectionScheme(config, sparse, SparseDrafts(), judging, SparseJudge(draws, vocabulary))
 
 
 def _draft_temperature(opening: Open, request: DraftRequest) -> float:
