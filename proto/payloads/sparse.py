@@ -71,9 +71,7 @@ def _read(data: bytes, at: int, vocabulary: int) -> tuple[SparseEntries, int]:
         raise malformed(f"a position of a sparse payload must have 1 to {vocabulary} entries")
     middle = start + 2 * count
     length, first = decode_number(data, middle)  # none if codes are missing
-    end = first + length
-    if end > len(data):
-        raise malformed("the ids of a sparse payload must have the length that they state")
+    end = first + length  # if beyond the data, what is read next or the end of the payload refuses it
     codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
     _check_codes(codes)
     return SparseEntries(decode_block(data[first:end], bitmap, count, vocabulary), codes), end

@@ -35,6 +35,7 @@ SUITES = {
     "scoring": ("what document weights do to answers and what they cost", "scripts.bench.scoring.suite"),
     "acceptance": ("how often drafts are the target, by sampler", "scripts.bench.acceptance"),
     "codecs": ("bytes per draft by codec, and the tokens that a codec changes", "scripts.bench.codecs"),
+    "lattice": ("quantised distributions: bytes and times of their indices", "scripts.bench.lattice"),
     "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
     "timeline": ("both sides' pipelines (Fig. 9) and what the time per token went into", "scripts.bench.timeline"),
     "theory": ("the speed-up of Theorem 6.2, and the simulator's (Fig. 4)", "scripts.bench.theory"),
