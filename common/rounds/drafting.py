@@ -121,12 +121,18 @@ class Drafting:
             return []
         self.alone = False
         self._known = self.position
-        sync = Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", False)
         self.counters.repeated += len(self._outstanding)
         again = [message for message, _ in self._outstanding]
-        return [Send(sync), *(Send(message) for message in again)]
+        return [Send(self._sync(wants_reply=False)), *(Send(message) for message in again)]
+
+    def asking(self) -> list[Action]:
+        """Ask a verifier that was given up whether it is there again."""
+        return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
 
     # --- inside
+
+    def _sync(self, wants_reply: bool) -> Sync:
+        return Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", wants_reply)
 
     def _complete(self) -> bool:
         """Whether the drafts that were not proposed yet make up a proposal."""

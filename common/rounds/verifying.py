@@ -95,7 +95,7 @@ class Verifying:
         for token in message.tokens:
             self._append(token)
         self.epoch += 1
-        return []
+        return [Send(Sync(self.config.session, 0, message.tokens, "cloud", False))] if message.wants_reply else []
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float) -> list[Action]:
         """Judge the proposals for which `work` asked, by this side's own views at their positions.

@@ -23,8 +23,8 @@ from common.runtime.handshake import changes
 from common.runtime.reading import Document
 from common.session.values import Commit
 from proto.errors import malformed
-from proto.messages import Closed, Fetched, Hello, Message
-from proto.rounds import Propose, Verdict
+from proto.messages import Closed, Fetched, Hello, Message, Sync
+from proto.rounds import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,14 @@ class DraftingDevice:
         self._machine = Drafting(scheme.config, scheme.drafts, self._lengths)
         recorder = context.trace("cloud", alone=False)
         self._driver = RoundsDriver(
-            self._machine, self._model.decoding, self._send, self._show, context.ended, "cloud", recorder
+            self._machine, self._model.decoding, context.send, self._show, context.ended, "cloud", recorder
         )
         self._receiver = self._empty()
         self._passages = True  # they are awaited
         self._lock = threading.Lock()  # of both
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
-        self._heard = time.monotonic()  # when the cloud last did something for this answer
+        self._waiting_since = self._asked = time.monotonic()  # `_asked`: when the cloud was last asked again
         self._opened_on: Hello | None = None
 
     # --- DeviceHalf
@@ -86,16 +86,17 @@ class DraftingDevice:
             self.without_cloud(absence)
 
     def receive(self, message: Message) -> None:
-        self._heard = time.monotonic()
+        self._waiting_since = self._asked = time.monotonic()
         match message:
             case Fetched():
                 self._take(message)
-            case Verdict():
+            case Verdict() | Sync():
                 self._context.ready = True
                 if self._driver.recorder is not None:
                     self._driver.recorder.message("receive", message)
-                self._verifying.append(message.verify_time / 1e6)
-                self._driver.apply(lambda: self._machine.judged(message))
+                if isinstance(message, Verdict):
+                    self._verifying.append(message.verify_time / 1e6)
+                    self._driver.apply(lambda: self._machine.judged(message))
                 if self._machine.alone:  # it was slow, and is there again
                     self._driver.apply(self._machine.rejoined)
 
@@ -121,13 +122,18 @@ class DraftingDevice:
         self._driver.apply(self._machine.rejoined)
 
     def tick(self, now: float) -> None:
-        if self._driver.over or self._machine.alone or not self.waiting:
-            self._heard = max(self._heard, now) if not self.waiting else self._heard
+        """Ask again after silence, and go on alone after more of it."""
+        if self._driver.over:
             return
-        cloud = self._context.cloud
-        patience = cloud.silence() if self._passages else cloud.limits(self._context.ready).patience
-        if now - self._heard > patience:
-            self.without_cloud(LATE.format(self._machine.position))
+        cloud, machine = self._context.cloud, self._machine
+        limits = cloud.limits(self._context.ready)
+        if not self.waiting and not machine.alone:
+            self._waiting_since = self._asked = now
+        elif not machine.alone and now - self._waiting_since > (cloud.silence() if self._passages else limits.patience):
+            self.without_cloud(LATE.format(machine.position))
+        elif not self._passages and cloud.connected and now - self._asked > limits.resync:
+            self._asked = now
+            self._driver.apply(machine.asking if machine.alone else machine.rejoined)
 
     def end(self, failure: Exception | None) -> None:
         self._driver.end(failure)
@@ -163,7 +169,7 @@ class DraftingDevice:
 
     def _open(self) -> None:
         self._opened_on = self._context.cloud.hello
-        self._heard = time.monotonic()
+        self._waiting_since = self._asked = time.monotonic()
         with self._lock:
             if self._passages:
                 self._receiver = self._empty()
@@ -205,11 +211,6 @@ class DraftingDevice:
         self._steps.append(seconds)
 
     # --- under the driver's lock
-
-    def _send(self, message: Message) -> None:
-        if isinstance(message, Propose):
-            self._heard = time.monotonic() if self._machine.outstanding <= 1 else self._heard
-        self._context.send(message)
 
     def _show(self, commit: Commit, mixing: Mixing | None) -> bool:
         return self._context.committed(commit)

@@ -1,0 +1,219 @@
+"""Messages that are lost, repeated, late or out of order, and verifiers that are gone and back, change no token."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.rounds.drafting import Drafting
+from common.sampling.draws import SeededDraws
+from common.sampling.noise import Purpose
+from common.session.values import Action
+from proto.errors import ProtocolError
+from proto.rounds import Verdict
+from tests.common.rounds.pump import Length, Pair, table_model
+from tests.common.rounds.schemes import scheme_of
+
+VOCABULARY, TOKENS, EOS = 7, 24, (6,)
+VERIFIER = table_model(VOCABULARY, 1, sharpness=3.0)
+DRAFTER = table_model(VOCABULARY, 2, sharpness=3.0, beside=VERIFIER)
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("dsd", {"top_k": 4}),
+    ("dssd", {"top_k": 4}),
+    ("qsv", {"resolution": 8}),
+    ("coupled", {"ahead": True}),
+    ("coupled", {"ahead": False}),
+]
+# What may happen between two events of a healthy link.
+FAULTY = [
+    *("draft", "verify", "up", "down") * 3,
+    *("lose up", "lose down", "repeat up", "repeat down", "swap up", "swap down"),
+    *("stall", "reconnect"),
+]
+EVENTS = st.lists(st.sampled_from(FAULTY), max_size=120)
+
+
+def pair_of(method: str, fields: dict[str, Any], seed: int, length: int = 4) -> Pair:
+    scheme = scheme_of(method, VOCABULARY, TOKENS, EOS, seed=seed, **fields)
+    return Pair(scheme, DRAFTER, VERIFIER, Length(length))
+
+
+def happen(pair: Pair, event: str) -> None:
+    link = pair.up if event.endswith("up") else pair.down
+    match event.split()[0]:
+        case "draft":
+            pair.draft()
+        case "verify":
+            pair.verify()
+        case "up":
+            pair.deliver_up()
+        case "down":
+            pair.deliver_down()
+        case "lose" if link:
+            link.popleft()
+        case "repeat" if link:
+            link.append(link[0])
+        case "swap" if len(link) > 1:
+            link[0], link[1] = link[1], link[0]
+        case "stall":
+            pair.act(pair.device.rejoined())
+        case "reconnect":
+            pair.up.clear()
+            pair.down.clear()
+            pair.renew_cloud()
+            pair.act(pair.device.rejoined())
+
+
+def settle(pair: Pair) -> list[int]:
+    """Run to the end; whoever waits for a message that was lost asks again."""
+    for _ in range(10_000):
+        if pair.device.finished is not None:
+            return pair.tokens
+        if not (pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()):
+            pair.act(pair.device.rejoined())
+    raise AssertionError("the answer does not end")
+
+
+@pytest.mark.parametrize(("method", "fields"), METHODS)
+@given(events=EVENTS, seed=st.integers(0, 50))
+@settings(max_examples=60)
+def test_the_same_tokens(method: str, fields: dict[str, Any], events: list[str], seed: int) -> None:
+    expected = pair_of(method, fields, seed).run()
+    pair = pair_of(method, fields, seed)
+    for event in events:
+        happen(pair, event)
+    assert settle(pair) == expected
+    assert pair.device.degraded == []
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@given(seed=st.integers(0, 30), temperature=st.sampled_from([0.0, 0.5, 1.0, 1.7]), length=st.integers(1, 9))
+@settings(max_examples=40)
+def test_coupled_tokens_do_not_depend_on_the_drafter(ahead: bool, seed: int, temperature: float, length: int) -> None:
+    answers = []
+    for drafter in (DRAFTER, table_model(VOCABULARY, 9), VERIFIER):
+        scheme = scheme_of("coupled", VOCABULARY, TOKENS, EOS, seed=seed, temperature=temperature, ahead=ahead)
+        pair = Pair(scheme, drafter, VERIFIER, Length(length))
+        answers.append(pair.run())
+    assert answers[0] == answers[1] == answers[2]
+    assert pair.device.counters.accepted == pair.device.counters.proposed  # the last drafter is the verifier
+
+
+class TestAlone:
+    @pytest.mark.parametrize(("method", "fields"), METHODS)
+    @given(before=st.integers(0, 40), alone=st.integers(1, 12), seed=st.integers(0, 20))
+    @settings(max_examples=25)
+    def test_a_verifier_that_returns_verifies_again(
+        self, method: str, fields: dict[str, Any], before: int, alone: int, seed: int
+    ) -> None:
+        pair = pair_of(method, fields, seed)
+        for _ in range(before):
+            if pair.device.finished is None and not (
+                pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()
+            ):
+                break
+        verified = len(pair.tokens)
+        pair.act(pair.device.out_of_patience())
+        for _ in range(alone):
+            pair.draft()
+        assert pair.degraded[verified:] == [True] * (len(pair.tokens) - verified)
+        taken = len(pair.tokens)
+        pair.up.clear()
+        pair.down.clear()
+        pair.renew_cloud()
+        pair.act(pair.device.rejoined())
+        settle(pair)
+        assert pair.degraded[taken:] == [False] * (len(pair.tokens) - taken)
+        assert pair.device.degraded == list(range(verified, taken))
+
+    def test_tokens_behind_degraded_ones_are_the_verifiers(self) -> None:
+        """Coupled: what the verifier decides behind the drafter's own tokens is what it would decide there anyway."""
+        pair = pair_of("coupled", {"ahead": True}, 3)
+        pair.act(pair.device.out_of_patience())
+        for _ in range(5):
+            pair.draft()
+        kept = list(pair.tokens)
+        pair.act(pair.device.rejoined())
+        settle(pair)
+        again = pair_of("coupled", {"ahead": False}, 3)
+        again.act(again.device.out_of_patience())
+        for _ in range(5):
+            again.draft()
+        again.act(again.device.rejoined())
+        assert kept == again.tokens[: len(kept)]
+        assert settle(again) == pair.tokens
+
+
+class TestMutants:
+    """Faults change tokens where something that fences or repeats them is missing."""
+
+    def differ(self, method: str, fields: dict[str, Any]) -> int:
+        """In how many of 60 answers with random faults tokens differ from those without, or the answer fails."""
+        random = Random(5)
+        found = 0
+        for seed in range(60):
+            expected = pair_of(method, fields, seed).run()
+            pair = pair_of(method, fields, seed)
+            try:
+                for _ in range(80):
+                    happen(pair, random.choice(FAULTY))
+                found += settle(pair) != expected
+            except (AssertionError, ProtocolError):
+                found += 1
+        return found
+
+    def test_nothing_differs_without_one(self) -> None:
+        assert [self.differ(method, fields) for method, fields in METHODS] == [0] * len(METHODS)
+
+    @pytest.mark.parametrize("fenced", [True, False])
+    def test_without_the_prefixs_digest(self, fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A verdict is lost, the device goes on alone for as many tokens, and what it says of them is lost, too: the
+        verifier has a prefix of the same length with other tokens, and must not judge behind it.
+        """
+        if not fenced:
+            monkeypatch.setattr("common.session.prefix.extend", lambda digest, token: 0)
+            monkeypatch.setattr("common.rounds.verifying.extend", lambda digest, token: 0)
+            monkeypatch.setattr("common.session.prefix.EMPTY", 0)
+        judged = 0
+        for seed in range(40):
+            pair = pair_of("dsd", {"top_k": 4}, seed)
+            while not pair.down:
+                assert pair.draft() or pair.deliver_up() or pair.verify()
+            pair.down.clear()
+            pair.act(pair.device.out_of_patience())
+            while len(pair.tokens) < pair.cloud.position:
+                pair.draft()
+            if len(pair.tokens) > pair.cloud.position or pair.device.finished:
+                continue
+            pair.act(pair.device.rejoined())
+            pair.up.clear()
+            while pair.draft():
+                pass
+            pair.deliver_up()
+            judged += pair.verify()
+        assert (judged == 0) == fenced
+
+    def test_with_fresh_randomness_for_a_repeated_proposal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        random = Random(7)
+
+        def fresh(self: SeededDraws, purpose: Purpose, probability: float) -> bool:
+            return random.random() < probability
+
+        monkeypatch.setattr(SeededDraws, "happens", fresh)
+        assert self.differ("dsd", {"top_k": 4}) > 0
+
+    def test_without_the_tail(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        judged = Drafting.judged
+
+        def forgetful(self: Drafting, verdict: Verdict) -> list[Action]:
+            actions = judged(self, verdict)
+            self._known = self.position
+            return actions
+
+        monkeypatch.setattr(Drafting, "judged", forgetful)
+        with pytest.raises(AssertionError, match="nobody has anything to do"):
+            pair_of("dssd", {"top_k": 4}, 1).run()
