@@ -1,0 +1,180 @@
+"""Draft-and-verify answers beside each other and beside others: each is what it is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.runtime.errors import RequestError
+from common.transport.faulty import FaultyProxy, Line
+from device.interface import Finished, TokenEvent
+from proto.digest import digest
+from proto.messages import Fetched, Open, Ready
+from proto.rounds import Propose, Verdict
+from tests.cloud.test_giving_up import OPEN
+from tests.cloud.test_neighbours import QUESTIONS, Asking, check
+from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
+from tests.daemons.streaming import wait_until
+
+MIXED: tuple[dict[str, Any], ...] = (
+    {"method": "coupled"},
+    {"method": "dssd", "top_k": 20},
+    {"method": "qsv", "resolution": 32},
+    {"method": "coupled", "ahead": False},
+    {"method": "dsd"},
+    {"sources": "both"},
+)
+STEP_MS = 20.0
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    with Town(fresh_data(), emulate_decode_ms=STEP_MS) as town:
+        yield town
+
+
+@pytest.fixture(scope="module")
+def devices(town: Town) -> list[Resident]:
+    return [town.device("laptop"), town.device("telephone")]
+
+
+@pytest.fixture(scope="module")
+def slow(town: Town) -> Iterator[Resident]:
+    line = Line(delay=0.03, jitter=0.05)
+    with FaultyProxy(int(town.link.address.rpartition(":")[2]), up=line, down=line, seed=9) as proxy:
+        yield town.device("tablet", proxy.address, emulate_decode_ms=2 * STEP_MS)
+
+
+@pytest.fixture(scope="module")
+def expected(devices: list[Resident]) -> dict[str, str]:
+    pairs = zip(QUESTIONS, MIXED, strict=True)
+    return {
+        question: devices[0].ask(question, temperature=0.7, max_tokens=24, **fields).text for question, fields in pairs
+    }
+
+
+@pytest.fixture
+def stranger(town: Town) -> Iterator[Stranger]:
+    stranger = town.stranger()
+    yield stranger
+    stranger.close()
+
+
+def ask_all(asking: Asking, residents: list[Resident]) -> None:
+    for number, (question, fields) in enumerate(zip(QUESTIONS, MIXED, strict=True)):
+        asking.ask(residents[number % len(residents)], question, **fields)
+
+
+class TestNeighbours:
+    def test_methods_mixed(self, town: Town, devices: list[Resident], expected: dict[str, str]) -> None:
+        with Asking() as asking:
+            ask_all(asking, devices)
+            wait_until(lambda: town.sessions.open == len(QUESTIONS), "all are under way", AT_ONCE)
+        check(asking, expected)
+        town.check_that_all_is_free()
+
+    def test_fast_and_slow_devices(
+        self, town: Town, devices: list[Resident], slow: Resident, expected: dict[str, str]
+    ) -> None:
+        with Asking() as asking:
+            ask_all(asking, [*devices, slow])
+        check(asking, expected)
+        town.check_that_all_is_free()
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            Propose(9, 1, 0, digest(()), (), (2**20,), b""),
+            Propose(9, 1, 0, digest(()), (), (5,), b"surplus"),
+            Propose(9, 1, 2**19, digest(()), (), (5,), b""),
+        ],
+    )
+    def test_beside_a_stranger_with_a_bad_proposal(
+        self, town: Town, devices: list[Resident], stranger: Stranger, expected: dict[str, str], bad: Propose
+    ) -> None:
+        with Asking() as asking:
+            ask_all(asking, devices)
+            stranger.send(opening(9))
+            wait_until(lambda: bool(stranger.of(Ready)), "the stranger's answer is open")
+            stranger.send(bad)
+            assert stranger.code() == "malformed"
+        check(asking, expected)
+        town.check_that_all_is_free()
+
+    def test_beside_a_stranger_that_proposes_without_end(
+        self, town: Town, devices: list[Resident], stranger: Stranger, expected: dict[str, str]
+    ) -> None:
+        """Proposals for other prefixes cost nothing, and hold nobody up."""
+        with Asking() as asking:
+            ask_all(asking, devices)
+            stranger.send(opening(9))
+            for number in range(2000):
+                stranger.link.send(Propose(9, number + 1, 0, 7, (), (5, 6, 7), b""))
+        check(asking, expected)
+
+
+def opening(session: int) -> Open:
+    return replace(OPEN, session=session, method="coupled", sources="cloud", placement="cloud", eos=())
+
+
+class TestPassages:
+    def test_come_before_anything_is_asked(self, town: Town, stranger: Stranger) -> None:
+        stranger.send(opening(11))
+        wait_until(lambda: bool(stranger.of(Ready)), "the cloud has read its prompt")
+        parts = stranger.of(Fetched)
+        assert [part.index for part in parts] == list(range(OPEN.documents))
+        assert all(part.count == OPEN.documents for part in parts)
+        stranger.send(Propose(11, 1, 0, digest(()), (), (5, 6), b""))
+        wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")
+        (first,) = stranger.of(Verdict)
+        stranger.send(Propose(11, 1, 0, digest(()), (), (5, 6), b""))
+        wait_until(lambda: len(stranger.of(Verdict)) == 2, "the same verdict comes again")
+        assert stranger.of(Verdict)[1] == first
+
+
+class TestRequests:
+    @pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled"])
+    def test_without_documents(self, devices: list[Resident], method: str) -> None:
+        last = devices[0].ask(QUESTIONS[0], method=method, documents=0, max_tokens=12)
+        alone = devices[0].ask(QUESTIONS[0], sources="cloud", documents=0, max_tokens=12)
+        assert last.text == alone.text
+        assert last.report.sources == ()
+        assert (last.report.notes, last.report.degraded) == ((), ())
+
+    @pytest.mark.parametrize(
+        ("fields", "field", "said"),
+        [
+            ({"method": "dssd", "sources": "both"}, "sources", "reads the cloud's documents on both sides"),
+            ({"method": "dssd", "sources": "device"}, "sources", "none of this device's"),
+            ({"method": "dssd", "sampler": "race"}, "sampler", "draws by 'rejection'"),
+            ({"method": "coupled", "sampler": "paper"}, "sampler", "draws by 'race'"),
+            ({"method": "speculative", "sampler": "rejection"}, "sampler", "draft and verify"),
+            ({"method": "qsv", "index_code": "fixed", "resolution": 129}, "resolution", "too fine"),
+            ({"method": "coupled", "top_logprobs": 2}, "logprobs", "Log-probabilities need"),
+            ({"method": "coupled", "privacy": "offline"}, "sources", "keeps the question here"),
+        ],
+    )
+    def test_refused(self, devices: list[Resident], fields: dict[str, Any], field: str, said: str) -> None:
+        with pytest.raises(RequestError, match=said) as caught:
+            devices[0].begin(QUESTIONS[0], **fields)
+        assert caught.value.field == field
+
+    def test_without_a_draft_model(self, town: Town) -> None:
+        device = town.device("no-draft", draft_model=None)
+        with pytest.raises(RequestError, match="needs a draft model"):
+            device.begin(QUESTIONS[0], method="dssd")
+        assert device.ask(QUESTIONS[0], max_tokens=8).report.notes == ()
+
+    def test_penalties_and_biases_hold_for_both(self, devices: list[Resident]) -> None:
+        sampled: dict[str, Any] = {"max_tokens": 24, "temperature": 0.7, "frequency_penalty": 0.5}
+        plain = list(devices[0].begin(QUESTIONS[1], sources="cloud", **sampled))
+        banned = {event.token: -100.0 for event in plain[3:6] if isinstance(event, TokenEvent)}
+        biased = devices[0].ask(QUESTIONS[1], sources="cloud", logit_bias=banned, **sampled).text
+        drafted = devices[0].ask(QUESTIONS[1], method="coupled", logit_bias=banned, **sampled).text
+        assert drafted == biased
+        assert isinstance(plain[-1], Finished)
+        assert drafted != plain[-1].text

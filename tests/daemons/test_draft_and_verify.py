@@ -1,0 +1,95 @@
+"""Faults under answers that are drafted and verified, with real processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scripts.daemons import Pair
+from tests.daemons.streaming import Stream
+from tests.daemons.test_faults import BEGUN, LONGEST, QUESTION, SAMPLED, SHORT, Place, damaged, place
+
+__all__ = ["damaged", "place"]
+
+DRAFTED: tuple[dict[str, Any], ...] = ({"method": "coupled"}, {"method": "dssd", "draft_length": 3})
+by_method = pytest.mark.parametrize("fields", DRAFTED, ids=lambda fields: str(fields["method"]))
+
+
+def running(pair: Pair, tokens: int, fields: dict[str, Any]) -> Stream:
+    return Stream(pair.url, QUESTION, max_tokens=tokens, **SAMPLED, **fields)
+
+
+def verified(pair: Pair, fields: dict[str, Any]) -> dict[str, Any]:
+    """An answer that goes as it should."""
+    answer: dict[str, Any] = pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED, **fields)
+    assert answer["dragon"]["degraded"] == []
+    assert answer["dragon"]["notes"] == []
+    return answer
+
+
+@by_method
+def test_cloud_killed_in_the_middle(place: Place, fields: dict[str, Any]) -> None:
+    with running(place.pair, SHORT, fields) as stream:
+        stream.read(BEGUN)
+        place.cloud.kill()
+        report = stream.finish()
+    degraded = report["degraded"]
+    assert report["tokens"] == SHORT
+    assert degraded == list(range(degraded[0], SHORT))
+    assert degraded[0] >= BEGUN
+    (note,) = report["notes"]
+    assert note == f"The cloud took no part after {degraded[0]} tokens: it did not answer in time."
+    place.pair.wait_for_cloud("away")
+    alone = place.pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED, **fields)["dragon"]
+    assert alone["degraded"] == list(range(SHORT))
+    assert alone["sources"] == []  # no private document takes part: what is drafted from it could leave later
+    place.repair()
+    verified(place.pair, fields)
+
+
+@by_method
+def test_a_cloud_that_returns_verifies_again(place: Place, fields: dict[str, Any]) -> None:
+    with running(place.pair, LONGEST, fields) as stream:
+        stream.read(BEGUN)
+        place.proxy.black_hole(True)
+        try:
+            stream.read_for(3.0)
+        finally:
+            place.proxy.black_hole(False)
+        report = stream.finish()
+    degraded = report["degraded"]
+    assert report["tokens"] == LONGEST
+    assert degraded[0] >= BEGUN
+    assert degraded[-1] < LONGEST - 1
+    place.repair()
+    verified(place.pair, fields)
+
+
+@by_method
+def test_connections_that_are_cut_change_no_token(place: Place, fields: dict[str, Any]) -> None:
+    expected = verified(place.patient, fields)
+    with running(place.patient, SHORT, fields) as stream:
+        stream.read(BEGUN)
+        for _ in range(4):
+            place.proxy.cut()
+            stream.read(BEGUN)
+        report = stream.finish()
+    assert stream.text == expected["choices"][0]["message"]["content"]
+    assert report["pieces"] == expected["dragon"]["pieces"]
+    assert report["degraded"] == []
+
+
+@by_method
+def test_cloud_replaced_in_the_middle(place: Place, fields: dict[str, Any]) -> None:
+    expected = verified(place.patient, fields)
+    with running(place.patient, SHORT, fields) as stream:
+        stream.read(BEGUN)
+        replaced = place.cloud
+        place.start_both_clouds()
+        place.use_the_other_cloud()
+        replaced.kill()
+        report = stream.finish()
+    assert report["degraded"] == []
+    assert report["pieces"] == expected["dragon"]["pieces"]
+    place.repair()
