@@ -79,6 +79,20 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
     return kept, tuple(ignored)
 
 
+def foreign(fields: Mapping[str, Any], options: Collection[str], method: str) -> tuple[str, ...]:
+    """The names of those `fields` that are options of other methods, whose own are `options`, to be noted as ignored.
+
+    Raises `ApiError` (400) for one that clients of other daemons don't send.
+    """
+    others = [name for name in fields if name not in options]
+    for name in others:
+        if name not in NEUTRAL:
+            raise ApiError(
+                400, f"'{name}' is not an option of method '{method}'.", param=name, code="unsupported_parameter"
+            )
+    return tuple(name for name in others if not _is_one_of(fields[name], NEUTRAL[name]))
+
+
 def notes_of(ignored: Iterable[str]) -> tuple[str, ...]:
     """One sentence about the fields that were ignored; none where there are none."""
     names = list(dict.fromkeys(ignored))

@@ -9,9 +9,11 @@ from itertools import groupby
 from typing import Any
 
 from common.methods.catalog import METHODS
+from common.methods.interface import Method
 from common.methods.request import Request
 from common.model.prompt import Conversation, Query, Turn
 from device.http.errors import ApiError, sentence_of
+from device.http.fields import foreign, notes_of
 from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
 from device.interface import Engine
@@ -70,14 +72,20 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
 
 def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query) -> Request:
     """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
+    method = named_method(fields, defaults)
+    texts = {"question": question, "prompt": query.text, "controls": query.controls}
+    shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
+    return validated(method.request, shared | fields | texts)
+
+
+def named_method(fields: dict[str, Any], defaults: Request) -> Method:
+    """The method that `fields` name, or else `defaults`. Raises `ApiError` (400)."""
     name = fields.get("method", defaults.method)
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         known = ", ".join(f"'{each}'" for each in METHODS)
         raise ApiError(400, f"Invalid value for 'method': it is one of {known}.", param="method", code="invalid_value")
-    shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
-    texts = {"question": question, "prompt": query.text, "controls": query.controls}
-    return validated(method.request, shared | fields | texts)
+    return method
 
 
 def _shared(name: str, kind: type[Request]) -> bool:
@@ -95,7 +103,11 @@ def derived_seed(seed: int, index: int) -> int:
 def _asked(
     queries: Iterable[tuple[str, Query]], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
 ) -> Asked:
+    method = named_method(fields, options.defaults)
+    ignored = foreign(fields, method.request.model_fields, method.name)
+    fields = {name: value for name, value in fields.items() if name in method.request.model_fields}
     fields, notes = _within_limits(fields, options)
+    notes = (*notes_of(ignored), *notes)
     requests = [make_request(fields, options.defaults, question, query) for question, query in queries]
     if n > 1 and requests[0].temperature == 0:
         notes = (*notes, "At temperature 0 all answers to a prompt are the same.")

@@ -190,7 +190,8 @@ def parse(kind: type[Model], body: bytes) -> tuple[Model, tuple[str, ...]]:
     options = OPTIONS if issubclass(kind, GenerationBody) else frozenset[str]()
     kept, ignored = sift(json_object(body), options | kind.model_fields.keys())
     parsed = validated(kind, kept)
-    return parsed, notes_of([*ignored, *parsed.ignored()])
+    # Whether an option has a use depends on the method.
+    return parsed, notes_of([*(name for name in ignored if name not in options), *parsed.ignored()])
 
 
 def json_object(body: bytes) -> dict[str, Any]:
