@@ -26,7 +26,7 @@ MAY_IMPORT = {
 PROTO_LIBRARIES = {"numpy", "msgpack", "lz4"}
 
 # What each of these builds on is below the engine, never the engine.
-FOUNDATIONS = ("sampling", "model", "kv", "retrieval", "scoring", "placement")
+FOUNDATIONS = ("sampling", "model", "kv", "retrieval", "scoring", "placement", "draft_policy")
 ENGINE = (
     "common.session",
     "common.engine",
@@ -37,7 +37,7 @@ ENGINE = (
 )
 
 # The same objects run in daemons, under a virtual clock and in tests: no clock, thread, socket or model.
-PURE = ("session", "rounds", "simulation", "placement")
+PURE = ("session", "rounds", "simulation", "placement", "draft_policy")
 IMPURE_LIBRARIES = (
     "torch",
     "transformers",
@@ -140,6 +140,8 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/session/deep/a.py", "import threading"),
         ("common/simulation/a.py", "import zmq.asyncio"),
         ("common/placement/a.py", "import time"),
+        ("common/draft_policy/a.py", "import torch"),
+        ("common/draft_policy/a.py", "from common.simulation import rounds"),
         ("common/model/a.py", "import pickle"),
         ("scripts/a.py", "from joblib import load"),
         ("tests/a.py", "import importlib\nimportlib.import_module('pickle')"),

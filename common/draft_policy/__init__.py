@@ -1,0 +1,1 @@
+"""How long, and how finely, a drafter drafts before it asks its verifier: decisions, estimates, times. Pure."""

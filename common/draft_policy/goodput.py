@@ -1,0 +1,80 @@
+"""The proposal that gives the most tokens per second, by what rounds were seen to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
+from common.draft_policy.times import ahead_seconds, keeps_up, synchronous_seconds
+from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
+from common.placement.estimators import MovingAverage
+
+SIZE_WEIGHT: Final = 0.1  # of a round's bytes per token
+
+
+class Goodput:
+    """Length and resolution of the least expected time per token.
+
+    `token_bytes`: bytes of a proposed token with its distribution by resolution, which are the resolutions that there
+    are (`{None: ...}` without lattice); what rounds cost takes their place. Drafting ahead, a proposal is a chunk, and
+    those that can't leave as fast as they are drafted are taken only where none can.
+
+    `by_confidence`: the length is decided position by position instead. One more is proposed while what it is
+    expected to decide, the product of all positions' acceptance by their confidence, is worth its time at the
+    throughput that the best fixed length has. Where confidences tell nothing that is the same length.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Mapping[int | None, float],
+        *,
+        most: int = MOST_LENGTH,
+        ahead: bool = False,
+        by_confidence: bool = False,
+        acceptance: PositionAcceptance | None = None,
+    ) -> None:
+        if not token_bytes or most < 1:
+            raise ValueError(f"there must be a resolution and a length to choose, got {dict(token_bytes)} up to {most}")
+        if ahead and by_confidence:
+            raise ValueError("chunks of a drafter that goes on anyway are not ended by confidence: choose one")
+        self.acceptance = acceptance or PositionAcceptance()
+        self._by_confidence = ConfidenceAcceptance() if by_confidence else None
+        self._sizes = {at: MovingAverage(SIZE_WEIGHT, size) for at, size in token_bytes.items()}
+        self._most, self._ahead = most, ahead
+        self._overhead = 0.0
+        self._alpha, self._survival, self._least_worth = 1.0, 1.0, 0.0  # of the round that is being drafted
+
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+        self._overhead = times.up_overhead
+        alphas = {at: self.acceptance.of(at) for at in self._sizes}
+        choices = [(length, at) for at in self._sizes for length in range(1, self._most + 1)]
+        if self._ahead:
+            choices = [one for one in choices if keeps_up(times, one[0], self._size(one[1]))] or choices
+        predict = ahead_seconds if self._ahead else synchronous_seconds
+        seconds, length, at = min(
+            ((predict(times, alphas[at], length, self._size(at)), length, at) for length, at in choices),
+            key=lambda one: one[:2],
+        )
+        if self._by_confidence is None:
+            return Plan(length, at)
+        step = times.draft + times.verify_token + self._size(at) / times.up_rate
+        self._alpha, self._least_worth = alphas[at], step / seconds if seconds else 0.0
+        return Plan(self._most, at)
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        if self._by_confidence is None:
+            return True
+        alpha = self._by_confidence.of(confidence, self._alpha)
+        self._survival = alpha if drafted == 0 else self._survival * alpha
+        return drafted == 0 or self._survival >= self._least_worth
+
+    def observe(self, outcome: Outcome) -> None:
+        self.acceptance.observe(outcome)
+        if self._by_confidence is not None:
+            self._by_confidence.observe(outcome)
+        if outcome.resolution in self._sizes:
+            self._sizes[outcome.resolution].update(max(0.0, outcome.bytes_up - self._overhead) / outcome.length)
+
+    def _size(self, resolution: int | None) -> float:
+        return self._sizes[resolution].value or 0.0

@@ -1,0 +1,30 @@
+"""The adaptive rule that quantize-sample-verify compares itself with (its section V-A)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
+
+
+class Heuristic:
+    """One token more after a round that was accepted whole, else as many as were accepted.
+
+    At least 1 (nothing accepted would give 0, and no round after it), at most `most`. `first` is the paper's L^1.
+    """
+
+    def __init__(self, first: int = 3, resolution: int | None = None, most: int = MOST_LENGTH) -> None:
+        if not 1 <= first <= most:
+            raise ValueError(f"the first proposal's length must be in 1..{most}, got {first}")
+        self._plan = Plan(first, resolution)
+        self._most = most
+
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+        return self._plan
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        return True
+
+    def observe(self, outcome: Outcome) -> None:
+        length = outcome.accepted if outcome.rejected else outcome.length + 1
+        self._plan = Plan(min(max(length, 1), self._most), self._plan.resolution)

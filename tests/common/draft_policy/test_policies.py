@@ -1,0 +1,191 @@
+"""Decisions: which proposal comes next, and what may not have a say in it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
+from common.draft_policy.fixed import Fixed
+from common.draft_policy.goodput import Goodput
+from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.times import ahead_seconds
+from common.draft_policy.values import Outcome, Plan, RoundTimes
+from tests.common.draft_policy.rounds_of import outcome
+
+TIMES = RoundTimes(draft=0.005, verify=0.032)
+
+
+class TestValues:
+    def test_a_proposal_has_a_token(self) -> None:
+        with pytest.raises(ValueError, match="at least one"):
+            Plan(0)
+        with pytest.raises(ValueError, match="resolution"):
+            Plan(1, 0)
+
+    @pytest.mark.parametrize("field", ["draft", "verify", "rtt", "up_overhead", "down_rejected"])
+    def test_times_are_not_negative(self, field: str) -> None:
+        with pytest.raises(ValueError, match="not negative"):
+            RoundTimes(**({"draft": 1.0, "verify": 1.0} | {field: -1.0}))
+
+    def test_rates_are_positive(self) -> None:
+        with pytest.raises(ValueError, match="rates"):
+            RoundTimes(draft=1.0, verify=1.0, up_rate=0.0)
+
+    def test_outcomes_are_possible(self) -> None:
+        with pytest.raises(ValueError, match="accepted 3"):
+            outcome(2, 3)
+        with pytest.raises(ValueError, match="as many confidences"):
+            outcome(2, 1, confidences=(0.5,))
+        with pytest.raises(ValueError, match="part of the whole"):
+            Outcome(
+                length=1,
+                accepted=1,
+                tokens=2,
+                seconds=1.0,
+                verdict_seconds=2.0,
+                verify_seconds=0.0,
+                bytes_up=0,
+                bytes_down=0,
+            )
+
+
+def test_fixed() -> None:
+    policy = Fixed(4, 64)
+    policy.observe(outcome(4, 0))
+    assert policy.plan([], TIMES) == Plan(4, 64)
+    assert policy.goes_on(0.01, 3)
+
+
+class TestHeuristic:
+    def test_follows_the_paper_s_rule(self) -> None:
+        policy = Heuristic(first=3, resolution=64)
+        lengths = []
+        for accepted in (3, 4, 2, 1, 0, 1):
+            length = policy.plan([], TIMES).length
+            lengths.append(length)
+            policy.observe(outcome(length, min(accepted, length)))
+        assert lengths == [3, 4, 5, 2, 1, 1]
+        assert policy.plan([], TIMES) == Plan(2, 64)
+
+    def test_stays_within_limits(self) -> None:
+        policy = Heuristic(first=16)
+        policy.observe(outcome(16, 16))
+        assert policy.plan([], TIMES).length == 16
+        with pytest.raises(ValueError, match="first"):
+            Heuristic(first=0)
+
+
+class TestPositionAcceptance:
+    def test_the_prior_and_what_overcomes_it(self) -> None:
+        acceptance = PositionAcceptance(prior=0.7, weight=4)
+        assert acceptance.overall == 0.7
+        acceptance.observe(outcome(6, 0))  # one judged position: the five behind it say nothing
+        assert acceptance.overall == pytest.approx(2.8 / 5)
+
+    def test_a_resolution_of_its_own(self) -> None:
+        acceptance = PositionAcceptance()
+        for _ in range(200):
+            acceptance.observe(outcome(4, 1, resolution=16))
+            acceptance.observe(outcome(4, 4, resolution=256))
+        assert acceptance.of(16) == pytest.approx(0.5, abs=0.03)
+        assert acceptance.of(256) > 0.97
+        assert acceptance.overall < acceptance.of(64) < 1  # never tried: worth a try
+        assert acceptance.of(None) == acceptance.overall
+
+    def test_bad_prior(self) -> None:
+        with pytest.raises(ValueError, match="prior"):
+            PositionAcceptance(prior=1.0)
+
+    def test_confidences_tell_positions_apart(self) -> None:
+        acceptance = ConfidenceAcceptance()
+        for _ in range(50):
+            acceptance.observe(outcome(3, 1, confidences=(0.95, 0.15, 0.55)))
+        assert acceptance.of(0.92, 0.5) > 0.9
+        assert acceptance.of(0.12, 0.5) < 0.1
+        assert acceptance.of(0.55, 0.5) == 0.5  # behind the rejected position: not judged
+        assert acceptance.of(1.0, 0.5) > 0.9
+
+
+def seen(accepted: dict[int | None, float], rounds: int = 400) -> PositionAcceptance:
+    """An estimate after many rounds of one position each, accepted at these rates."""
+    acceptance = PositionAcceptance()
+    for number in range(rounds):
+        for resolution, rate in accepted.items():
+            acceptance.observe(outcome(1, int((number + 1) * rate) - int(number * rate), resolution=resolution))
+    return acceptance
+
+
+SIZES: dict[int | None, float] = {16: 28.0, 64: 90.0, 256: 292.0}  # bytes of a token
+
+
+class TestGoodput:
+    @pytest.mark.parametrize(
+        ("rate", "rtt", "overhead"), [*product((5_000.0, 50_000.0, float("inf")), (0.0, 0.1), (0.0, 150.0))]
+    )
+    def test_equals_brute_force(self, rate: float, rtt: float, overhead: float) -> None:
+        acceptance = seen({16: 0.6, 64: 0.8, 256: 0.85})
+        alpha = {at: acceptance.of(at) for at in SIZES}
+
+        def seconds_per_token(length: int, at: int | None) -> float:
+            one = (1 - alpha[at] ** (length + 1)) / (1 - alpha[at])
+            return (length * 0.005 + 0.032 + rtt + (overhead + length * SIZES[at]) / rate) / one
+
+        best = min(product(range(1, 17), SIZES), key=lambda choice: seconds_per_token(*choice))
+        times = RoundTimes(draft=0.005, verify=0.032, rtt=rtt, up_rate=rate, up_overhead=overhead)
+        assert Goodput(SIZES, acceptance=acceptance).plan([], times) == Plan(*best)
+
+    def test_a_dear_rejection_makes_drafts_shorter(self) -> None:
+        """DSSD's P_j comes with a rejection: the longer the draft, the likelier, so drafts get shorter."""
+        acceptance = seen({None: 0.8})
+        free = RoundTimes(draft=0.005, verify=0.032, rtt=0.02)
+        dear = RoundTimes(draft=0.005, verify=0.032, rtt=0.02, down_rate=12.5e6, down_rejected=1e6)
+        lengths = [Goodput({None: 12.0}, acceptance=acceptance).plan([], one).length for one in (free, dear)]
+        assert lengths[1] < lengths[0]
+
+    @pytest.mark.parametrize(("rate", "overhead"), [(5_000.0, 150.0), (12.5e6, 150.0), (600.0, 0.0)])
+    def test_ahead_equals_brute_force(self, rate: float, overhead: float) -> None:
+        acceptance = seen({None: 0.86})
+        times = RoundTimes(draft=0.005, verify=0.032, rtt=0.05, up_rate=rate, up_overhead=overhead)
+        kept_up = [length for length in range(1, 17) if (overhead + 2 * length) / rate <= length * 0.005]
+        best = min(kept_up or range(1, 17), key=lambda one: ahead_seconds(times, acceptance.overall, one, 2.0))
+        assert Goodput({None: 2.0}, ahead=True, acceptance=acceptance).plan([], times) == Plan(best)
+
+    def test_sizes_are_what_rounds_cost(self) -> None:
+        policy = Goodput({None: 1000.0})
+        times = RoundTimes(draft=0.005, verify=0.032, up_rate=5_000.0)
+        before = policy.plan([], times).length
+        for _ in range(60):
+            policy.observe(outcome(4, 4, size=2))
+        assert policy.plan([], times).length > before == 1
+
+    def test_confidence_ends_a_proposal(self) -> None:
+        policy = Goodput({None: 2.0}, by_confidence=True)
+        for _ in range(50):
+            policy.observe(outcome(3, 1, confidences=(0.95, 0.15, 0.55)))
+        plan = policy.plan([], TIMES)
+        asked = [policy.goes_on(confidence, drafted) for drafted, confidence in enumerate((0.95, 0.95, 0.1))]
+        assert plan.length == 16
+        assert asked == [True, True, False]
+        policy.plan([], TIMES)
+        assert policy.goes_on(0.1, 0)  # a proposal has a token
+
+    def test_confidences_that_tell_nothing_give_the_fixed_length(self) -> None:
+        policy, by_confidence = (Goodput({None: 90.0}, by_confidence=one) for one in (False, True))
+        for number in range(3000):
+            accepted = 3 if number % 3 else 1
+            for one in (policy, by_confidence):
+                one.observe(outcome(3, accepted, confidences=(0.75,) * 3))
+        for rate in (5_000.0, 50_000.0):
+            times = RoundTimes(draft=0.005, verify=0.032, up_rate=rate)
+            by_confidence.plan([], times)
+            by_confidence.goes_on(0.75, 0)
+            length = next(at for at in range(1, 16) if not by_confidence.goes_on(0.75, at))
+            assert abs(length - policy.plan([], times).length) <= 1
+
+    def test_bad_input(self) -> None:
+        with pytest.raises(ValueError, match="resolution"):
+            Goodput({})
+        with pytest.raises(ValueError, match="choose one"):
+            Goodput({None: 2.0}, ahead=True, by_confidence=True)
