@@ -48,13 +48,14 @@ def encode_lattice(positions: Sequence[tuple[LatticeEntries, int | None]], code:
     for entries, token in positions:
         ids, counts = _checked(entries, resolution, vocabulary)
         write(bits, ids, counts, vocabulary)
-        if token is not None and not named:
+        if token is None:
+            named = False
+            continue
+        if not named:
             raise malformed("only the last positions of a lattice payload may be without a token")
-        named = token is not None
-        if token is not None:
-            if token not in ids:
-                raise malformed("a drafted token must have a unit of its distribution")
-            bits.write(ids.index(token), (len(ids) - 1).bit_length())
+        if token not in ids:
+            raise malformed("a drafted token must have a unit of its distribution")
+        bits.write(ids.index(token), (len(ids) - 1).bit_length())
     head = bytes((FORMATS.index(code),)), encode_number(resolution), encode_number(len(positions))
     return b"".join((*head, bits.data()))
 
@@ -64,7 +65,7 @@ def decode_lattice(
 ) -> list[tuple[LatticeEntries, int | None]]:
     """The distributions in `data`, at most `limit`, with the token drawn from each; the last `without` have none.
 
-    Raises `ProtocolError`.
+    All are without one where `without` is at least their number. Raises `ProtocolError`.
     """
     form = FORMATS.index(code)
     if data[:1] != bytes((form,)):

@@ -90,7 +90,7 @@ def _measure(plan: Plan, vocabulary: int, entropy: float | None) -> list[Measure
             entries = LatticeEntries(ids.astype(np.uint32), counts[ids].astype(np.uint32))
             for code in FORMATS:
                 if code == "short" or resolution <= MOST_FIXED:
-                    _add(each.coded.setdefault(code, Coded()), entries, resolution, code, vocabulary)
+                    _add(each.coded.setdefault(code, Coded()), entries, code, vocabulary)
     return list(found.values())
 
 
@@ -102,10 +102,10 @@ def _distributions(plan: Plan, vocabulary: int, entropy: float | None) -> Iterat
         yield position.cloud.numpy()
 
 
-def _add(coded: Coded, entries: LatticeEntries, resolution: int, code: IndexCode, vocabulary: int) -> None:
+def _add(coded: Coded, entries: LatticeEntries, code: IndexCode, vocabulary: int) -> None:
     positions: list[tuple[LatticeEntries, int | None]] = [(entries, int(entries.ids[-1]))]
-    payload, encoding = _timed(encode_lattice, positions, resolution, code, vocabulary)
-    read, decoding = _timed(decode_lattice, payload, resolution, code, vocabulary, 1, False)
+    payload, encoding = _timed(encode_lattice, positions, code, vocabulary)
+    read, decoding = _timed(decode_lattice, payload, code, vocabulary, 1, 0)
     if not np.array_equal(read[0][0].counts, entries.counts):
         raise RuntimeError("a lattice payload did not come back as it was sent")
     coded.sizes.append(len(payload))

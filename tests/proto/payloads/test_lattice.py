@@ -14,6 +14,7 @@ from proto.index_code import fixed, short
 from proto.index_code.bits import BitWriter
 from proto.limits import MOST_RESOLUTION
 from proto.payloads.lattice import FORMATS, IndexCode, LatticeEntries, decode_lattice, encode_lattice
+from proto.varint import encode_number
 
 VOCABULARY = 50_272
 RESOLUTION = 64
@@ -35,27 +36,25 @@ def plain(positions: Positions) -> list[tuple[list[int], list[int], int | None]]
 def refusal(
     data: bytes,
     code: IndexCode,
-    resolution: int = RESOLUTION,
     vocabulary: int = VOCABULARY,
     limit: int = 16,
-    bonus: bool = False,
+    without: int = 0,
 ) -> str:
     with pytest.raises(ProtocolError) as caught:
-        decode_lattice(data, resolution, code, vocabulary, limit, bonus)
+        decode_lattice(data, code, vocabulary, limit, without)
     return caught.value.code
 
 
 @st.composite
-def any_positions(draw: st.DrawFn, resolution: int, vocabulary: int, bonus: bool) -> Positions:
+def any_positions(draw: st.DrawFn, resolution: int, vocabulary: int, without: int) -> Positions:
     positions: Positions = []
     for _ in range(draw(st.integers(1, 4))):
         ids = sorted(draw(st.sets(st.integers(0, vocabulary - 1), min_size=1, max_size=min(resolution, 20))))
         counts = [1] * len(ids)
         counts[draw(st.integers(0, len(ids) - 1))] += resolution - len(ids)
         positions.append((entries(ids, counts), draw(st.sampled_from(ids))))
-    if bonus:
-        positions[-1] = positions[-1][0], None
-    return positions
+    named = max(0, len(positions) - without)
+    return positions[:named] + [(each, None) for each, _ in positions[named:]]
 
 
 @given(
@@ -63,12 +62,14 @@ def any_positions(draw: st.DrawFn, resolution: int, vocabulary: int, bonus: bool
     st.sampled_from([16, 64, 1024]),
     st.sampled_from([2048, 50_272, 151_936]),
     st.sampled_from(FORMATS),
-    st.booleans(),
+    st.integers(0, 5),
 )
-def test_positions_survive(data: st.DataObject, resolution: int, vocabulary: int, code: IndexCode, bonus: bool) -> None:
-    sent = data.draw(any_positions(resolution, vocabulary, bonus))
-    payload = encode_lattice(sent, resolution, code, vocabulary)
-    received = decode_lattice(payload, resolution, code, vocabulary, len(sent), bonus)
+def test_positions_survive(
+    data: st.DataObject, resolution: int, vocabulary: int, code: IndexCode, without: int
+) -> None:
+    sent = data.draw(any_positions(resolution, vocabulary, without))
+    payload = encode_lattice(sent, code, vocabulary)
+    received = decode_lattice(payload, code, vocabulary, len(sent), without)
     assert plain(received) == plain(sent)
     assert {(one.ids.dtype.name, one.counts.dtype.name) for one, _ in received} == {("uint32", "uint32")}
 
@@ -79,55 +80,76 @@ def test_size_is_that_of_the_indices_and_places(code: IndexCode) -> None:
     bits = 2 * fixed.width(RESOLUTION, VOCABULARY) + 2
     if code == "short":
         bits = short.width(3, RESOLUTION, VOCABULARY) + short.width(1, RESOLUTION, VOCABULARY) + 2
-    assert len(encode_lattice(SENT, RESOLUTION, code, VOCABULARY)) == 2 + (bits + 7) // 8
+    assert len(encode_lattice(SENT, code, VOCABULARY)) == 3 + (bits + 7) // 8
 
 
 @pytest.mark.parametrize("code", FORMATS)
 def test_what_was_agreed_upon_is_needed_to_read_it(code: IndexCode) -> None:
-    data = encode_lattice(SENT, RESOLUTION, code, VOCABULARY)
+    data = encode_lattice(SENT, code, VOCABULARY)
     other: IndexCode = "short" if code == "fixed" else "fixed"
     assert refusal(data, other) == "malformed"
     assert refusal(data, code, limit=1) == "too-large"
-    assert refusal(data, code, resolution=16) == "malformed"
-    for resolution in (0, MOST_RESOLUTION + 1):
-        assert refusal(data, code, resolution=resolution) == "malformed"
-        with pytest.raises(ProtocolError, match="resolution"):
-            encode_lattice(SENT, resolution, code, VOCABULARY)
-    with_bonus = encode_lattice(BONUS, RESOLUTION, code, VOCABULARY)
-    assert plain(decode_lattice(with_bonus, RESOLUTION, code, VOCABULARY, 3, True)) == plain(BONUS)
+    with_bonus = encode_lattice(BONUS, code, VOCABULARY)
+    assert plain(decode_lattice(with_bonus, code, VOCABULARY, 3, 1)) == plain(BONUS)
+
+
+@pytest.mark.parametrize("code", FORMATS)
+def test_positions_may_all_be_without_a_token(code: IndexCode) -> None:
+    """Where each is named elsewhere, the receiver need not know how many there are."""
+    unnamed: Positions = [(each, None) for each, _ in BONUS]
+    data = encode_lattice(unnamed, code, VOCABULARY)
+    for without in (3, 4, 64):
+        assert plain(decode_lattice(data, code, VOCABULARY, 8, without)) == plain(unnamed)
+
+
+@pytest.mark.parametrize("code", FORMATS)
+@pytest.mark.parametrize("resolution", [0, MOST_RESOLUTION + 1, 2**27])
+def test_a_resolution_out_of_bounds_is_refused_before_anything_is_read(code: IndexCode, resolution: int) -> None:
+    """2**27 units of 2**24 ids would take a number of gigabytes."""
+    data = bytes((FORMATS.index(code),)) + encode_number(resolution) + b"\1" + bytes(64)
+    assert refusal(data, code, vocabulary=2**24 - 1) == "malformed"
+    with pytest.raises(ProtocolError, match="resolution"):
+        encode_lattice([(entries([1], [resolution]), 1)], code, VOCABULARY)
+
+
+@pytest.mark.parametrize("code", FORMATS)
+@pytest.mark.parametrize("resolution", [1, MOST_RESOLUTION])
+def test_the_least_and_the_finest_resolution(code: IndexCode, resolution: int) -> None:
+    sent: Positions = [(entries([VOCABULARY - 1], [resolution]), VOCABULARY - 1)]
+    assert plain(decode_lattice(encode_lattice(sent, code, VOCABULARY), code, VOCABULARY, 1, 0)) == plain(sent)
 
 
 @pytest.mark.parametrize("code", FORMATS)
 @pytest.mark.parametrize("positions", [SENT, BONUS], ids=["tokens", "bonus"])
 def test_every_truncation_and_extension_is_refused(code: IndexCode, positions: Positions) -> None:
-    data = encode_lattice(positions, RESOLUTION, code, VOCABULARY)
-    bonus = positions is BONUS
-    assert [refusal(data[:end], code, bonus=bonus) for end in range(len(data))] == ["malformed"] * len(data)
-    assert refusal(data + b"\0", code, bonus=bonus) == "malformed"
-    assert refusal(data + data, code, bonus=bonus) == "malformed"
+    data = encode_lattice(positions, code, VOCABULARY)
+    without = 1 if positions is BONUS else 0
+    assert [refusal(data[:end], code, without=without) for end in range(len(data))] == ["malformed"] * len(data)
+    assert refusal(data + b"\0", code, without=without) == "malformed"
+    assert refusal(data + data, code, without=without) == "malformed"
 
 
-@given(st.sampled_from(FORMATS), st.booleans(), st.integers(0, 3), st.binary(max_size=40))
-def test_noise_gives_positions_or_a_refusal(code: IndexCode, bonus: bool, count: int, noise: bytes) -> None:
+@given(st.sampled_from(FORMATS), st.integers(0, 3), st.integers(0, 3), st.binary(max_size=40))
+def test_noise_gives_positions_or_a_refusal(code: IndexCode, without: int, count: int, noise: bytes) -> None:
     """Every stream of bits that is taken is the one that its value is sent as."""
-    data = bytes((FORMATS.index(code), count)) + noise
     for resolution, vocabulary in ((1, 1), (4, 3), (5, 40), (64, 2)):
+        data = bytes((FORMATS.index(code), resolution, count)) + noise
         try:
-            received = decode_lattice(data, resolution, code, vocabulary, 2, bonus)
+            received = decode_lattice(data, code, vocabulary, 2, without)
         except ProtocolError:
             continue
-        assert encode_lattice(received, resolution, code, vocabulary) == data
+        assert encode_lattice(received, code, vocabulary) == data
 
 
 @given(st.data(), st.sampled_from(FORMATS))
 def test_flipped_bits_give_positions_or_a_refusal(data: st.DataObject, code: IndexCode) -> None:
-    flipped = bytearray(encode_lattice(SENT, RESOLUTION, code, VOCABULARY))
+    flipped = bytearray(encode_lattice(SENT, code, VOCABULARY))
     flipped[data.draw(st.integers(0, len(flipped) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        received = decode_lattice(bytes(flipped), RESOLUTION, code, VOCABULARY, 8, False)
+        received = decode_lattice(bytes(flipped), code, VOCABULARY, 8, 0)
     except ProtocolError:
         return
-    assert encode_lattice(received, RESOLUTION, code, VOCABULARY) == bytes(flipped)
+    assert encode_lattice(received, code, VOCABULARY) == bytes(flipped)
     assert plain(received) != plain(SENT)
 
 
@@ -137,11 +159,11 @@ def test_every_rank_beyond_the_last_distribution_is_refused() -> None:
     for index in range(16):
         bits = BitWriter()
         bits.write(index, 4)
-        data = b"\0\1" + bits.data()
+        data = b"\0\3\1" + bits.data()
         if index < 10:
-            taken += plain(decode_lattice(data, 3, "fixed", 3, 1, bonus=True))
+            taken += plain(decode_lattice(data, "fixed", 3, 1, without=1))
         else:
-            assert refusal(data, "fixed", 3, 3, bonus=True) == "malformed"
+            assert refusal(data, "fixed", 3, without=1) == "malformed"
     assert len({(*ids, *counts) for ids, counts, _ in taken}) == 10
 
 
@@ -150,9 +172,9 @@ def test_a_place_must_be_one_of_the_support(place: int) -> None:
     bits = BitWriter()
     short.write(bits, [2, 5, 7], [1, 1, 62], 8)
     bits.write(place, 2)
-    data = b"\1\1" + bits.data()
+    data = b"\1\x40\1" + bits.data()
     if place < 3:
-        assert decode_lattice(data, 64, "short", 8, 1, bonus=False)[0][1] == (2, 5, 7)[place]
+        assert decode_lattice(data, "short", 8, 1, without=0)[0][1] == (2, 5, 7)[place]
     else:
         assert refusal(data, "short", vocabulary=8) == "malformed"
 
@@ -161,12 +183,15 @@ def test_a_place_must_be_one_of_the_support(place: int) -> None:
     ("data", "code"),
     [
         (b"", "malformed"),
-        (b"\x02\x01\0\0\0\0", "malformed"),  # format 2
-        (b"\x80\x01\0\0\0\0", "malformed"),  # compressed
-        (b"\x00\x00", "malformed"),  # no position
-        (b"\x00\xff\xff\xff\x7f", "too-large"),  # 2**28 positions claimed
-        (b"\x00\xff\xff\xff\xff\x7f", "malformed"),
-        (b"\x00\x81\x00\0\0\0\0", "malformed"),  # over-long count
+        (b"\x00", "malformed"),
+        (b"\x00\x40", "malformed"),
+        (b"\x02\x40\x01\0\0\0\0", "malformed"),  # format 2
+        (b"\x80\x40\x01\0\0\0\0", "malformed"),  # compressed
+        (b"\x00\x40\x00", "malformed"),  # no position
+        (b"\x00\x40\xff\xff\xff\x7f", "too-large"),  # 2**28 positions claimed
+        (b"\x00\x40\xff\xff\xff\xff\x7f", "malformed"),
+        (b"\x00\x40\x81\x00\0\0\0\0", "malformed"),  # over-long count
+        (b"\x00\xc0\x00\x01\0\0\0\0", "malformed"),  # over-long resolution
     ],
 )
 def test_breaks_of_the_format(data: bytes, code: str) -> None:
@@ -176,9 +201,9 @@ def test_breaks_of_the_format(data: bytes, code: str) -> None:
 def test_positions_that_take_no_bits_are_counted() -> None:
     """One token: nothing to tell. The limit alone bounds what such a payload makes the receiver allocate."""
     one = (entries([0], [RESOLUTION]), 0)
-    assert encode_lattice([one] * 5, RESOLUTION, "fixed", 1) == b"\0\5"
-    assert refusal(b"\0\5", "fixed", vocabulary=1, limit=4) == "too-large"
-    assert len(decode_lattice(b"\0\5", RESOLUTION, "fixed", 1, 5, False)) == 5
+    assert encode_lattice([one] * 5, "fixed", 1) == b"\0\x40\5"
+    assert refusal(b"\0\x40\5", "fixed", vocabulary=1, limit=4) == "too-large"
+    assert len(decode_lattice(b"\0\x40\5", "fixed", 1, 5, 0)) == 5
 
 
 @pytest.mark.parametrize(
@@ -188,7 +213,8 @@ def test_positions_that_take_no_bits_are_counted() -> None:
         [(entries([], []), None)],
         [(entries([1], [64, 0]), 1)],
         [(entries([1, 2], [64, 0]), 1)],
-        [(entries([1, 2], [60, 3]), 1)],
+        [(entries([3], [64]), 3), (entries([1, 2], [60, 3]), 1)],  # another resolution
+        [(entries([3], [64]), 3), (entries([1, 2], [1, 3]), None)],
         [(entries([2, 1], [60, 4]), 1)],
         [(entries([1, 1], [60, 4]), 1)],
         [(entries([1, VOCABULARY], [60, 4]), 1)],
@@ -199,13 +225,13 @@ def test_positions_that_take_no_bits_are_counted() -> None:
 @pytest.mark.parametrize("code", FORMATS)
 def test_what_cannot_be_sent(sent: Any, code: IndexCode) -> None:
     with pytest.raises(ProtocolError):
-        encode_lattice(sent, RESOLUTION, code, VOCABULARY)
+        encode_lattice(sent, code, VOCABULARY)
 
 
 @pytest.mark.parametrize("code", FORMATS)
 def test_the_vocabulary_bounds_the_ids(code: IndexCode) -> None:
     """The largest rank is that of the last id, which a smaller vocabulary does not have."""
     last: Positions = [(entries([1023], [16]), 1023)]
-    data = encode_lattice(last, 16, code, 1024)
-    assert plain(decode_lattice(data, 16, code, 1024, 1, False)) == plain(last)
-    assert refusal(data, code, 16, 1023) == "malformed"
+    data = encode_lattice(last, code, 1024)
+    assert plain(decode_lattice(data, code, 1024, 1, 0)) == plain(last)
+    assert refusal(data, code, 1023) == "malformed"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proto.index_code import fixed, short
+from proto.varint import encode_number
 from scripts.bench import lattice
 from scripts.bench.results import Results
 
@@ -32,4 +33,4 @@ def test_short_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             for tokens, size in zip(row["tokens"], coded["sizes"], strict=True):
                 index = short.width(tokens, resolution, vocabulary)
                 bits = (fixed.width(resolution, vocabulary) if code == "fixed" else index) + (tokens - 1).bit_length()
-                assert size == 2 + (bits + 7) // 8
+                assert size == 2 + len(encode_number(resolution)) + (bits + 7) // 8
