@@ -146,6 +146,7 @@ class Decoder:
             raise ValueError("a pass needs at least one token of each item, and as many as logits are asked for")
         self.check_ids(item.tokens)
         item.rows.check_room(len(item.tokens))
+        item.tree()
 
     @torch.inference_mode()
     def fresh_logits(self, tokens: Sequence[int]) -> Tensor:
