@@ -9,11 +9,11 @@ an assignment. Of a tree of tokens one path is kept: its keys and values are mov
 from __future__ import annotations
 
 import math
+import mmap
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
 import torch
 
 from common.kv.layout import DocumentStates, Layout
@@ -50,12 +50,13 @@ def slot_capacity(tokens: int, max_context: int) -> int:
 def _zeros(shape: tuple[int, ...], layout: Layout) -> torch.Tensor:
     """Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
 
-    On a CPU, NumPy's take no memory before something is written to them; torch's are written at once.
+    On a CPU, pages of an anonymous mapping take no memory before something is written to them. Allocators give that out
+    again which was freed, and write the zeros.
     """
     if torch.device(layout.torch_device).type != "cpu":
         return torch.zeros(shape, dtype=layout.dtype, device=layout.torch_device)
-    blank = np.zeros(math.prod(shape) * layout.dtype.itemsize, np.uint8)
-    return torch.from_numpy(blank).view(layout.dtype).view(shape)
+    blank = mmap.mmap(-1, math.prod(shape) * layout.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(blank, dtype=layout.dtype).view(shape)
 
 
 class Chunk:

@@ -80,6 +80,11 @@ class StreamedLayers:
         """All that was read from the files, the resident weights included."""
         return self._files.counters
 
+    @property
+    def direct(self) -> bool:
+        """Whether reading bypasses the system's page cache."""
+        return self._files.direct
+
     def enter(self, layer: int, interrupt: Interrupt | None, waiting: Waiting | None) -> None:
         """Give `layer` of the model its weights. Raises as `WeightStore.take` does."""
         streamed = layer - self.first

@@ -58,7 +58,8 @@ class WeightFiles:
         self.direct = True  # whether all reads bypass the page cache
         self._paths = sorted(folder.glob("*.safetensors"))
         self._open: list[int] = []
-        self._memory = mmap.mmap(-1, CHUNK_BYTES)  # anonymous: memory that begins with a page, as O_DIRECT wants it
+        # No file's: memory that begins with a page, as O_DIRECT wants it.
+        self._memory = mmap.mmap(-1, CHUNK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         try:
             for number, path in enumerate(self._paths):
