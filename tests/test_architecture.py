@@ -26,7 +26,7 @@ MAY_IMPORT = {
 PROTO_LIBRARIES = {"numpy", "msgpack", "lz4"}
 
 # What each of these builds on is below the engine, never the engine.
-FOUNDATIONS = ("sampling", "model", "kv", "retrieval", "scoring", "placement", "draft_policy")
+FOUNDATIONS = ("sampling", "model", "kv", "weights", "retrieval", "scoring", "placement", "draft_policy")
 ENGINE = (
     "common.session",
     "common.engine",

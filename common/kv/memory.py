@@ -3,16 +3,17 @@
 An answer's rows take consecutive slots. Rows of several answers lie side by side, and the keys that a pass reads are
 one view of a chunk's tensor, `[slots, kv_heads, capacity, dim]`: nothing is gathered or copied. A row's tokens fill
 its slot from the start; what lies behind is never attended to and is overwritten by the next pass, so a roll-back is
-an assignment.
+an assignment. Of a tree of tokens one path is kept: its keys and values are moved together.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 
-import numpy as np
 import torch
 
 from common.kv.layout import DocumentStates, Layout
@@ -49,12 +50,13 @@ def slot_capacity(tokens: int, max_context: int) -> int:
 def _zeros(shape: tuple[int, ...], layout: Layout) -> torch.Tensor:
     """Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
 
-    On a CPU, NumPy's take no memory before something is written to them; torch's are written at once.
+    On a CPU, pages of an anonymous mapping take no memory before something is written to them. Allocators give that out
+    again which was freed, and write the zeros.
     """
     if torch.device(layout.torch_device).type != "cpu":
         return torch.zeros(shape, dtype=layout.dtype, device=layout.torch_device)
-    blank = np.zeros(math.prod(shape) * layout.dtype.itemsize, np.uint8)
-    return torch.from_numpy(blank).view(layout.dtype).view(shape)
+    blank = mmap.mmap(-1, math.prod(shape) * layout.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(blank, dtype=layout.dtype).view(shape)
 
 
 class Chunk:
@@ -142,6 +144,25 @@ class Rows:
         if not 0 <= answer <= self.answer:
             raise ValueError(f"can't crop to {answer} answer tokens, there are {self.answer}")
         self.fed = self.query + answer
+
+    @torch.inference_mode()
+    def keep(self, fed: int, path: Sequence[int]) -> None:
+        """Of a tree that was read when every row had got `fed` tokens, keep the tokens at the places `path` and drop
+        the rest. Keys know their positions, so those of a path from the root may move together: O(path).
+
+        Raises `ValueError` for places that are not there or don't increase.
+        """
+        nodes = self.fed - fed
+        if fed < 0 or any(not before < place < nodes for before, place in pairwise((-1, *path))):
+            raise ValueError(f"can't keep {list(path)} of {nodes} tokens: places must increase")
+        still = next((index for index, place in enumerate(path) if place != index), len(path))
+        if still < len(path):
+            slots = torch.arange(self.start, self.start + len(self))[:, None]
+            bases = torch.tensor(self.starts)[:, None] + fed
+            sources, targets = bases + torch.tensor(path[still:]), bases + torch.arange(still, len(path))
+            for states in (*self.chunk.keys, *self.chunk.values):
+                states[slots, :, targets] = states[slots, :, sources]
+        self.fed = fed + len(path)
 
     def check_room(self, tokens: int) -> None:
         """Raise `ContextError` unless `tokens` more fit into every row."""

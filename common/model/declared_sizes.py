@@ -6,20 +6,18 @@ whose every number is bounded, `loading.check_numbers` counts on a model without
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from common.model.errors import ModelError
 from common.model.model_files import named_values, read_settings
+from common.model.safetensors_header import read_header
 
 DECODER_POSITIONS = 2**24
 ENCODER_POSITIONS = 2**18
 
-_HEADER_BYTES = 2**25  # of a safetensors file; a thousand tensors have some 100 KB
 _MOST_LAYERS = 1024
 _MOST_PARTS = 4096  # heads, experts, labels
 _MOST_MODULES = 2**17  # experts of all layers together
@@ -47,7 +45,7 @@ def stored_weights(folder: Path) -> StoredWeights:
     """The tensors in all safetensors files of `folder`. Raises `ModelError` for a file that is none."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        shapes |= _header(path)
+        shapes |= {name: tensor.shape for name, tensor in read_header(path).items()}
     numbers = sum(prod(shape) for shape in shapes.values())
     return StoredWeights(numbers, max((size for shape in shapes.values() for size in shape), default=0), shapes)
 
@@ -81,36 +79,3 @@ def _most(key: str, stored: StoredWeights | None, positions: int) -> int | None:
         dimension = stored is not None and not _NO_DIMENSION.search(key)
         return _SPARE * stored.largest if dimension and stored is not None else _LARGEST
     return _MOST_PARTS if _PARTS.search(key) or _EXPERTS.search(key) else None
-
-
-def _header(path: Path) -> dict[str, tuple[int, ...]]:
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > _HEADER_BYTES:
-                raise ModelError(f"{path}: is no safetensors file, or its header is too long")
-            header = file.read(length)
-            end = file.seek(0, 2)
-        if len(header) < length:
-            raise ModelError(f"{path}: is no safetensors file, or hardly begun; get it again")
-        content: Any = json.loads(header)
-        shapes = {name: _shape(tensor) for name, tensor in content.items() if name != "__metadata__"}
-        ends = [int(tensor["data_offsets"][1]) for name, tensor in content.items() if name != "__metadata__"]
-    except OSError as error:
-        raise ModelError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"{path}: is no safetensors file") from error
-    if 8 + length + max(ends, default=0) != end:
-        raise ModelError(f"{path}: is cut off, or is no safetensors file; get it again")
-    return shapes
-
-
-def _shape(tensor: Any) -> tuple[int, ...]:
-    shape = tuple(int(size) for size in tensor["shape"])
-    first, last = tensor["data_offsets"]
-    # Two numbers of four bits to a byte at most: a shape can't promise what the file does not hold.
-    if min(shape, default=0) < 0 or prod(shape) > 2 * (int(last) - int(first)):
-        raise ValueError("a shape does not fit its data")
-    return shape

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import Cache
 
 from common.kv.document_cache import DocumentCache
@@ -15,13 +14,15 @@ from common.kv.layout import DocumentStates
 from common.kv.memory import KvMemory, Rows
 from common.model.agreement import check_agreement
 from common.model.attention import PLAIN_ATTENTION, attention_of
-from common.model.errors import ContextError, Preempted
+from common.model.errors import ContextError, ModelError
+from common.model.gate import LayerGate
 from common.model.layout_probe import find_layout
 from common.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
 from common.model.packed import Item, PackedPass
 from common.model.source import numbers_source
-
-Interrupt = Callable[[], bool]
+from common.model.streaming import StreamedLayers
+from common.weights.plan import Streaming
+from common.weights.store import Interrupt, Waiting
 
 DOCUMENT_CACHE_BYTES = 512 * 2**20
 
@@ -52,11 +53,10 @@ class Decoder:
         self.eos = loaded.eos
         self.max_context = loaded.max_context
         self.identity = loaded.identity
-        self._interrupt: Interrupt | None = None
-        for layer in loaded.layers:
-            layer.register_forward_pre_hook(self._poll)
+        self.streamed: StreamedLayers | None = loaded.streamed
+        self._gate = LayerGate(loaded.layers, loaded.streamed)
         first = torch.zeros(1, dtype=torch.int64, device=loaded.torch_device)
-        self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first, None))
+        self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first))
         self.memory = KvMemory(self.layout, self.max_context)
         check_agreement(self, loaded.window)
         self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
@@ -78,21 +78,35 @@ class Decoder:
         document_cache_bytes: int = DOCUMENT_CACHE_BYTES,
         document_store: StoreOptions | None = None,
         kv_bytes: int | None = None,
+        streaming: Streaming | None = None,
     ) -> Decoder:
         """Load a local folder or Hub id; `tokenizer` is another folder or id, where it isn't the model's own.
 
         `document_cache_bytes` of documents' keys and values stay in memory, and those of `document_store` on disk.
-        Running answers have `kv_bytes` for theirs, unlimited with None.
+        Running answers have `kv_bytes` for theirs, unlimited with None. With `streaming` these and weights share a
+        budget: the leading layers that fit stay, the others are read in every pass. That needs a CPU and `kv_bytes`.
 
         Only safetensors are read and no code is run that a checkpoint brings. `threads` sets PyTorch's
         threads for the whole process. Raises `ModelError` when the model is missing, not decoder-only, has
-        layers without attention or with one that packed passes don't know, has no safetensors or incomplete ones, or
-        doesn't fit the tokenizer.
+        layers without attention or with one that packed passes don't know, has no safetensors or incomplete ones,
+        doesn't fit the tokenizer, or can't be streamed within its budget.
         """
         if threads is not None:
             torch.set_num_threads(threads)
-        loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype)
-        return cls(loaded, document_cache_bytes, document_store, kv_bytes)
+        if streaming is not None:
+            if kv_bytes is None or (document_store is not None and document_store.limit_bytes):
+                raise ModelError(
+                    f"{folder_or_hub_id}: a streamed model needs a limit for keys and values (kv_bytes), which are part"
+                    " of its budget, and keeps no documents on disk (document_store_bytes must be 0)"
+                )
+            streaming = streaming.beside(kv_bytes + document_cache_bytes)
+        loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming)
+        try:
+            return cls(loaded, document_cache_bytes, document_store, kv_bytes)
+        except BaseException:
+            if loaded.streamed is not None:
+                loaded.streamed.close()
+            raise
 
     @property
     def document_cache(self) -> DocumentCache:
@@ -100,8 +114,10 @@ class Decoder:
         return self._documents
 
     def close(self) -> None:
-        """Write the documents that wait for the disk, and end the thread that does so."""
+        """Write the documents that wait for the disk, and end the threads that write and read."""
         self._documents.close()
+        if self.streamed is not None:
+            self.streamed.close()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -121,12 +137,17 @@ class Decoder:
     # --- passes
 
     @torch.inference_mode()
-    def forward(self, items: Sequence[Item], interrupt: Interrupt | None = None) -> Tensor:
+    def forward(
+        self, items: Sequence[Item], interrupt: Interrupt | None = None, waiting: Waiting | None = None
+    ) -> Tensor:
         """One pass over all of `items`, each of other rows; the rows then hold their tokens, too.
 
         Gives the logits that the items ask for, item by item, within an item row by row, within a row in the order of
         the tokens: float32 `[logits, vocabulary]`. Raises `Preempted` if `interrupt()` was true, `ContextError` for
         more tokens than a row has room for, `ValueError` for ids that don't exist; then no rows have moved.
+
+        While a streamed layer is not there yet, `waiting` is called, on this thread, until it returns False: it does
+        something useful for a moment, such as a step of another decoder. Raises `ModelError` if a layer can't be read.
         """
         if not items:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
@@ -135,7 +156,8 @@ class Decoder:
         for item in items:
             self.check_feed(item)
         packed = PackedPass(items, self.layout)
-        logits = self._run(packed.tokens, packed, packed.positions, packed.wanted, interrupt)
+        with self._gate.passing(interrupt, waiting):
+            logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)
         for item in items:
             item.rows.fed += len(item.tokens)
         return logits[0, :, : self.vocabulary].float()
@@ -146,6 +168,7 @@ class Decoder:
             raise ValueError("a pass needs at least one token of each item, and as many as logits are asked for")
         self.check_ids(item.tokens)
         item.rows.check_room(len(item.tokens))
+        item.tree()
 
     @torch.inference_mode()
     def fresh_logits(self, tokens: Sequence[int]) -> Tensor:
@@ -154,30 +177,15 @@ class Decoder:
         Attention and masks are those that Transformers writes out for the class.
         """
         ids = torch.tensor([list(tokens)], device=self.torch_device)
-        with attention_of(self._model, PLAIN_ATTENTION):
+        with attention_of(self._model, PLAIN_ATTENTION), self._gate.passing():
             logits: Tensor = self._model(input_ids=ids, use_cache=False).logits
         return logits[0, -1, : self.vocabulary].float()
 
-    def _run(
-        self, tokens: Tensor, cache: Cache, positions: Tensor, wanted: Tensor, interrupt: Interrupt | None
-    ) -> Tensor:
-        self._interrupt = interrupt
-        try:
-            output = self._model(
-                input_ids=tokens,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=wanted,
-            )
-        finally:
-            self._interrupt = None
-        logits: Tensor = output.logits
+    def _run(self, tokens: Tensor, cache: Cache, positions: Tensor, wanted: Tensor) -> Tensor:
+        logits: Tensor = self._model(
+            input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=wanted
+        ).logits
         return logits
-
-    def _poll(self, module: nn.Module, arguments: Any) -> None:
-        if self._interrupt is not None and self._interrupt():
-            raise Preempted
 
     # --- one answer at a time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +26,12 @@ from common.model.attention import PACKED_ATTENTION, keep_latents, register_pack
 from common.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.model.errors import ModelError
 from common.model.location import locate
+from common.model.streaming import StreamedLayers, fill, make_empty, weight_sample
 from common.model.tokenizer import Tokenizer
+from common.weights.plan import Streaming
 
 TorchDevice = Literal["cpu", "cuda", "auto"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
-
-# Numbers of every weight tensor that enter a model's identity: enough to tell two checkpoints apart, few
-# enough to read in no time.
-_IDENTITY_SAMPLE = 256
 
 # Numbers that a model may have beyond twice those in its files: tied ones count double before they are tied, and
 # position tables and causal masks are in no file. 256 MiB in float32.
@@ -52,34 +50,39 @@ class LoadedModel:
     max_context: int
     window: int  # the shortest that is declared for any layer; 0 without one
     identity: str
+    streamed: StreamedLayers | None = None  # those that are not in memory all the time
 
 
 def load_model(
-    folder_or_hub_id: str, tokenizer: str | None, torch_device: TorchDevice, dtype: DtypeName
+    folder_or_hub_id: str,
+    tokenizer: str | None,
+    torch_device: TorchDevice,
+    dtype: DtypeName,
+    streaming: Streaming | None = None,
 ) -> LoadedModel:
     """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
     folder = locate(folder_or_hub_id)
     if not any(folder.glob("*.safetensors")):
         raise ModelError(f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read")
     place = resolve_device(torch_device)
+    if streaming is not None and place.type != "cpu":
+        raise ModelError(f"{folder_or_hub_id}: weights are streamed to a CPU only; set torch_device to cpu")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     stored = stored_weights(folder)
     config = _configuration(folder_or_hub_id, folder, stored, options)
     check_architecture(folder_or_hub_id, config)
     attention = register_packed_attention()
+    number_type = resolve_dtype(dtype, config.dtype, place)
+    model: Any
+    streamed = None
     try:
         make: Any = AutoModelForCausalLM
         check_numbers(folder, stored, lambda: make.from_config(copy.deepcopy(config), attn_implementation=attention))
-        with _no_progress_bar():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder,
-                config=config,
-                dtype=resolve_dtype(dtype, config.dtype, place),
-                attn_implementation=attention,
-                use_safetensors=True,
-                output_loading_info=True,
-                **options,
-            )
+        if streaming is not None:
+            model = make_empty(config, number_type, attention)
+            streamed = fill(model, decoder_layers(folder_or_hub_id, model), folder, streaming)
+        else:
+            model = _read_whole(folder_or_hub_id, folder, config, number_type, attention, options)
     except ModelError:
         raise
     except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
@@ -89,21 +92,47 @@ def load_model(
                 " only models that use Transformers' attention interface are supported"
             ) from error
         raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {_one_line(error)}") from error
-    model, report = loaded
-    _check_weights(folder_or_hub_id, report)
-    model = model.eval().requires_grad_(False).to(place)
+    model = model.eval().requires_grad_(False)
+    if streamed is None:
+        model = model.to(place)
     keep_latents(model)
-    chosen = _tokenizer_for(folder_or_hub_id, folder, tokenizer, model)
+    try:
+        chosen = _tokenizer_for(folder_or_hub_id, folder, tokenizer, model)
+        identity = model_identity(model, chosen, {} if streamed is None else streamed.samples())
+    except BaseException:
+        if streamed is not None:
+            streamed.close()
+        raise
     return LoadedModel(
         model=model,
         tokenizer=chosen,
-        layers=_decoder_layers(folder_or_hub_id, model),
+        layers=decoder_layers(folder_or_hub_id, model),
         torch_device=place,
         eos=_eos(model, chosen),
         max_context=max_context(folder_or_hub_id, config),
         window=shortest_window(config),
-        identity=model_identity(model, chosen),
+        identity=identity,
+        streamed=streamed,
     )
+
+
+def _read_whole(
+    name: str, folder: Path, config: Any, dtype: torch.dtype, attention: str, options: dict[str, Any]
+) -> PreTrainedModel:
+    with _no_progress_bar():
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    model, report = loaded
+    _check_weights(name, report)
+    whole: PreTrainedModel = model
+    return whole
 
 
 def resolve_device(torch_device: TorchDevice) -> torch.device:
@@ -139,11 +168,12 @@ def cpu_has_bfloat16() -> bool:
     return any(flag in text for flag in ("avx512_bf16", "amx_bf16", " bf16"))
 
 
-def model_identity(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
+def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mapping[str, bytes]) -> str:
     """Names the numbers a model computes: architecture, type, tokenizer, and a sample of every weight tensor.
 
     The files' layout (shards, folder) doesn't matter. Not a signature: weights that differ only outside the
-    sample (256 evenly spaced numbers of every tensor) have the same identity.
+    sample (256 evenly spaced numbers of every tensor) have the same identity. `samples` are those of weights that the
+    model does not hold now.
     """
     digest = hashlib.sha256()
     config = {
@@ -155,10 +185,8 @@ def model_identity(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     digest.update(described.encode())
     digest.update(tokenizer.content_hash.encode())
     for name, weight in sorted(model.named_parameters()):
-        flat = weight.detach().reshape(-1)
-        sample = flat[:: max(1, flat.numel() // _IDENTITY_SAMPLE)].float().cpu()
         digest.update(f"{name} {tuple(weight.shape)}".encode())
-        digest.update(sample.numpy().tobytes())
+        digest.update(samples[name] if name in samples else weight_sample(weight))
     return digest.hexdigest()
 
 
@@ -235,7 +263,7 @@ def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTra
     return chosen
 
 
-def _decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
+def decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
     count = model.config.get_text_config().num_hidden_layers
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:

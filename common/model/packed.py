@@ -1,7 +1,8 @@
 """One forward pass over tokens of many answers, all in one row `[1, tokens]` for the linear layers.
 
 Each item feeds some tokens to the rows of one answer. Items whose rows lie side by side in KV memory and that feed
-equally many tokens are one attention call per layer. Rows keep all keys; a layer with a window reads the last ones.
+equally many tokens are one attention call per layer; an item with a tree is one by itself. Rows keep all keys; a layer
+with a window reads the last ones.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from transformers import Cache
 from common.kv.layout import Layout
 from common.kv.memory import Chunk, Rows
 from common.model.scores import Scores, View, attend
+from common.model.tree import Tree, tree_of
 
 _RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
 _SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
@@ -28,11 +30,27 @@ Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Tokens to feed to every row of an answer, and for how many of them, the last ones, logits are wanted."""
+    """Tokens to feed to every row of an answer, and for how many of them, the last ones, logits are wanted.
+
+    They are a chain, or with `parents` the last tokens of a tree (`common/model/tree.py`); if it has more parents than
+    there are `tokens`, the rows hold its first ones already. So a tree may be read at once, together with the chain
+    before it or not, and it may grow from pass to pass. Then `Rows.keep` leaves one path of it in the rows.
+    """
 
     rows: Rows
     tokens: Sequence[int]
     logits: int = 1
+    parents: Sequence[int] | None = None  # of the tree's tokens: the place of each one's parent in it, or `ROOT`
+
+    def tree(self) -> Tree | None:
+        """The tree; None for a chain. Raises `ValueError` for parents that make none behind what the rows hold."""
+        if self.parents is None:
+            return None
+        if not 0 <= len(self.parents) - len(self.tokens) <= self.rows.fed:
+            raise ValueError(
+                f"{len(self.parents)} parents don't fit {len(self.tokens)} tokens behind {self.rows.fed} in the rows"
+            )
+        return tree_of(self.parents)
 
 
 @dataclass(slots=True)
@@ -46,6 +64,8 @@ class Group:
     shortest: int  # tokens in the shortest row after the pass
     longest: int
     start: int  # of the group's tokens in the pass
+    tree: Tree | None = None
+    bases: Sequence[int] = ()  # columns of the tree's first token, per row
     _views: dict[tuple[int | None, bool], View] = field(default_factory=dict)
 
     @property
@@ -60,7 +80,8 @@ class Group:
         """Whether `item` can be part of the group."""
         rows = item.rows
         return (
-            rows.chunk is self.chunk
+            self.tree is None
+            and rows.chunk is self.chunk
             and rows.start == self.last
             and len(item.tokens) == self.query
             and max(longest, self.longest) <= _RAGGED * min(shortest, self.shortest) + _SLACK
@@ -81,6 +102,7 @@ class PackedPass(Cache):
         self.groups: list[Group] = []
         order = sorted(range(len(items)), key=lambda index: _place(items[index]))
         columns: list[NDArray[np.int64]] = []
+        positions: list[NDArray[np.int64]] = []
         ids: list[NDArray[np.int64]] = []
         slots: list[NDArray[np.int64]] = []
         starts: dict[int, int] = {}
@@ -89,17 +111,23 @@ class PackedPass(Cache):
             item = items[index]
             rows, count = item.rows, len(item.tokens)
             lengths = np.asarray(rows.starts) + rows.fed
-            self._join(item, int(lengths.max()) + count, int(lengths.min()) + count, total)
+            tree = None if item.parents is None else item.tree()
             columns.append((lengths[:, None] + np.arange(count)).reshape(-1))
+            if tree is None:
+                self._join(item, int(lengths.max()) + count, int(lengths.min()) + count, total)
+                positions.append(columns[-1])
+            else:
+                bases = lengths + count - len(tree)
+                self.groups.append(_tree_group(item, tree, bases.tolist(), total))
+                positions.append((bases[:, None] + tree.depths[-count:]).reshape(-1))
             ids.append(np.tile(np.asarray(item.tokens), len(rows)))
             slots.append(np.repeat(np.arange(rows.start, rows.start + len(rows)), count))
             starts[index] = total
             total += len(rows) * count
-        flat = np.concatenate(columns)
         self.tokens = torch.from_numpy(np.concatenate(ids)).to(torch_device)[None]
-        self.positions = torch.from_numpy(flat).to(torch_device)[None]
+        self.positions = torch.from_numpy(np.concatenate(positions)).to(torch_device)[None]
         self.wanted = torch.from_numpy(_wanted(items, starts)).to(torch_device)
-        self._columns = torch.from_numpy(flat).to(torch_device)
+        self._columns = torch.from_numpy(np.concatenate(columns)).to(torch_device)
         self._slots = torch.from_numpy(np.concatenate(slots)).to(torch_device)
         self._writes = _writes(self.groups)
 
@@ -127,6 +155,8 @@ class PackedPass(Cache):
 
     def _make_view(self, group: Group, window: int | None, masked: bool) -> View:
         """Single tokens of rows of one length need no mask, and rows that start in this pass no mask of ours."""
+        if group.tree is not None:
+            return self._tree_view(group, group.tree, window)
         uniform = group.shortest == group.longest
         first = 0 if window is None else max(0, group.shortest - group.query + 1 - window)
         if uniform and group.query == 1:
@@ -135,7 +165,14 @@ class PackedPass(Cache):
             return View(first, causal=True)
         columns = torch.arange(first, group.longest, device=self._columns.device)
         places = self._columns[group.start : group.stop].view(group.rows, 1, group.query, 1)
-        hidden = _hidden(columns, places, window)
+        return self._masked(first, _hidden(columns, places, window))
+
+    def _tree_view(self, group: Group, tree: Tree, window: int | None) -> View:
+        first = 0 if window is None else max(0, min(group.bases) + 1 - window)
+        columns = torch.arange(first, group.longest, device=self._columns.device)
+        return self._masked(first, tree.hidden(columns, group.bases, group.query, window))
+
+    def _masked(self, first: int, hidden: Tensor) -> View:
         mask = torch.zeros(hidden.shape, dtype=self._layout.dtype, device=hidden.device)
         return View(first, mask.masked_fill_(hidden, float("-inf")))
 
@@ -202,6 +239,13 @@ def _hidden(columns: Tensor, places: Tensor, window: int | None) -> Tensor:
     """Which keys, by their `columns`, tokens at `places` of their rows don't see."""
     later = columns > places
     return later if window is None else later | (columns <= places - window)
+
+
+def _tree_group(item: Item, tree: Tree, bases: Sequence[int], start: int) -> Group:
+    rows, count = item.rows, len(item.tokens)
+    shortest, longest = min(bases) + len(tree), max(bases) + len(tree)
+    last = rows.start + len(rows)
+    return Group(rows.chunk, rows.start, last, count, shortest, longest, start, tree, bases)
 
 
 def _place(item: Item) -> tuple[int, int, int]:

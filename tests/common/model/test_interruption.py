@@ -8,9 +8,10 @@ import pytest
 from torch import Tensor
 
 from common.kv.memory import Rows
-from common.model.decoder import Decoder, Interrupt
+from common.model.decoder import Decoder
 from common.model.errors import Preempted
 from common.model.packed import Item
+from common.weights.store import Interrupt
 from tests.common.model.tiny_models import Pair, some_tokens
 
 QUERY = [5, 6, 7]
