@@ -34,5 +34,5 @@ class Verdict:
     position: Position
     accepted: Annotated[int, Count(2**16)]
     token: Annotated[tuple[Token, ...], Count(2)]  # the one behind the accepted ones; none where the device finds it
-    verify_time: Annotated[int, Count(2**32)]
+    verify_time: Annotated[int, Count(2**32)]  # from the last proposal's arrival on
     payload: Annotated[bytes, Bytes(2**21)]  # of the method: the distribution at the rejected token

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from common.rounds.values import Drafts, Lengths, RoundsConfig, RoundsCounters
+from common.rounds.values import Drafts, DraftView, Lengths, RoundsConfig, RoundsCounters
 from common.session.prefix import Prefix
-from common.session.values import Action, Commit, Finish, FinishReason, Send, View, Work
+from common.session.values import Action, Commit, Finish, FinishReason, Send, Work
 from proto.errors import malformed
 from proto.messages import Sync
 from proto.rounds import Propose, Verdict
+
+REMEMBERED: Final = 16  # confidences that a policy is told
 
 
 class Drafting:
@@ -31,11 +33,13 @@ class Drafting:
         self._drafts = drafts
         self._lengths = lengths
         self._prefix = Prefix()
-        self._views: list[View] = []  # of the drafted tokens
+        self._views: list[DraftView] = []  # of the drafted tokens
         self._round = 0
         self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
         self._known = 0  # decided tokens that the verifier has, all but the last ones
-        self._plan = lengths.plan()
+        self._seconds = 0.0  # that the drafts took which were not proposed yet
+        self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
+        self._make_plan()
 
     @property
     def position(self) -> int:
@@ -63,13 +67,17 @@ class Drafting:
 
     # --- events
 
-    def drawn(self, work: Work, views: Sequence[View], seconds: float) -> list[Action]:
-        """Take the draft that `work` asked for."""
+    def drawn(self, work: Work, views: Sequence[Any], seconds: float, now: float) -> list[Action]:
+        """Take the draft that `work` asked for, which took `seconds`."""
         if self.finished is not None or work.epoch != self.epoch or work.position != self._prefix.path_length:
             self.counters.late += 1
             return []
         self.counters.drafted += 1
-        (view,) = views
+        self._seconds += seconds
+        view: DraftView = views[0]
+        drafted = self._prefix.path_length - self._start
+        if not self.alone and drafted and not self._lengths.goes_on(view.confidence, drafted):
+            return self._propose()
         self._prefix.extend(view.token)
         self._views.append(view)
         if self.alone:
@@ -89,6 +97,12 @@ class Drafting:
         end = self._outstanding[count - 1][1]
         token = self._token(verdict, end)
         rejected = verdict.accepted < end - self.position
+        held = [
+            min(max(position + verdict.accepted - message.position, 0), stop - message.position)
+            for position in [self.position]
+            for message, stop in list(self._outstanding)[:count]
+        ]
+        self._lengths.judged(verdict, held)
         for _ in range(count):
             self._outstanding.popleft()
         self.counters.rounds += 1
@@ -99,12 +113,14 @@ class Drafting:
             actions += self._commit({"device": True})
         if token is not None:
             self.counters.bonus += not rejected
+            confidences = [view.confidence for view in self._views[:1]]  # at the token that it takes the place of
             self._roll_back()
             self._prefix.extend(token)
+            self._confidences.extend(confidences)
             actions += self._commit({"device": False} if rejected else {})
         self._known = self.position - (rejected and not verdict.token)
         if not self._outstanding and not self._views:
-            self._plan = self._lengths.plan()
+            self._make_plan()
         return actions
 
     def out_of_patience(self) -> list[Action]:
@@ -134,14 +150,15 @@ class Drafting:
     def _sync(self, wants_reply: bool) -> Sync:
         return Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", wants_reply)
 
+    def _make_plan(self) -> None:
+        self._seconds = 0.0
+        self._plan = self._lengths.plan(list(self._confidences))
+        self._drafts.planned(self._plan)
+
     def _complete(self) -> bool:
         """Whether the drafts that were not proposed yet make up a proposal."""
         path = self._prefix.path
-        start = self._start
-        views = self._views[start - self.position :]
-        if len(views) >= self._plan.length or self.config.ends(path[-1], len(path)):
-            return True
-        return not self._lengths.goes_on(views)
+        return len(path) - self._start >= self._plan.length or self.config.ends(path[-1], len(path))
 
     @property
     def _start(self) -> int:
@@ -156,7 +173,9 @@ class Drafting:
         digest = self._prefix.digest(start)
         message = Propose(self.config.session, self._round, start, digest, tail, tokens, payload)
         self._outstanding.append((message, end))
-        self._plan = self._lengths.plan()
+        confidences = [view.confidence for view in self._views[start - self.position :]]
+        self._lengths.proposed(message, confidences, self._seconds)
+        self._make_plan()
         return [Send(message)]
 
     def _token(self, verdict: Verdict, end: int) -> int | None:
@@ -182,7 +201,7 @@ class Drafting:
         token = self._prefix.path[position]
         self._prefix.commit()
         if self._views:
-            del self._views[0]
+            self._confidences.append(self._views.pop(0).confidence)
         if degraded:
             self.degraded.append(position)
         actions: list[Action] = [Commit(position, token, degraded, None, None, accepted)]
@@ -202,5 +221,4 @@ class Drafting:
         actions: list[Action] = []
         while self._views and self.finished is None:
             actions += self._commit({}, degraded=True)
-        self._plan = self._lengths.plan()
         return actions

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from common.draft_policy.values import Plan
 from common.session.values import View
-from proto.rounds import Propose
+from proto.rounds import Propose, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,21 @@ class Judgement:
     payload: bytes = b""
 
 
+class DraftView(View, Protocol):
+    """A drafted token."""
+
+    @property
+    def confidence(self) -> float:
+        """The largest probability of the distribution that it was drawn from."""
+        ...
+
+
 class Drafts(Protocol):
     """A method on the drafter's side."""
+
+    def planned(self, plan: Plan) -> None:
+        """Note how the next proposal is to be drafted."""
+        ...
 
     def pack(self, views: Sequence[Any]) -> tuple[tuple[int, ...], bytes]:
         """`Propose.tokens` and `Propose.payload` of drafts, position by position."""
@@ -72,27 +86,28 @@ class Judge(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How the next proposal is to be drafted."""
-
-    length: int  # tokens, at least 1
-    resolution: int | None = None  # l of a lattice, for methods that have one
-
-
 class Lengths(Protocol):
-    """Decides how long proposals are.
+    """Decides how long proposals are, and is told what becomes of them.
 
-    What it decides may depend on the prefix, never on the tokens that were drawn behind it: else the answer's law
-    would change.
+    Whether a position is proposed may depend on the prefix before it and on the drafter's distribution there, never on
+    the token that is drawn: else the answer's law would change. So all that it gets to know of a draft before that is
+    its confidence: the largest probability of the distribution that it is drawn from.
     """
 
-    def plan(self) -> Plan:
-        """The plan of the next proposal."""
+    def plan(self, confidences: Sequence[float]) -> Plan:
+        """The next proposal, from the confidences at the last tokens of the prefix, as far as they were drafted."""
         ...
 
-    def goes_on(self, views: Sequence[View]) -> bool:
-        """Whether a draft follows `views`, the drafts of this proposal so far, of which there are less than planned."""
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        """Whether a position of this confidence is proposed, too, behind `drafted` ones of this proposal."""
+        ...
+
+    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+        """Note a proposal that is sent, whose drafts took `seconds`."""
+        ...
+
+    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+        """Note a verdict, and how many tokens it accepts of each of the proposals that it is about."""
         ...
 
 

@@ -25,6 +25,7 @@ class Pending:
 
     message: Propose
     proposed: Sequence[Proposed]
+    arrived: float  # seconds
 
     @property
     def end(self) -> int:
@@ -64,8 +65,8 @@ class Verifying:
 
     # --- events
 
-    def proposed(self, message: Propose) -> list[Action]:
-        """Take a proposal; one that was judged gets the same verdict again.
+    def proposed(self, message: Propose, now: float) -> list[Action]:
+        """Take a proposal that arrives at `now`, in seconds; one that was judged gets the same verdict again.
 
         Raises `ProtocolError` for one that no drafter can have sent; then nothing has changed.
         """
@@ -76,7 +77,7 @@ class Verifying:
             return []
         if self._pending and message.round <= self._pending[-1].message.round:
             return []
-        pending = Pending(message, self._judge.read(message))
+        pending = Pending(message, self._judge.read(message), now)
         self._check(pending)
         self._pending.append(pending)
         self._follow()
@@ -97,10 +98,10 @@ class Verifying:
         self.epoch += 1
         return [Send(Sync(self.config.session, 0, message.tokens, "cloud", False))] if message.wants_reply else []
 
-    def drawn(self, work: Work, views: Sequence[View], seconds: float) -> list[Action]:
+    def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
         """Judge the proposals for which `work` asked, by this side's own views at their positions.
 
-        `seconds` is what the pass took.
+        The pass ended at `now`, by the clock of `proposed`.
         """
         if work.epoch != self.epoch or work.position != self.position:
             return []
@@ -118,9 +119,9 @@ class Verifying:
         self.accepted += judgement.accepted
         token = () if judgement.token is None else (judgement.token,)
         self._round = last
-        verdict = Verdict(
-            self.config.session, last, start, judgement.accepted, token, int(1e6 * seconds), judgement.payload
-        )
+        held = max(0.0, now - batch[-1].arrived)
+        payload = judgement.payload
+        verdict = Verdict(self.config.session, last, start, judgement.accepted, token, int(1e6 * held), payload)
         self._verdict = verdict
         for each in (*tokens, *token):
             self._append(each)

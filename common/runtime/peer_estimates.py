@@ -12,6 +12,7 @@ from common.placement.estimators import DecodeDelay, DecodeLine
 from common.placement.peer_model import PeerModel
 from common.runtime.link_meter import LinkMeter
 from common.runtime.measurements import Judged, Measurement, RemoteDecoded
+from common.runtime.round_history import RoundHistory
 from common.session.values import Commit
 from proto.fields import Side
 from proto.messages import Probe
@@ -34,6 +35,7 @@ class PeerEstimates:
         self._model = PeerModel(role, own, remote)
         self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
         self._snapshot = self._model.estimates()
+        self._rounds: dict[str, RoundHistory] = {}  # by method
 
     # --- measurements
 
@@ -69,6 +71,14 @@ class PeerEstimates:
         """The latest estimates."""
         rtt = self.meter.rtt
         return self._snapshot if rtt is None else replace(self._snapshot, rtt=rtt)
+
+    def rounds(self, method: str, draft: float) -> RoundHistory:
+        """What rounds of `method` took; a draft step is believed to take `draft` seconds before the first."""
+        known = self._rounds.get(method)
+        if known is None:
+            now = self.estimates
+            known = self._rounds.setdefault(method, RoundHistory.expecting(draft, now.cloud_decode, now.rtt))
+        return known
 
     def run_ahead(self, maximum: int) -> int:
         """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from common.methods.draft_verify.method import DraftVerify
-from common.methods.draft_verify.request import DraftRequest
+from common.methods.draft_verify.request import DraftPolicyName, DraftRequest
 from common.methods.request import Request
 from proto.fields import Sampler
 from proto.messages import Open
@@ -22,6 +22,7 @@ class CoupledRequest(DraftRequest):
     """The options of coupled drafting."""
 
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
+    draft_policy: DraftPolicyName = Field(default="goodput", description="How long proposals are")
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
 
 

@@ -7,14 +7,15 @@ model. A draft holds with probability Σ_i 1 / Σ_j max(p_j / p_i, q_j / q_i), b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.draft_policy.values import Plan
 from common.rounds.values import Judgement, RoundsConfig
 from common.sampling.drafting import Race
 from common.sampling.fastest import Found
@@ -22,12 +23,15 @@ from common.session.values import View
 from proto.errors import malformed
 from proto.rounds import Propose
 
+TOKEN_BYTES = 3.0  # of a token id in a message
+
 
 @dataclass(frozen=True, slots=True)
 class RaceWinner:
     """The token that won a race."""
 
     token: int
+    confidence: float = 0.0
 
     @property
     def listed(self) -> NDArray[np.integer]:
@@ -48,11 +52,14 @@ class Racing:
         """Raises `ValueError` for a mixture without a positive probability."""
         if found is None or not len(found[0]):
             raise ValueError(f"the mixture at position {position} has no positive probability")
-        return RaceWinner(int(found[0][0]))
+        return RaceWinner(int(found[0][0]), float(probabilities.max()))
 
 
 class TokenDrafts:
     """Implements `Drafts`: token ids, and nothing of the distributions they were drawn from."""
+
+    def planned(self, plan: Plan) -> None:
+        """A draft is the same in every plan."""
 
     def pack(self, views: Sequence[View]) -> tuple[tuple[int, ...], bytes]:
         return tuple(view.token for view in views), b""
@@ -85,3 +92,4 @@ class CoupledScheme:
     verifier: Racing
     drafts: TokenDrafts
     judge: Equality
+    token_bytes: Mapping[int | None, float] = field(default_factory=lambda: {None: TOKEN_BYTES})

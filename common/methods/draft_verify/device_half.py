@@ -11,7 +11,7 @@ from statistics import median
 from common.engine.sampling import Mixing
 from common.methods.attribution import of_cloud
 from common.methods.draft_verify.driver import RoundsDriver
-from common.methods.draft_verify.lengths import lengths_of
+from common.methods.draft_verify.lengths import PolicyLengths, make_policy
 from common.methods.draft_verify.method import Scheme
 from common.methods.draft_verify.request import DraftRequest
 from common.methods.fetch.receiver import LARGEST_TEXT, DocumentReceiver
@@ -51,8 +51,11 @@ class DraftingDevice:
         self._context = context
         self._scheme = scheme
         self._model = context.side.drafter
-        self._lengths = lengths_of(request, context.cloud)
-        self._machine = Drafting(scheme.config, scheme.drafts, self._lengths)
+        peer = context.cloud.peer
+        history = peer.rounds(request.method, self._model.decoding.times.step)
+        policy = make_policy(request, scheme.token_bytes, scheme.config.ahead > 0, history)
+        self._history = history
+        self._machine = Drafting(scheme.config, scheme.drafts, PolicyLengths(policy, history, lambda: peer.meter.rtt))
         recorder = context.trace("cloud", alone=False)
         self._driver = RoundsDriver(
             self._machine, self._model.decoding, context.send, self._show, context.ended, "cloud", recorder

@@ -26,7 +26,7 @@ class Machine(Protocol):
 
     def work(self) -> tuple[Work, list[int]] | None: ...
 
-    def drawn(self, work: Work, views: Sequence[View], seconds: float) -> list[Action]: ...
+    def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]: ...
 
 
 class RoundsDriver:
@@ -82,7 +82,7 @@ class RoundsDriver:
             if self.recorder is not None:
                 self.recorder.step("drafted", work.position, work.epoch, ended - int(seconds * 1e9), ended)
             self._mixings.update((work.position + place, draft.mixing) for place, draft in enumerate(drawn))
-            self._carry_out(self.machine.drawn(work, [draft.view for draft in drawn], seconds))
+            self._carry_out(self.machine.drawn(work, [draft.view for draft in drawn], seconds, ended / 1e9))
 
     def gave_up(self, work: Work, started: int) -> None:
         self.preempted += 1

@@ -1,29 +1,101 @@
-"""The rule of a request for the length of its proposals."""
+"""Lengths of the proposals of one answer, by the policy that its request names and what rounds were seen to take."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from common.draft_policy.fixed import Fixed
+from common.draft_policy.goodput import Goodput
+from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.values import DraftPolicy, Outcome, Plan
 from common.methods.draft_verify.request import DraftRequest
-from common.methods.interface import Cloud
-from common.rounds.values import Lengths, Plan
-from common.session.values import View
+from common.runtime.round_history import CARRIED, RoundHistory
+from proto.framing import encode, wire_size
+from proto.rounds import Propose, Verdict
+
+TokenBytes = Mapping[int | None, float]  # of a proposed token with its distribution, by resolution
+
+
+class PolicyLengths:
+    """Implements `Lengths`. For one thread at a time."""
+
+    def __init__(self, policy: DraftPolicy, history: RoundHistory, rtt: Callable[[], float | None]) -> None:
+        """`rtt` is the round trip that was probed, in seconds; None before the first."""
+        self._policy = policy
+        self._history = history
+        self._rtt = rtt
+        self._plan = Plan(1)
+        self._open: dict[int, _Open] = {}  # by round
+
+    def plan(self, confidences: Sequence[float]) -> Plan:
+        with self._history.lock:
+            rtt = self._rtt()
+            if rtt is not None:
+                self._history.estimates.probed(rtt)
+            self._plan = self._policy.plan(confidences, self._history.estimates.times())
+        return self._plan
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        return self._policy.goes_on(confidence, drafted)
+
+    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+        size = wire_size(encode(message)) + int(CARRIED)
+        self._open[message.round] = _Open(time.monotonic(), seconds, size, tuple(confidences), self._plan.resolution)
+
+    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+        """Of proposals that were judged together, only the last one's times say what a round takes."""
+        now, size = time.monotonic(), wire_size(encode(verdict)) + int(CARRIED)
+        rounds = [number for number in self._open if number <= verdict.round][-len(accepted) :]
+        judged = [self._open[number] for number in rounds]
+        self._open = {number: each for number, each in self._open.items() if number > verdict.round}
+        with self._history.lock:
+            for each, held in zip(judged, accepted, strict=True):
+                outcome = each.outcome(held, bool(verdict.token), now - each.sent, verdict.verify_time / 1e6, size)
+                self._policy.observe(outcome)
+                if each is judged[-1]:
+                    self._history.estimates.observe(outcome)
+                if outcome.rejected:
+                    break  # those behind it were not judged
 
 
 @dataclass(frozen=True, slots=True)
-class FixedLength:
-    """Proposals of one length."""
+class _Open:
+    """A proposal without a verdict."""
 
-    length: int
+    sent: float  # monotonic seconds
+    seconds: float  # that its drafts took
+    size: int  # bytes
+    confidences: tuple[float, ...]
+    resolution: int | None
 
-    def plan(self) -> Plan:
-        return Plan(self.length)
+    @property
+    def length(self) -> int:
+        return len(self.confidences)
 
-    def goes_on(self, views: Sequence[View]) -> bool:
-        return True
+    def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> Outcome:
+        return Outcome(
+            length=self.length,
+            accepted=accepted,
+            tokens=accepted + token,
+            seconds=self.seconds + delay,
+            verdict_seconds=delay,
+            verify_seconds=min(verify, delay),
+            bytes_up=self.size,
+            bytes_down=size,
+            resolution=self.resolution,
+            confidences=self.confidences,
+        )
 
 
-def lengths_of(request: DraftRequest, cloud: Cloud) -> Lengths:
-    """The rule that `request` names."""
-    return FixedLength(request.draft_length)
+def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: RoundHistory) -> DraftPolicy:
+    """The policy that `request` names; `sizes` are what proposed tokens take, before rounds have shown it."""
+    first = next(iter(sizes))
+    match request.draft_policy:
+        case "goodput":
+            return Goodput(sizes, ahead=ahead, acceptance=history.acceptance)
+        case "heuristic":
+            return Heuristic(resolution=first)
+        case _:
+            return Fixed(request.draft_length, first)

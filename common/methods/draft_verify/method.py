@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -20,6 +21,11 @@ class Scheme(Protocol):
 
     @property
     def config(self) -> RoundsConfig: ...
+
+    @property
+    def token_bytes(self) -> Mapping[int | None, float]:
+        """Bytes of a proposed token, with what travels beside it, by resolution: those that a policy may choose."""
+        ...
 
     @property
     def drafter(self) -> Drafter:

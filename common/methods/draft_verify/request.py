@@ -12,7 +12,7 @@ from common.runtime.errors import RequestError
 from proto.fields import Sampler
 from proto.limits import MOST_PROPOSED
 
-DraftPolicyName = Literal["fixed", "goodput"]
+DraftPolicyName = Literal["fixed", "goodput", "heuristic"]
 
 
 class DraftRequest(Request):

@@ -36,6 +36,10 @@ class Drafted(Generic[Entries]):
     def listed(self) -> NDArray[np.integer]:
         return np.asarray([self.token])
 
+    @property
+    def confidence(self) -> float:
+        return float(self.distribution.probabilities.max())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
@@ -72,13 +76,13 @@ class SparseDrawing:
         return Drafted(token, distribution, SparseEntries(ids, codes))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LatticeDrawing:
     """Implements `Drafter` for a drafter whose distributions are rounded to a lattice."""
 
     draws: DrawsAt
     warp: Warp
-    resolution: int
+    resolution: int  # of the drafts of one proposal; the next one may have another
     quantised_first: bool = True  # else the token is drawn before the rounding, which is not exact
 
     def race(self, position: int) -> Race | None:

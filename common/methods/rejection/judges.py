@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from common.methods.rejection.drawing import Drafted, Judged
+from common.draft_policy.values import Plan
+from common.methods.rejection.drawing import Drafted, Judged, LatticeDrawing
 from common.rounds.values import Judgement
 from common.sampling.draws import DrawsAt
 from common.sampling.rejection import accepts, bonus, replacement
@@ -54,7 +55,14 @@ def first_rejected(draws: DrawsAt, position: int, proposed: Sequence[Proposal], 
     return len(proposed)
 
 
-class Named:
+class Plain:
+    """The part of `Drafts` of methods whose drafts are the same in every plan."""
+
+    def planned(self, plan: Plan) -> None:
+        pass
+
+
+class Named(Plain):
     """The part of `Drafts` of methods whose verdicts always name a token."""
 
     def settle(self, position: int, view: object, payload: bytes) -> int:
@@ -95,7 +103,7 @@ class SparseJudge:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarDrafts:
+class ScalarDrafts(Plain):
     """Implements `Drafts`: each token with its probability. The device draws in place of a rejected one."""
 
     draws: DrawsAt
@@ -144,9 +152,14 @@ class ScalarJudge:
 class LatticeDrafts(Named):
     """Implements `Drafts`: each token within the lattice distribution that it was drawn from."""
 
+    drawing: LatticeDrawing
     vocabulary: int
     code: IndexCode
     named: bool = True  # the token has a unit of its distribution, so that its place there says which it is
+
+    def planned(self, plan: Plan) -> None:
+        if plan.resolution is not None:
+            self.drawing.resolution = plan.resolution
 
     def pack(self, views: Sequence[Drafted[LatticeEntries]]) -> tuple[tuple[int, ...], bytes]:
         tokens = tuple(view.token for view in views)

@@ -10,6 +10,7 @@ from common.methods.draft_verify.request import DraftRequest
 from common.runtime.errors import RequestError
 from proto.limits import MOST_RESOLUTION
 
+DEFAULT_RESOLUTION = 64
 MOST_FIXED = 128  # a finer lattice's fixed index takes too long to rank
 
 
@@ -23,8 +24,8 @@ class QsvRequest(RejectionRequest):
     """Options of quantise-sample-verify."""
 
     top_k: int = Field(default=0, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
-    resolution: int = Field(
-        default=64, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
+    resolution: int | None = Field(  # none: 64, or as the policy chooses
+        default=None, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
     )
     index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
     order: Literal["quantise-sample", "sample-quantise"] = Field(
@@ -34,7 +35,7 @@ class QsvRequest(RejectionRequest):
 
 def check_lattice(request: QsvRequest) -> None:
     """Refuse a fixed index of a lattice that is too fine for it."""
-    if request.index_code == "fixed" and request.resolution > MOST_FIXED:
+    if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(
             f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
             "resolution",

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.draft_policy.values import Plan
 from common.methods.draft_verify.method import Scheme
 from common.rounds.drafting import Drafting
-from common.rounds.values import Lengths, Plan
+from common.rounds.values import Lengths
 from common.rounds.verifying import Verifying
 from common.sampling.drafting import RaceKernel
 from common.session.values import Action, Commit, Send, View
@@ -31,11 +32,17 @@ class Length:
 
     length: int
 
-    def plan(self) -> Plan:
+    def plan(self, confidences: Sequence[float]) -> Plan:
         return Plan(self.length)
 
-    def goes_on(self, views: Sequence[View]) -> bool:
+    def goes_on(self, confidence: float, drafted: int) -> bool:
         return True
+
+    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+        assert len(confidences) > 0
+
+    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+        assert sum(accepted) == verdict.accepted
 
 
 def table_model(vocabulary: int, salt: int, sharpness: float = 1.0, beside: Model | None = None) -> Model:
@@ -89,7 +96,7 @@ class Pair:
             return False
         work, path = found
         view = self._view(self.scheme.drafter, work.position, mixture(self.drafter, path))
-        self.act(self.device.drawn(work, [view], 0.0))
+        self.act(self.device.drawn(work, [view], 0.0, 0.0))
         return True
 
     def verify(self) -> bool:
@@ -102,7 +109,7 @@ class Pair:
             self._view(self.scheme.verifier, position, mixture(self.verifier, path[:position]))
             for position in positions
         ]
-        self.act(self.cloud.drawn(work, views, 0.0), self.down)
+        self.act(self.cloud.drawn(work, views, 0.0, 0.0), self.down)
         return True
 
     def deliver_up(self) -> bool:
@@ -121,7 +128,7 @@ class Pair:
 
     def received_by_cloud(self, message: Message) -> None:
         if isinstance(message, Propose):
-            self.act(self.cloud.proposed(message), self.down)
+            self.act(self.cloud.proposed(message, 0.0), self.down)
         elif isinstance(message, Sync):
             self.act(self.cloud.synchronised(message), self.down)
 

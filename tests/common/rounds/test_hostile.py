@@ -74,7 +74,7 @@ def test_of_a_drafter(method: str, message: Propose, said: str) -> None:
     pair = pair_of(method)
     before = pair.cloud.work()
     with pytest.raises(ProtocolError, match=said):
-        pair.cloud.proposed(message)
+        pair.cloud.proposed(message, 0.0)
     assert pair.cloud.work() == before
     assert len(pair.run()) > 0  # the drafter that it has meanwhile is served
 
@@ -86,7 +86,7 @@ def test_more_proposals_than_may_wait() -> None:
         for number in range(MOST_PENDING + 1):
             message = propose((1,), round=number + 1, position=0, digest=digest(tokens))
             pair.cloud._pending.append(pair.cloud._pending[0]) if number else None
-            pair.cloud.proposed(message)
+            pair.cloud.proposed(message, 0.0)
 
 
 @pytest.mark.parametrize("tokens", [(VOCABULARY,), (1,) * (TOKENS + 1)])
