@@ -91,8 +91,15 @@ class TestPositionAcceptance:
             acceptance.observe(outcome(4, 4, resolution=256))
         assert acceptance.of(16) == pytest.approx(0.5, abs=0.03)
         assert acceptance.of(256) > 0.97
-        assert acceptance.overall < acceptance.of(64) < 1  # never tried: worth a try
         assert acceptance.of(None) == acceptance.overall
+
+    def test_resolutions_that_were_not_tried_are_worth_a_try(self) -> None:
+        acceptance = PositionAcceptance()
+        assert len({acceptance.of(resolution) for resolution in (16, 64, 256)}) == 1  # nothing is known
+        for _ in range(200):
+            acceptance.observe(outcome(4, 2, resolution=64))
+        assert acceptance.of(16) == acceptance.of(64) == pytest.approx(2 / 3, abs=0.02)
+        assert acceptance.of(64) < acceptance.of(128) < acceptance.of(256) < 7 / 9
 
     def test_bad_prior(self) -> None:
         with pytest.raises(ValueError, match="prior"):
