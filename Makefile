@@ -11,7 +11,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench demo-model lock clean
+.PHONY: help setup demo test bench train-policy demo-model lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test: $(STAMP) ## lint, format, types and tests
 
 bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one
 	@$(BIN)/python -m scripts.bench $(SUITE)
+
+train-policy: $(STAMP) ## train the policy of draft lengths again (minutes)
+	@$(BIN)/python -m scripts.train_policy
 
 demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
 	@$(BIN)/python -m scripts.demo_model all

@@ -11,6 +11,7 @@ from common.draft_policy.values import Outcome
 PRIOR_ACCEPTANCE: Final = 0.7
 PRIOR_POSITIONS: Final = 4.0  # that the prior counts as much as
 MEMORY: Final = 200.0  # judged positions after which an outcome counts 1/e
+COARSENESS: Final = 1 / 3  # of the rejections at a resolution, that the finest would avoid
 BINS: Final = 10  # of confidences
 
 
@@ -32,8 +33,9 @@ class _Share:
 class PositionAcceptance:
     """α: how probable it is that a proposed position is accepted, given that those before it were.
 
-    For each resolution apart. One that was not tried is believed to be as good as half of all rejections being the
-    others' coarseness: optimism is what makes it tried, and only as long as its bytes could be worth it.
+    For each resolution apart. Of one that was not tried, the most tried one is the measure: a third of its
+    rejections are put down to coarseness, which falls with the root of the resolution, and coarser ones are believed to
+    be as good. That is optimism, and it makes them tried while their bytes could be worth it.
     """
 
     def __init__(self, prior: float = PRIOR_ACCEPTANCE, weight: float = PRIOR_POSITIONS) -> None:
@@ -62,7 +64,16 @@ class PositionAcceptance:
         """α of a resolution (None: without lattice)."""
         if resolution is None:
             return self.overall
-        return self._shares.get(resolution, _Share()).of((1.0 + self.overall) / 2.0, self._weight)
+        tried, most = max(
+            ((at, share) for at, share in self._shares.items() if at is not None),
+            key=lambda one: one[1].judged,
+            default=(resolution, _Share()),
+        )
+        finer = max(0.0, 1.0 - math.sqrt(tried / resolution))
+        hoped = 1.0 - (1.0 - most.of(self._prior, self._weight)) * (1.0 - COARSENESS * finer)
+        if resolution == tried:
+            return hoped
+        return self._shares.get(resolution, _Share()).of(hoped, self._weight)
 
 
 class ConfidenceAcceptance:

@@ -17,8 +17,9 @@ class Goodput:
     """Length and resolution of the least expected time per token.
 
     `token_bytes`: bytes of a proposed token with its distribution by resolution, which are the resolutions that there
-    are (`{None: ...}` without lattice); what rounds cost takes their place. Drafting ahead, a proposal is a chunk, and
-    those that can't leave as fast as they are drafted are taken only where none can.
+    are (`{None: ...}` without lattice); what rounds cost takes their place. Drafting ahead, a proposal is a chunk; one
+    that leaves no slower than it is drafted is taken, or the longest where there is none: behind slower ones a queue
+    grows, and after an error what follows it is still in the way.
 
     `by_confidence`: the length is decided position by position instead. One more is proposed while what it is
     expected to decide, the product of all positions' acceptance by their confidence, is worth its time at the
@@ -50,7 +51,8 @@ class Goodput:
         alphas = {at: self.acceptance.of(at) for at in self._sizes}
         choices = [(length, at) for at in self._sizes for length in range(1, self._most + 1)]
         if self._ahead:
-            choices = [one for one in choices if keeps_up(times, one[0], self._size(one[1]))] or choices
+            kept_up = [one for one in choices if keeps_up(times, one[0], self._size(one[1]))]
+            choices = kept_up or [(self._most, at) for at in self._sizes]
         predict = ahead_seconds if self._ahead else synchronous_seconds
         seconds, length, at = min(
             ((predict(times, alphas[at], length, self._size(at)), length, at) for length, at in choices),

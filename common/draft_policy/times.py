@@ -58,17 +58,25 @@ def keeps_up(times: RoundTimes, length: int, token_bytes: float) -> bool:
     return up_seconds(times, length, token_bytes) <= length * times.draft
 
 
+def pass_wait(times: RoundTimes, length: int) -> float:
+    """Seconds that a chunk waits for the pass under way: half of what a pass takes longer than a chunk is drafted."""
+    return max(0.0, times.verify + length * times.verify_token - length * times.draft) / 2
+
+
 def ahead_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
     """Seconds per token while the drafter goes on behind what it proposed, in chunks of `length` tokens.
 
     A wrong token costs what it takes to learn of it: the rest of its chunk ((γ - 1) / 2 steps on average), the chunk's
-    way up, a pass, and the way back; so t ≈ max(T_S, (N T_S + (γ-1)/2 T_S + T_L + RTT + serialisation) / N). Where
-    chunks can't keep up (`keeps_up`), the pace is the link's instead of T_S.
+    way up, a pass, and the way back; so t ≈ max(T_S, (N T_S + (γ-1)/2 T_S + T_L + RTT + serialisation) / N). Added to
+    it is `pass_wait`, without which simulations at γ = 1 and T_L = 6 T_S take up to 13 % longer. Where chunks can't
+    keep up (`keeps_up`), the pace is the link's instead of T_S; what is queued when an error becomes known is not in
+    the formula, which is far too low there.
     """
     sent = up_seconds(times, length, token_bytes)
     pace = max(times.draft, sent / length)
     back = (times.down_overhead + times.down_rejected) / times.down_rate
-    wait = (length - 1) / 2 * times.draft + times.verify + length * times.verify_token + times.rtt + sent + back
+    work = (length - 1) / 2 * times.draft + times.verify + length * times.verify_token
+    wait = work + pass_wait(times, length) + times.rtt + sent + back
     return pace + wait / tokens_per_error(acceptance)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 MOST_LENGTH: Final = 16  # tokens of a proposal that policies consider, as far as QSV's actions go
@@ -41,6 +41,10 @@ class RoundTimes:
             raise ValueError(f"times and bytes of a round must be finite and not negative, got {self}")
         if not (self.up_rate > 0.0 and self.down_rate > 0.0):
             raise ValueError(f"rates must be positive bytes per second (inf: unlimited), got {self}")
+
+    def at_rate(self, up_rate: float) -> RoundTimes:
+        """The same on another uplink."""
+        return replace(self, up_rate=up_rate)
 
 
 @dataclass(frozen=True, slots=True)

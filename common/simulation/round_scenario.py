@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, inf
 
 from common.draft_policy.estimators import RoundEstimates
@@ -38,7 +38,7 @@ class RoundScenario:
 
     def estimates(self) -> RoundEstimates:
         """What the drafter knows before its first round: everything but the uplink's rate."""
-        return RoundEstimates(replace(self.times, up_rate=inf))
+        return RoundEstimates(self.times.at_rate(inf))
 
 
 @dataclass(slots=True)

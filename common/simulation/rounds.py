@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from common.draft_policy.estimators import RoundEstimates
+from common.draft_policy.times import expected_tokens_of
 from common.draft_policy.values import DraftPolicy, Outcome, Plan
 from common.simulation.round_scenario import (
     PROBE_SECONDS,
@@ -41,6 +42,17 @@ class SynchronousRounds:
     def confidences(self) -> list[float]:
         """Of the latest decided positions that the drafter has computed: of a bonus it has not."""
         return self._seen[-REMEMBERED:]
+
+    def expected_tokens(self, plan: Plan) -> float:
+        """What a whole proposal of this plan decides on average: QSV Eqs. 14 and 15, from the true acceptances."""
+        places = range(self.place, min(self.place + plan.length, self._scenario.tokens))
+        payload, answer = self._scenario.payload, self._answer
+        return expected_tokens_of(
+            [
+                float(answer.acceptances[place]) * payload.kept(plan.resolution, float(answer.confidences[place]))
+                for place in places
+            ]
+        )
 
     def step(self, plan: Plan, goes_on: Callable[[float, int], bool]) -> Outcome:
         """Draft, send, verify, and have the verdict back. Raises `ValueError` once the answer has ended."""

@@ -43,6 +43,11 @@ SUITES = {
         "placements on an emulated link, two real daemons (Fig. 8)",
         "scripts.bench.latency.placements",
     ),
+    "dssd-tables": ("the tables of DSSD, by its equations", "scripts.bench.dssd_tables"),
+    "draft-policies": (
+        "tokens per second by who decides the length of drafts, simulated",
+        "scripts.bench.draft_policies",
+    ),
     "scheduling": ("placements under added latency, simulated (Fig. 8)", "scripts.bench.scheduling"),
 }
 

@@ -91,8 +91,15 @@ class TestPositionAcceptance:
             acceptance.observe(outcome(4, 4, resolution=256))
         assert acceptance.of(16) == pytest.approx(0.5, abs=0.03)
         assert acceptance.of(256) > 0.97
-        assert acceptance.overall < acceptance.of(64) < 1  # never tried: worth a try
         assert acceptance.of(None) == acceptance.overall
+
+    def test_resolutions_that_were_not_tried_are_worth_a_try(self) -> None:
+        acceptance = PositionAcceptance()
+        assert len({acceptance.of(resolution) for resolution in (16, 64, 256)}) == 1  # nothing is known
+        for _ in range(200):
+            acceptance.observe(outcome(4, 2, resolution=64))
+        assert acceptance.of(16) == acceptance.of(64) == pytest.approx(2 / 3, abs=0.02)
+        assert acceptance.of(64) < acceptance.of(128) < acceptance.of(256) < 7 / 9
 
     def test_bad_prior(self) -> None:
         with pytest.raises(ValueError, match="prior"):
@@ -144,12 +151,12 @@ class TestGoodput:
         lengths = [Goodput({None: 12.0}, acceptance=acceptance).plan([], one).length for one in (free, dear)]
         assert lengths[1] < lengths[0]
 
-    @pytest.mark.parametrize(("rate", "overhead"), [(5_000.0, 150.0), (12.5e6, 150.0), (600.0, 0.0)])
+    @pytest.mark.parametrize(("rate", "overhead"), [(5_000.0, 150.0), (12.5e6, 150.0), (600.0, 0.0), (300.0, 0.0)])
     def test_ahead_equals_brute_force(self, rate: float, overhead: float) -> None:
         acceptance = seen({None: 0.86})
         times = RoundTimes(draft=0.005, verify=0.032, rtt=0.05, up_rate=rate, up_overhead=overhead)
         kept_up = [length for length in range(1, 17) if (overhead + 2 * length) / rate <= length * 0.005]
-        best = min(kept_up or range(1, 17), key=lambda one: ahead_seconds(times, acceptance.overall, one, 2.0))
+        best = min(kept_up or [16], key=lambda one: ahead_seconds(times, acceptance.overall, one, 2.0))
         assert Goodput({None: 2.0}, ahead=True, acceptance=acceptance).plan([], times) == Plan(best)
 
     def test_sizes_are_what_rounds_cost(self) -> None:

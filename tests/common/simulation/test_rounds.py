@@ -57,6 +57,16 @@ class TestSynchronous:
         assert outcome.verdict_seconds == pytest.approx(outcome.seconds - 0.02)
         assert (outcome.bytes_up, outcome.bytes_down) == (40, down)
 
+    def test_expected_tokens_are_the_mean_of_what_is_decided(self) -> None:
+        """2,000 answers: the standard error of each mean is .03 or less."""
+        one = RoundScenario(TIMES, Varying(0.7), Lattice(50_272), ConstantRate(HIGH), 10)
+        expected, decided = [], []
+        for seed in range(2000):
+            rounds = SynchronousRounds(one, seed)
+            expected.append(rounds.expected_tokens(Plan(4, 16)))
+            decided.append(rounds.step(Plan(4, 16), lambda confidence, drafted: True).tokens)
+        assert np.mean(decided) == pytest.approx(np.mean(expected), abs=0.12)
+
     def test_nothing_is_proposed_behind_the_end(self) -> None:
         rounds = SynchronousRounds(scenario(0.999, HIGH, tokens=7), 1)
         lengths = []
@@ -94,18 +104,12 @@ class TestAhead:
         return RoundScenario(times, Steady(alpha), Constant(16), ConstantRate(rate), 10_000, ahead=True)
 
     @pytest.mark.parametrize(("alpha", "length"), [(0.62, 1), (0.86, 1), (0.86, 4), (0.96, 8)])
-    def test_equals_the_formula_where_passes_take_no_time(self, alpha: float, length: int) -> None:
-        """Within 5 %: it leaves out that a chunk waits for the pass before it, here nothing."""
-        one = self.scenario(alpha, 12.5e6, 0.0, verify=0.0)
+    @pytest.mark.parametrize("verify", [0.0, 0.032])
+    def test_equals_the_formula(self, alpha: float, length: int, verify: float) -> None:
+        """Within 7 %: how long a chunk waits for the pass before it is an estimate, and N's error is 1 to 5 %."""
+        one = self.scenario(alpha, 12.5e6, 0.0, verify)
         predicted = ahead_seconds(one.times, alpha, length, 2.0)
-        assert 1 / simulate_rounds(one, Fixed(length), 1).throughput == pytest.approx(predicted, rel=0.05)
-
-    @pytest.mark.parametrize("alpha", [0.62, 0.86, 0.96])
-    def test_a_pass_under_way_costs_at_most_one_more(self, alpha: float) -> None:
-        one = self.scenario(alpha, 12.5e6, 0.0, verify=0.032)
-        seconds = 1 / simulate_rounds(one, Fixed(1), 1).throughput
-        predicted = ahead_seconds(one.times, alpha, 1, 2.0)
-        assert 0.98 * predicted < seconds < 1.02 * (predicted + (1 - alpha) * 0.032)
+        assert 1 / simulate_rounds(one, Fixed(length), 1).throughput == pytest.approx(predicted, rel=0.07)
 
     def test_no_bonus_and_wasted_chunks_on_the_link(self) -> None:
         one = self.scenario(0.8, LOW, 20.0, verify=0.032)

@@ -1,0 +1,72 @@
+"""The simulator as a learner sees it: states, actions, rewards."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.draft_policy.ddqn import ACTIONS, state_of
+from common.draft_policy.estimators import RoundEstimates
+from common.simulation.confidences import ConfidenceModel, Steady, Varying
+from common.simulation.rounds import SynchronousRounds
+from common.simulation.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
+from scripts.train_policy.settings import scenario
+
+LEAST_ALPHA, MOST_ALPHA = 0.45, 0.97
+SLOWEST, FASTEST = LOW / 2, HIGH * 2  # bytes per second, of constant links
+SHORTEST, LONGEST = 0.15, 8.0  # seconds that a state of a Markov link lasts on average
+TOKENS: Final = 600  # of an answer
+EARLY_SECONDS: Final = 1.0  # that the throughput believed at first counts as much as
+EARLY_THROUGHPUT: Final = 45.0  # tokens per second
+
+
+class Stream:
+    """One answer after the other, each of its own network and acceptance.
+
+    The reward of a round is N - λT: N what the action decides on average (Eq. 14), T what it took, and λ the tokens per
+    second of the answer so far. Eq. 13's N / T, summed, would reward many short rounds.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng((seed, 4))
+        self._begin()
+
+    def state(self) -> NDArray[np.float32]:
+        """What a policy may know now."""
+        return state_of(self._rounds.confidences, self._estimates.times().up_rate)
+
+    def step(self, action: int) -> tuple[float, bool]:
+        """Reward of an action, and whether the answer has ended with it; then the next one has begun."""
+        rounds, plan = self._rounds, ACTIONS[action]
+        expected = rounds.expected_tokens(plan)
+        outcome = rounds.step(plan, lambda confidence, drafted: True)
+        self._estimates.observe(outcome)
+        running = (EARLY_SECONDS * EARLY_THROUGHPUT + rounds.place) / (EARLY_SECONDS + rounds.now)
+        reward = expected - running * outcome.seconds
+        ended = rounds.finished
+        if ended:
+            self._begin()
+        return reward, ended
+
+    def _begin(self) -> None:
+        seed = int(self._random.integers(2**31))
+        one = scenario(self._positions(), self._uplink(), TOKENS)
+        self._rounds = SynchronousRounds(one, seed)
+        self._estimates: RoundEstimates = one.estimates()
+        self._estimates.probed(one.times.rtt)
+
+    def _positions(self) -> ConfidenceModel:
+        alpha = float(self._random.uniform(LEAST_ALPHA, MOST_ALPHA))
+        return Steady(alpha) if self._random.random() < 0.4 else Varying(alpha)
+
+    def _uplink(self) -> UplinkModel:
+        kind = self._random.random()
+        if kind < 0.4:
+            return ConstantRate(LOW if kind < 0.2 else HIGH)
+        if kind < 0.6:
+            return ConstantRate(float(np.exp(self._random.uniform(np.log(SLOWEST), np.log(FASTEST)))))
+        lasting = np.exp(self._random.uniform(np.log(SHORTEST), np.log(LONGEST)))
+        change = min(1.0, 0.1 / float(lasting))
+        return TwoStateRate(change, change)

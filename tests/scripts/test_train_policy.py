@@ -1,0 +1,59 @@
+"""Training is a function of its settings, and learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from common.draft_policy.ddqn import ACTIONS, STATE, Network, state_of
+from scripts.train_policy.environment import Stream
+from scripts.train_policy.learner import Replay, Training, network, train
+from scripts.train_policy.settings import TOKEN_BYTES
+
+
+def weights(training: Training) -> list[np.ndarray]:
+    return [value.numpy() for value in train(training, lambda sentence: None).state_dict().values()]
+
+
+def test_the_seed_decides() -> None:
+    short = Training(steps=30, batch=16, streams=2, discount=0.5)
+    first, second = weights(short), weights(short)
+    other = weights(Training(steps=30, batch=16, streams=2, discount=0.5, seed=2))
+    assert all(np.array_equal(one, two) for one, two in zip(first, second, strict=True))
+    assert not np.array_equal(first[0], other[0])
+
+
+def test_long_drafts_of_an_unsure_drafter_are_learnt_to_be_bad() -> None:
+    trained = train(Training(steps=1500, batch=128), lambda sentence: None)
+    arrays = [value.detach().numpy() for value in trained.state_dict().values()]
+    policy = Network(tuple(zip(arrays[::2], arrays[1::2], strict=True)))
+    values = policy.values(state_of([0.5] * 16, 5_000.0))
+    assert ACTIONS[int(values.argmax())].length <= 4
+    assert values[-1] < values.max() - 5  # 16 tokens of resolution 256 take a second of the uplink
+
+
+def test_a_stream_goes_on_to_the_next_answer() -> None:
+    stream = Stream(3)
+    steps = [stream.step(40) for _ in range(800)]
+    assert any(ended for _, ended in steps)
+    assert stream.state().shape == (STATE,)
+    assert np.isfinite([reward for reward, _ in steps]).all()
+
+
+def test_the_replay_forgets_the_oldest() -> None:
+    replay = Replay(4, np.random.default_rng(1))
+    for number in range(6):
+        replay.add(np.full(STATE, number, np.float32), number, 0.0, np.zeros(STATE, np.float32), number == 5)
+    _, actions, _, _, goes_on = replay.batch(200)
+    assert sorted(set(actions.tolist())) == [2, 3, 4, 5]
+    assert torch.equal(goes_on == 0, actions == 5)
+
+
+def test_the_network_values_every_action() -> None:
+    assert network()(torch.zeros(2, STATE)).shape == (2, len(ACTIONS))
+
+
+def test_finer_lattices_weigh_more() -> None:
+    sizes = [TOKEN_BYTES[resolution] for resolution in (16, 32, 64, 128, 256)]
+    assert sizes == sorted(sizes)
+    assert sizes[2] == (704 + 3) / 8
