@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -17,7 +18,7 @@ from scripts.netlab.lab import PROBES, NetLab
 from scripts.netlab.links import SIDES
 from scripts.netlab.namespaces import Unavailable, become_root
 from scripts.netlab.self_check import report
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.setting import KILOBIT, LinkSetting
 
 BAD_INPUT = 2
 MISSED = 1  # the self-check found another link than the one that was asked for
@@ -97,9 +98,12 @@ def write(options: argparse.Namespace) -> int:
             trace = traces.sinusoid(setting, options.seconds, options.amplitude, options.period)
         case "random":
             trace = traces.random_levels(setting, options.seconds, options.amplitude, options.seed)
+        case "markov":
+            rates = KILOBIT * options.fast, KILOBIT * options.slow
+            states = traces.TwoStates(*rates, options.worsens, options.recovers, options.dwell)
+            trace = traces.markov(setting, options.seconds, states, options.seed)
         case "step":
-            after = LinkSetting(options.to / 1000, setting.jitter, setting.rate, setting.loss)
-            trace = traces.step(setting, after, options.at)
+            trace = traces.step(setting, replace(setting, rtt=options.to / 1000), options.at)
         case _:
             trace = traces.outage(setting, options.at, options.seconds)
     traces.write_trace(trace, sys.stdout)
@@ -133,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         else:
             shape.add_argument("--seed", type=int, default=0)
         shape.set_defaults(run=write)
+    _add_markov(shapes.add_parser("markov", help="the uplink rate goes to and fro between two values"))
     step = shapes.add_parser("step", help="another round trip from some time on")
     _add_setting(step)
     step.add_argument("--to", type=float, required=True, metavar="MS", help="the round trip afterwards")
@@ -145,17 +150,37 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_setting(parser: argparse.ArgumentParser) -> None:
+def _add_markov(shape: argparse.ArgumentParser) -> None:
+    _add_setting(shape, uplink=False)
+    usual = traces.TwoStates()
+    shape.add_argument("--seconds", type=float, required=True, help="length of the trace")
+    for name, rate in (("fast", usual.fast / KILOBIT), ("slow", usual.slow / KILOBIT)):
+        told = f"uplink's kb/s in the {name} state (default {rate:g})"
+        shape.add_argument(f"--{name}", type=float, default=rate, metavar="KBPS", help=told)
+    for name, told in (("worsens", "slow follows fast"), ("recovers", "fast follows slow")):
+        shape.add_argument(f"--{name}", type=float, required=True, metavar="SHARE", help=f"probability that {told}")
+    told = "how long a state holds before the next draw (default 1)"
+    shape.add_argument("--dwell", type=float, default=usual.dwell, metavar="SECONDS", help=told)
+    shape.add_argument("--seed", type=int, default=0)
+    shape.set_defaults(run=write, uplink=None)
+
+
+def _add_setting(parser: argparse.ArgumentParser, uplink: bool = True) -> None:
     parser.add_argument("--rtt", type=float, required=True, metavar="MS", help="round trip, milliseconds")
     parser.add_argument(
         "--jitter", type=float, default=0.0, metavar="SHARE", help="of each packet's delay, e.g. 0.2: ±20 %%"
     )
-    parser.add_argument("--rate", type=float, metavar="BYTES", help="bytes per second (default: no limit)")
+    for name, way in (("uplink", "device to cloud"), ("downlink", "cloud to device")):
+        if name == "downlink" or uplink:
+            parser.add_argument(
+                f"--{name}", type=float, metavar="KBPS", help=f"kilobits per second, {way} (default: no limit)"
+            )
     parser.add_argument("--loss", type=float, default=0.0, metavar="SHARE", help="of the packets, e.g. 0.01")
 
 
 def _setting(options: argparse.Namespace) -> LinkSetting:
-    return LinkSetting(options.rtt / 1000, options.jitter, options.rate, options.loss)
+    uplink, downlink = (None if rate is None else KILOBIT * rate for rate in (options.uplink, options.downlink))
+    return LinkSetting(options.rtt / 1000, options.jitter, uplink, downlink, options.loss)
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

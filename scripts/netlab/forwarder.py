@@ -12,20 +12,25 @@ from random import Random
 
 from scripts.netlab.helper import Parent
 from scripts.netlab.queueing import PACKET, LinkQueue
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.setting import Direction, LinkSetting
 
 BATCH = 64  # packets read from one device before the other one, and what is due, get their turn
 PRIORITY = -15  # as nice values go: the daemons may use every core, the kernel's own emulation would not notice
 TIMER_SLACK = 29  # PR_SET_TIMERSLACK of <linux/prctl.h>
 
 
-class Direction:
-    """Packets from one TUN device to the other."""
+class Carrier:
+    """Carries the packets of one direction from one TUN device to the other."""
 
-    def __init__(self, source: int, target: int, queue: LinkQueue) -> None:
+    def __init__(self, direction: Direction, source: int, target: int, seed: str) -> None:
         self.source = source
-        self.queue = queue
+        self.queue = LinkQueue(LinkSetting().one_way(direction), Random(f"{direction} {seed}"))
+        self._direction = direction
         self._target = target
+
+    def set(self, setting: LinkSetting) -> None:
+        """Apply the part of a setting that is this direction's."""
+        self.queue.setting = setting.one_way(self._direction)
 
     def take(self) -> None:
         """Read what is there, up to a batch."""
@@ -44,27 +49,27 @@ class Direction:
                 os.write(self._target, packet)
 
 
-def forward(parent: Parent, directions: tuple[Direction, Direction]) -> None:
+def forward(parent: Parent, carriers: tuple[Carrier, Carrier]) -> None:
     """Carry packets until the lab closes. Each of its messages is a setting, answered when it holds."""
-    watched = [parent.socket.fileno(), parent.process, *(direction.source for direction in directions)]
+    watched = [parent.socket.fileno(), parent.process, *(carrier.source for carrier in carriers)]
     while True:
-        ready = select.select(watched, [], [], _wait(directions))[0]
-        for direction in directions:
-            if direction.source in ready:
-                direction.take()
-            direction.give()
+        ready = select.select(watched, [], [], _wait(carriers))[0]
+        for carrier in carriers:
+            if carrier.source in ready:
+                carrier.take()
+            carrier.give()
         if parent.socket.fileno() in ready or parent.process in ready:
             message = parent.receive(ready)
             if message is None:
                 return
             setting = LinkSetting.unpacked(message)
-            for direction in directions:
-                direction.queue.setting = setting
+            for carrier in carriers:
+                carrier.set(setting)
             parent.socket.send(message)
 
 
-def _wait(directions: tuple[Direction, Direction]) -> float | None:
-    times = [direction.queue.next for direction in directions]
+def _wait(carriers: tuple[Carrier, Carrier]) -> float | None:
+    times = [carrier.queue.next for carrier in carriers]
     known = [moment for moment in times if moment is not None]
     return max(0.0, min(known) - time.monotonic()) if known else None
 
@@ -86,10 +91,7 @@ def main() -> None:
     parent.process = os.dup(parent.process)
     seed = parent.arguments[0]
     _be_punctual()
-    nothing = LinkSetting()
-    up = Direction(device, cloud, LinkQueue(nothing, Random(f"up {seed}")))
-    down = Direction(cloud, device, LinkQueue(nothing, Random(f"down {seed}")))
-    forward(parent, (up, down))
+    forward(parent, (Carrier("uplink", device, cloud, seed), Carrier("downlink", cloud, device, seed)))
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class NetLab:
             replay.stop()
 
     def check(self, probes: int = PROBES) -> Check:
-        """Measure round trips with real sockets. The setting must not change meanwhile."""
+        """Measure round trips and both rates with real sockets. The setting must not change meanwhile."""
         with ExitStack() as sockets:
             ends: dict[Side, socket.socket] = {}
             for side in SIDES:
@@ -111,6 +111,7 @@ class NetLab:
                     ends[side] = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
                 ends[side].bind((self.address(side), 0))
             ends["device"].connect(ends["cloud"].getsockname())
+            ends["cloud"].connect(ends["device"].getsockname())
             return measure(ends["device"], ends["cloud"], self._setting, probes)
 
     def _apply(self, setting: LinkSetting) -> None:

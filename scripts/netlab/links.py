@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from scripts.netlab.helper import Helper, LabFailed
 from scripts.netlab.namespaces import Namespace, Unavailable
 from scripts.netlab.queueing import MOST_BACKLOG, MOST_PACKETS, PACKET
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.setting import Direction, LinkSetting, OneWay
 
 if TYPE_CHECKING:
     from proto.fields import Side
@@ -21,7 +21,9 @@ Kind = Literal["netem", "user-space link"]
 SIDES: tuple[Side, Side] = ("device", "cloud")
 ADDRESSES: Mapping[Side, str] = {"device": "10.77.0.1", "cloud": "10.77.0.2"}
 HARDWARE: Mapping[Side, str] = {"device": "02:00:00:00:00:01", "cloud": "02:00:00:00:00:02"}
+OUTWARD: Mapping[Side, Direction] = {"device": "uplink", "cloud": "downlink"}
 INTERFACE = "link0"
+ETHERNET = 14  # bytes before each IP packet on a virtual Ethernet device
 
 TUNSETIFF = 0x400454CA  # of <linux/if_tun.h>
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
@@ -88,10 +90,10 @@ class NetemLink:
             )
 
     def set(self, setting: LinkSetting) -> None:
-        command = ["tc", "qdisc", "replace", "dev", INTERFACE, "root", "netem", *netem_options(setting)]
-        for namespace in self._namespaces.values():
+        command = ["tc", "qdisc", "replace", "dev", INTERFACE, "root", "netem"]
+        for side, direction in OUTWARD.items():
             try:
-                namespace.run(command)
+                self._namespaces[side].run([*command, *netem_options(setting.one_way(direction))])
             except subprocess.CalledProcessError as error:
                 raise LabFailed(f"tc refused a setting of the link ({setting}): {error.stderr.strip()}.") from None
 
@@ -109,7 +111,7 @@ def netem_available(namespace: Namespace) -> bool:
     return True
 
 
-def netem_options(setting: LinkSetting) -> list[str]:
+def netem_options(setting: OneWay) -> list[str]:
     """Arguments of netem; all of them, because what is left out would stay as it was."""
     delay, jitter = (f"{seconds * 1e6:.0f}us" for seconds in (setting.delay, setting.delay * setting.jitter))
     bits = 8 * (UNLIMITED if setting.rate is None else setting.rate)
@@ -117,7 +119,8 @@ def netem_options(setting: LinkSetting) -> list[str]:
     if setting.rate is not None:  # the same backlog as the user-space link, beside what is under way
         limit = min(limit, max(LOWEST_LIMIT, round(setting.rate * (MOST_BACKLOG + setting.delay) / PACKET)))
     options = ["limit", str(limit), "delay", delay, jitter]
-    return [*options, "loss", f"{setting.loss * 100:.6f}%", "rate", f"{bits:.0f}bit"]
+    # The Ethernet header is left out of account: as with the user-space link, IP packets have the rate.
+    return [*options, "loss", f"{setting.loss * 100:.6f}%", "rate", f"{bits:.0f}bit", f"-{ETHERNET}"]
 
 
 def _address(side: Side) -> str:

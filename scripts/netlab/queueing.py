@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.setting import OneWay
 
 PACKET = 1500  # bytes of a full packet, the interfaces' MTU
 MOST_PACKETS = 20_000  # waiting in one direction: 30 MB of full packets
@@ -20,7 +20,7 @@ class LinkQueue:
     sch_netem with a rate. A changed setting holds for packets that come from then on.
     """
 
-    def __init__(self, setting: LinkSetting, random: Random) -> None:
+    def __init__(self, setting: OneWay, random: Random) -> None:
         self.setting = setting
         self._random = random
         self._waiting: deque[tuple[float, bytes]] = deque()

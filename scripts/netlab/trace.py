@@ -1,11 +1,11 @@
 """Settings over time: made by formula, kept in CSV files, replayed by the lab.
 
-    seconds,rtt_ms,jitter,rate,loss
-    0,300,0.2,,0
-    30,50,0.2,1e6,0.01
+    seconds,rtt_ms,jitter,uplink_kbps,downlink_kbps,loss
+    0,300,0.2,,,0
+    30,50,0.2,40,10000,0.01
 
-A line holds from its `seconds` on. `rate` is in bytes per second, empty for no limit; only the first two columns are
-required.
+A line holds from its `seconds` on. Rates are in kilobits (1,000 bits) per second, empty for no limit; only the first
+two columns are required.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from random import Random
 from typing import TextIO
 
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.setting import KILOBIT, LinkSetting
 
-COLUMNS = ("seconds", "rtt_ms", "jitter", "rate", "loss")
+COLUMNS = ("seconds", "rtt_ms", "jitter", "uplink_kbps", "downlink_kbps", "loss")
 REQUIRED = COLUMNS[:2]
 
 # DRAGON §7.4: "The period of the jitter is set to 20π seconds with its amplitude set to 1/5 of the corresponding
@@ -63,6 +63,46 @@ def random_levels(setting: LinkSetting, seconds: float, amplitude: float = AMPLI
     return tuple(TracePoint(time, drawn()) for time in _times(seconds, RANDOM_INTERVAL))
 
 
+@dataclass(frozen=True, slots=True)
+class TwoStates:
+    """A Markov chain of two uplink rates, in bytes per second.
+
+    Each state holds for `dwell` seconds, after which the slow one follows the fast one with the probability `worsens`,
+    and the fast one the slow one with `recovers`. So the shares of time are as `recovers` to `worsens`, and a stretch
+    at the fast rate lasts `dwell / worsens` seconds on average. Raises `ValueError`.
+    """
+
+    fast: float = 400 * KILOBIT
+    slow: float = 40 * KILOBIT
+    worsens: float = 0.1
+    recovers: float = 0.1
+    dwell: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, probability in (("worsening", self.worsens), ("recovery", self.recovers)):
+            if not 0 < probability <= 1:
+                raise ValueError(f"the probability of a {name} must be above 0 and at most 1, not {probability:g}")
+        _positive("dwell time", self.dwell)
+
+
+def markov(setting: LinkSetting, seconds: float, states: TwoStates, seed: int = 0) -> Trace:
+    """The uplink rate goes to and fro between two values, whatever it is in `setting`; only changes are points.
+
+    Quantize-sample-verify (§V) has such an uplink, of 40 and 400 kb/s, and does not say how often it changes. The first
+    state is drawn by the shares of time.
+    """
+    random = Random(seed)
+    fast = random.random() * (states.worsens + states.recovers) < states.recovers
+    points: list[TracePoint] = []
+    for time in _times(seconds, states.dwell):
+        if time > 0 and random.random() < (states.worsens if fast else states.recovers):
+            fast = not fast
+        elif points:
+            continue
+        points.append(TracePoint(time, replace(setting, uplink=states.fast if fast else states.slow)))
+    return tuple(points)
+
+
 def step(before: LinkSetting, after: LinkSetting, at: float) -> Trace:
     """Another setting from `at` seconds on."""
     _positive("time of the step", at)
@@ -86,9 +126,9 @@ def write_trace(trace: Trace, file: TextIO) -> None:
     writer.writerow(COLUMNS)
     for point in trace:
         setting = point.setting
-        rate = "" if setting.rate is None else f"{setting.rate:g}"
         numbers = [f"{value:.6g}" for value in (point.seconds, setting.rtt * 1000, setting.jitter)]
-        writer.writerow([*numbers, rate, f"{setting.loss:g}"])
+        rates = ["" if rate is None else f"{rate / KILOBIT:.6g}" for rate in (setting.uplink, setting.downlink)]
+        writer.writerow([*numbers, *rates, f"{setting.loss:g}"])
 
 
 def read_trace(path: Path) -> Trace:
@@ -128,10 +168,17 @@ def _point(row: Mapping[str, str | None]) -> TracePoint:
     setting = LinkSetting(
         rtt=(_number(row, "rtt_ms") or 0.0) / 1000,
         jitter=_number(row, "jitter") or 0.0,
-        rate=_number(row, "rate"),
+        uplink=_rate(row, "uplink_kbps"),
+        downlink=_rate(row, "downlink_kbps"),
         loss=_number(row, "loss") or 0.0,
     )
     return TracePoint(_number(row, "seconds") or 0.0, setting)
+
+
+def _rate(row: Mapping[str, str | None], name: str) -> float | None:
+    """Bytes per second."""
+    number = _number(row, name)
+    return None if number is None else KILOBIT * number
 
 
 def _number(row: Mapping[str, str | None], name: str) -> float | None:

@@ -15,7 +15,7 @@ import pytest
 
 from scripts.netlab.helper import LabFailed
 from scripts.netlab.lab import NetLab
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.setting import KILOBIT, LinkSetting
 from scripts.netlab.trace import TracePoint, step
 from tests.scripts.netlab.conftest import open_lab
 
@@ -92,12 +92,27 @@ class TestLink:
             assert receive(cloud, len(data)) == data
 
     def test_rate_holds_back_what_is_sent(self, lab: NetLab) -> None:
-        lab.set(LinkSetting(rate=500_000))
+        lab.set(LinkSetting(uplink=500_000))
         with connected(lab) as (device, cloud):
             begun = time.monotonic()
             threading.Thread(target=device.sendall, args=(bytes(100_000),), daemon=True).start()
             receive(cloud, 100_000)
             assert time.monotonic() - begun >= 0.19  # the first packet is 1500 of the 100000 bytes
+
+    def test_each_direction_has_a_rate_of_its_own(self, lab: NetLab) -> None:
+        lab.set(LinkSetting(rtt=0.02, uplink=40 * KILOBIT, downlink=10_000 * KILOBIT))
+        uplink, downlink = lab.check(3).trains
+        assert (uplink.direction, downlink.direction) == ("uplink", "downlink")
+        assert uplink.rate is not None and downlink.rate is not None
+        # A busy machine only delays, and that hardly shows in .7 s: it can't make the train faster.
+        assert 0.9 * 5000 < uplink.rate < 1.03 * 5000
+        assert 100_000 < downlink.rate < 1.1 * 1.25e6
+
+    def test_a_direction_may_be_without_a_limit(self, lab: NetLab) -> None:
+        lab.set(LinkSetting(downlink=40 * KILOBIT))
+        uplink, downlink = lab.check(3).trains
+        assert uplink.rate is not None and downlink.rate is not None
+        assert downlink.rate < 1.03 * 5000 < 100_000 < uplink.rate
 
     def test_nothing_passes_in_an_outage_and_connections_survive_it(self, lab: NetLab) -> None:
         lab.set(LinkSetting())

@@ -6,28 +6,35 @@ import subprocess
 
 import pytest
 
-from scripts.netlab.links import netem_options
-from scripts.netlab.setting import LinkSetting
+from scripts.netlab.links import OUTWARD, netem_options
+from scripts.netlab.setting import KILOBIT, LinkSetting
 
 
 @pytest.mark.parametrize(
     ("setting", "options"),
     [
         # Always with a rate: without one, jitter would reorder; what is left out would keep its old value.
-        (LinkSetting(), "limit 20000 delay 0us 0us loss 0.000000% rate 100000000000bit"),
+        (LinkSetting(), "limit 20000 delay 0us 0us loss 0.000000% rate 100000000000bit -14"),
         (
-            LinkSetting(rtt=0.3, jitter=0.2, rate=1.5e6, loss=0.015),
-            "limit 1150 delay 150000us 30000us loss 1.500000% rate 12000000bit",
+            LinkSetting(rtt=0.3, jitter=0.2, uplink=1.5e6, loss=0.015),
+            "limit 1150 delay 150000us 30000us loss 1.500000% rate 12000000bit -14",
         ),
-        (LinkSetting(rate=100, loss=1.0), "limit 10 delay 0us 0us loss 100.000000% rate 800bit"),
+        (LinkSetting(uplink=100, loss=1.0), "limit 10 delay 0us 0us loss 100.000000% rate 800bit -14"),
     ],
 )
 def test_netem_is_told_everything(setting: LinkSetting, options: str) -> None:
-    assert netem_options(setting) == options.split()
+    assert netem_options(setting.one_way("uplink")) == options.split()
+
+
+def test_each_end_is_told_the_rate_of_what_it_sends() -> None:
+    setting = LinkSetting(uplink=40 * KILOBIT, downlink=10_000 * KILOBIT)
+    rates = {side: netem_options(setting.one_way(direction))[-2] for side, direction in OUTWARD.items()}
+    assert rates == {"device": "40000bit", "cloud": "10000000bit"}
 
 
 def test_tc_understands_it() -> None:
-    command = ["tc", "qdisc", "add", "dev", "none", "root", "netem", *netem_options(LinkSetting(0.3, 0.2, 1e6, 0.1))]
+    way = LinkSetting(0.3, 0.2, 1e6, None, 0.1).one_way("uplink")
+    command = ["tc", "qdisc", "add", "dev", "none", "root", "netem", *netem_options(way)]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:

@@ -16,28 +16,28 @@ SETTINGS = st.builds(
     LinkSetting,
     rtt=st.floats(0, 2),
     jitter=st.floats(0, 1),
-    rate=st.none() | st.floats(1e3, 1e7),
+    uplink=st.none() | st.floats(1e3, 1e7),
     loss=st.sampled_from([0.0, 0.3]),
 )
 
 
 def queue(setting: LinkSetting) -> LinkQueue:
-    return LinkQueue(setting, Random(7))
+    return LinkQueue(setting.one_way("uplink"), Random(7))
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.2), SETTINGS), min_size=2, max_size=40), st.integers(0, 2**32))
 def test_packets_never_overtake_whatever_the_setting_becomes(
     arrivals: list[tuple[float, LinkSetting]], seed: int
 ) -> None:
-    link = LinkQueue(LinkSetting(), Random(seed))
+    link = LinkQueue(LinkSetting().one_way("uplink"), Random(seed))
     now, last, offered, came = 0.0, 0.0, [], []
     for number, (pause, setting) in enumerate(arrivals):
         now += pause
-        link.setting = setting
+        link.setting = way = setting.one_way("uplink")
         packet = bytes([number])
         departure = link.offer(now, packet)
         if departure is not None:
-            assert departure >= now + setting.delay * (1 - setting.jitter)
+            assert departure >= now + way.delay * (1 - way.jitter)
             assert departure >= last
             last = departure
             offered.append(packet)
@@ -78,18 +78,18 @@ def test_loss_is_the_share_that_was_set() -> None:
     link = queue(LinkSetting(loss=0.2))
     lost = sum(link.offer(float(number), b"x") is None for number in range(4000))
     assert lost / 4000 == pytest.approx(0.2, abs=0.02)  # three standard deviations; the seed is fixed
-    link.setting = LinkSetting(loss=1.0)
+    link.setting = LinkSetting(loss=1.0).one_way("uplink")
     assert all(link.offer(5000.0 + number, b"x") is None for number in range(50))
 
 
 def test_rate_spaces_packets_by_their_size() -> None:
-    link = queue(LinkSetting(rtt=0.2, rate=10_000))
+    link = queue(LinkSetting(rtt=0.2, uplink=10_000))
     assert [link.offer(0.0, bytes(size)) for size in (1000, 500, 1000)] == pytest.approx([0.2, 0.25, 0.35])
     assert link.offer(9.0, bytes(1000)) == pytest.approx(9.2)  # an idle link has nothing to catch up with
 
 
 def test_rate_has_a_buffer_that_ends() -> None:
-    link = queue(LinkSetting(rate=10_000))
+    link = queue(LinkSetting(uplink=10_000))
     taken = [link.offer(0.0, bytes(1000)) for _ in range(40)]
     assert sum(departure is not None for departure in taken) == MOST_BACKLOG * 10 + 1  # the last one just fits
     assert link.offer(1.0, bytes(1000)) is not None
@@ -108,8 +108,9 @@ def test_what_is_under_way_is_bounded() -> None:
         ("rtt", 300.0, "not 300000"),
         ("rtt", math.nan, "not nan"),
         ("jitter", 1.5, "share of the delay"),
-        ("rate", 0.0, "at least 100 bytes"),
-        ("rate", math.inf, "at least 100 bytes"),
+        ("uplink", 0.0, "the uplink must have at least 0.8 kb/s, not 0"),
+        ("downlink", math.inf, "the downlink must have at least 0.8 kb/s, not inf"),
+        ("downlink", math.nan, "not nan"),
         ("loss", -0.1, "probability"),
         ("loss", math.nan, "probability"),
     ],

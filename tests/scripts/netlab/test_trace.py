@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from scripts.netlab.setting import LinkSetting
 from scripts.netlab.trace import (
     Trace,
     TracePoint,
+    TwoStates,
+    markov,
     outage,
     random_levels,
     read_trace,
@@ -21,7 +25,7 @@ from scripts.netlab.trace import (
     write_trace,
 )
 
-SETTING = LinkSetting(rtt=0.3, jitter=0.1, rate=1e6, loss=0.02)
+SETTING = LinkSetting(rtt=0.3, jitter=0.1, uplink=5e3, downlink=1.25e6, loss=0.02)
 
 
 def test_the_sinusoid_is_the_papers() -> None:
@@ -53,8 +57,68 @@ def test_step_and_outage() -> None:
     assert (before.setting, during.setting.loss, restored.setting) == (SETTING, 1.0, SETTING)
 
 
+class TestMarkov:
+    STATES = TwoStates(worsens=0.2, recovers=0.1, dwell=0.5)
+
+    def levels(self, trace: Trace, seconds: float) -> list[float | None]:
+        """The uplink rate of each dwell time."""
+        levels: list[float | None] = []
+        for point, end in zip(trace, [*(following.seconds for following in trace[1:]), seconds], strict=True):
+            levels += [point.setting.uplink] * round((end - point.seconds) / self.STATES.dwell)
+        return levels
+
+    def test_transitions_have_their_probabilities(self) -> None:
+        """20,000 dwell times of a fixed seed: each share within four standard deviations (at most .015) of its own."""
+        levels = self.levels(markov(SETTING, 10_000, self.STATES, seed=5), 10_000)
+        assert len(levels) == 20_000 and set(levels) == {50_000.0, 5000.0}
+        pairs = list(pairwise(levels))
+        for before, after, probability in ((50_000.0, 5000.0, 0.2), (5000.0, 50_000.0, 0.1)):
+            left = [following for level, following in pairs if level == before]
+            assert left.count(after) / len(left) == pytest.approx(probability, abs=0.015)
+        assert levels.count(5000.0) / len(levels) == pytest.approx(2 / 3, abs=0.03)
+
+    def test_only_the_uplink_changes_and_only_at_points(self) -> None:
+        trace = markov(SETTING, 200, self.STATES, seed=5)
+        assert {replace(point.setting, uplink=None) for point in trace} == {replace(SETTING, uplink=None)}
+        assert all(one.setting != other.setting for one, other in pairwise(trace))
+        assert trace[0].seconds == 0 and trace[-1].seconds < 200
+        assert all(point.seconds % 0.5 == 0 for point in trace)
+
+    def test_it_repeats_by_seed(self) -> None:
+        trace = markov(SETTING, 200, self.STATES, seed=5)
+        assert trace == markov(SETTING, 200, self.STATES, seed=5) != markov(SETTING, 200, self.STATES, seed=6)
+
+    def test_it_begins_by_the_shares_of_time(self) -> None:
+        """2,000 seeds: the share of slow starts within four standard deviations (.042) of two thirds."""
+        starts = [markov(SETTING, 1, self.STATES, seed)[0].setting.uplink for seed in range(2000)]
+        assert starts.count(5000.0) / 2000 == pytest.approx(2 / 3, abs=0.042)
+
+    def test_certain_transitions_alternate(self) -> None:
+        trace = markov(SETTING, 4, TwoStates(worsens=1, recovers=1))
+        assert [point.seconds for point in trace] == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("field", "value", "sentence"),
+        [
+            ("worsens", 0.0, "worsening must be above 0"),
+            ("recovers", 1.5, "recovery must be above 0"),
+            ("recovers", math.nan, "recovery"),
+            ("dwell", 0.0, "dwell time must be above 0 seconds"),
+        ],
+    )
+    def test_chains_that_mean_nothing_are_refused(self, field: str, value: float, sentence: str) -> None:
+        with pytest.raises(ValueError, match=sentence):
+            TwoStates(**{field: value})
+
+
 @pytest.mark.parametrize(
-    "trace", [sinusoid(SETTING, 3), random_levels(SETTING, 3), outage(LinkSetting(rtt=0.04), at=1.5, length=2)]
+    "trace",
+    [
+        sinusoid(SETTING, 3),
+        random_levels(SETTING, 3),
+        markov(SETTING, 30, TwoStates()),
+        outage(LinkSetting(rtt=0.04), at=1.5, length=2),
+    ],
 )
 def test_a_file_is_read_back(trace: Trace, tmp_path: Path) -> None:
     path, written = tmp_path / "trace.csv", io.StringIO()
@@ -64,13 +128,19 @@ def test_a_file_is_read_back(trace: Trace, tmp_path: Path) -> None:
     assert [point.seconds for point in again] == pytest.approx([point.seconds for point in trace])
     assert [point.setting.rtt for point in again] == pytest.approx([point.setting.rtt for point in trace], rel=1e-5)
     assert [point.setting.loss for point in again] == [point.setting.loss for point in trace]
-    assert [point.setting.rate for point in again] == [point.setting.rate for point in trace]
+    assert [point.setting.uplink for point in again] == [point.setting.uplink for point in trace]
+    assert [point.setting.downlink for point in again] == [point.setting.downlink for point in trace]
 
 
 def test_columns_may_be_left_out(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("seconds,rtt_ms\n0,10\n2.5,300\n")
     assert read_trace(path) == (TracePoint(0.0, LinkSetting(rtt=0.01)), TracePoint(2.5, LinkSetting(rtt=0.3)))
+    path.write_text("seconds,rtt_ms,downlink_kbps,uplink_kbps\n0,10,,40\n1,10,10000,\n")
+    assert [(point.setting.uplink, point.setting.downlink) for point in read_trace(path)] == [
+        (5e3, None),
+        (None, 1.25e6),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +159,8 @@ def test_columns_may_be_left_out(tmp_path: Path) -> None:
         ("seconds,rtt_ms\n1,10\n", 2, "must be for 0 seconds"),
         ("seconds,rtt_ms\n0,10\n2,10\n2,20\n", 4, "seconds must grow"),
         ("seconds,rtt_ms,loss\n0,10,0\n1,10,1.5\n", 3, "loss is a probability"),
+        ("seconds,rtt_ms,rate\n0,10,1000\n", 1, "the head must name"),
+        ("seconds,rtt_ms,uplink_kbps\n0,10,40\n1,10,0.5\n", 3, "the uplink must have at least 0.8 kb/s, not 0.5"),
         ('seconds,rtt_ms\n0,"10\n', 2, "rtt_ms must be a number"),
     ],
 )
@@ -115,6 +187,8 @@ def test_files_that_are_no_texts_are_refused(tmp_path: Path) -> None:
         lambda: sinusoid(SETTING, 1, period=0),
         lambda: random_levels(SETTING, math.inf),
         lambda: random_levels(SETTING, 9, amplitude=300),
+        lambda: markov(SETTING, 0, TwoStates()),
+        lambda: markov(SETTING, 9, TwoStates(slow=1.0)),
         lambda: step(SETTING, SETTING, -1),
         lambda: outage(SETTING, 1, 0),
     ],
