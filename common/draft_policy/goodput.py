@@ -11,6 +11,7 @@ from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
 from common.placement.estimators import MovingAverage
 
 SIZE_WEIGHT: Final = 0.1  # of a round's bytes per token
+NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 
 
 class Goodput:
@@ -54,10 +55,10 @@ class Goodput:
             kept_up = [one for one in choices if keeps_up(times, one[0], self._size(one[1]))]
             choices = kept_up or [(self._most, at) for at in self._sizes]
         predict = ahead_seconds if self._ahead else synchronous_seconds
-        seconds, length, at = min(
-            ((predict(times, alphas[at], length, self._size(at)), length, at) for length, at in choices),
-            key=lambda one: one[:2],
-        )
+        found = [(predict(times, alphas[at], length, self._size(at)), length, at) for length, at in choices]
+        seconds, length, at = min(found, key=lambda one: one[:2])
+        if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
+            seconds, length, at = max((one for one in found if one[0] <= NEARLY * seconds), key=lambda one: one[1])
         if self._by_confidence is None:
             return Plan(length, at)
         step = times.draft + times.verify_token + self._size(at) / times.up_rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from common.engine.batcher import SHORT
 from common.engine.jobs import Job
 from common.engine.sequences import Feed
 from common.model.packed import Item
@@ -26,8 +27,14 @@ class Entry:
 
     @property
     def step(self) -> bool:
-        """Whether it is a decode step, rather than a prompt or a catch-up."""
-        return self.job.running and len(self.feed.tokens) == 1
+        """Whether it is a decode step or verifies a proposal, rather than a prompt or a catch-up."""
+        wanted = max(self.feed.logits, 1)
+        return self.job.running and (len(self.feed.tokens) == 1 or (wanted > 1 and self.before < SHORT))
+
+    @property
+    def before(self) -> int:
+        """Tokens per row before those whose distributions are wanted."""
+        return len(self.feed.tokens) - self.feed.logits
 
 
 @dataclass(slots=True)

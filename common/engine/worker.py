@@ -222,7 +222,7 @@ class Worker:
         job = entry.job
         if not isinstance(job, AnswerJob) or job.work is None:
             return
-        if entry.step:
+        if entry.step and len(entry.feed.tokens) == 1:
             job.assignment.measured(job.context, seconds)
         job.client.drawn(job.work, drafts, seconds)
 

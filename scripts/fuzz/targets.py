@@ -22,6 +22,7 @@ from proto.payloads.lattice import FORMATS, decode_lattice, encode_lattice
 from proto.payloads.race import decode_race, encode_race
 from proto.payloads.raw import decode_raw, encode_raw
 from proto.payloads.sparse import decode_sparse, encode_sparse
+from proto.payloads.tokens import decode_tokens, encode_tokens
 from proto.payloads.top_p import decode_top_p, encode_top_p
 from proto.payloads.trace import decode_spans, encode_spans
 from proto.varint import decode_ids, decode_number, encode_ids, encode_number
@@ -78,6 +79,12 @@ def lattice(data: bytes) -> None:
         assert [token for _, token in positions].count(None) == min(without, len(positions))
 
 
+def tokens(data: bytes) -> None:
+    """Token ids. Every stream of bits stands for one list of them."""
+    vocabulary, body = _vocabulary(data)
+    assert encode_tokens(decode_tokens(body, vocabulary, MOST_TOKENS), vocabulary) == body
+
+
 def kv(data: bytes) -> None:
     """A document's keys and values."""
     vocabulary, body = _vocabulary(data)
@@ -110,7 +117,8 @@ def number(data: bytes) -> None:
 
 
 TARGETS: Final[dict[str, Target]] = {
-    "frame": frame, "race": race, "top-p": top_p, "raw": raw, "sparse": sparse, "lattice": lattice, "kv": kv,
+    "frame": frame, "race": race, "top-p": top_p, "raw": raw, "sparse": sparse, "lattice": lattice, "tokens": tokens,
+    "kv": kv,
     "trace": trace, "ids": ids, "number": number,
 }  # fmt: skip
 

@@ -14,11 +14,17 @@ from common.transport.faulty import FaultyProxy, Line
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
 from proto.messages import Fetched, Open, Ready
+from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
 from tests.daemons.streaming import wait_until
+
+
+def tokens(*ids: int) -> bytes:
+    return encode_tokens(ids, 2048)
+
 
 MIXED: tuple[dict[str, Any], ...] = (
     {"method": "coupled"},
@@ -88,9 +94,9 @@ class TestNeighbours:
     @pytest.mark.parametrize(
         "bad",
         [
-            Propose(9, 1, 0, digest(()), (), (2**20,), b""),
+            Propose(9, 1, 0, digest(()), (2**20,), (), tokens(5)),
             Propose(9, 1, 0, digest(()), (), (5,), b"surplus"),
-            Propose(9, 1, 2**19, digest(()), (), (5,), b""),
+            Propose(9, 1, 2**19, digest(()), (), (), tokens(5)),
         ],
     )
     def test_beside_a_stranger_with_a_bad_proposal(
@@ -113,7 +119,7 @@ class TestNeighbours:
             ask_all(asking, devices)
             stranger.send(opening(9))
             for number in range(2000):
-                stranger.link.send(Propose(9, number + 1, 0, 7, (), (5, 6, 7), b""))
+                stranger.link.send(Propose(9, number + 1, 0, 7, (), (), tokens(5, 6, 7)))
         check(asking, expected)
 
 
@@ -128,10 +134,10 @@ class TestPassages:
         parts = stranger.of(Fetched)
         assert [part.index for part in parts] == list(range(OPEN.documents))
         assert all(part.count == OPEN.documents for part in parts)
-        stranger.send(Propose(11, 1, 0, digest(()), (), (5, 6), b""))
+        stranger.send(Propose(11, 1, 0, digest(()), (), (), tokens(5, 6)))
         wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")
         (first,) = stranger.of(Verdict)
-        stranger.send(Propose(11, 1, 0, digest(()), (), (5, 6), b""))
+        stranger.send(Propose(11, 1, 0, digest(()), (), (), tokens(5, 6)))
         wait_until(lambda: len(stranger.of(Verdict)) == 2, "the same verdict comes again")
         assert stranger.of(Verdict)[1] == first
 

@@ -33,6 +33,7 @@ from proto.payloads.lattice import LatticeEntries, decode_lattice, encode_lattic
 from proto.payloads.race import RaceEntries, decode_race, encode_race
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.sparse import SparseEntries, decode_sparse, encode_sparse
+from proto.payloads.tokens import decode_tokens, encode_tokens
 from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
 from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans
 
@@ -139,7 +140,7 @@ def test_limits_version_and_codes_are_documented() -> None:
 
 def test_every_message_and_payload_has_golden_bytes() -> None:
     kinds = {golden.kind.split()[0] for golden in GOLDENS}
-    assert kinds >= {*KINDS, *ENTRIES, "sparse", "lattice", "kv", "digest", "logcode", "trace"}
+    assert kinds >= {*KINDS, *ENTRIES, "sparse", "tokens", "lattice", "kv", "digest", "logcode", "trace"}
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=NAMES)
@@ -156,6 +157,10 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         check_sparse(golden, int(options[0].removeprefix("vocabulary=")))
     elif name == "lattice":
         check_lattice(golden, dict(option.split("=") for option in options))
+    elif name == "tokens":
+        vocabulary, (data,) = int(options[0].removeprefix("vocabulary=")), golden.frames
+        assert encode_tokens(golden.value, vocabulary).hex(" ") == data.hex(" ")
+        assert decode_tokens(data, vocabulary, len(golden.value)) == golden.value
     elif name == "kv":
         check_kv(golden, int(options[0].removeprefix("vocabulary=")))
     elif name == "trace":

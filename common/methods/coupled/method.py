@@ -46,4 +46,4 @@ class Coupled(DraftVerify):
         )
         own = opening.temperature if request.draft_temperature is None else request.draft_temperature
         verifier = Racing(opening.seed, opening.temperature)
-        return CoupledScheme(config, Racing(opening.seed, own), verifier, TokenDrafts(), Equality())
+        return CoupledScheme(config, Racing(opening.seed, own), verifier, TokenDrafts(vocabulary), Equality(vocabulary))

@@ -8,7 +8,7 @@ model. A draft holds with probability Σ_i 1 / Σ_j max(p_j / p_i, q_j / q_i), b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,9 @@ from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.session.values import View
 from proto.errors import malformed
+from proto.limits import MOST_PROPOSED
+from proto.payloads.tokens import decode_tokens, encode_tokens
 from proto.rounds import Propose
-
-TOKEN_BYTES = 3.0  # of a token id in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +55,32 @@ class Racing:
         return RaceWinner(int(found[0][0]), float(probabilities.max()))
 
 
+@dataclass(frozen=True, slots=True)
 class TokenDrafts:
     """Implements `Drafts`: token ids, and nothing of the distributions they were drawn from."""
+
+    vocabulary: int
 
     def planned(self, plan: Plan) -> None:
         """A draft is the same in every plan."""
 
     def pack(self, views: Sequence[View]) -> tuple[tuple[int, ...], bytes]:
-        return tuple(view.token for view in views), b""
+        return (), encode_tokens([view.token for view in views], self.vocabulary)
 
     def settle(self, position: int, view: Any, payload: bytes) -> int:
         raise malformed("a verdict must name the token that takes a rejected one's place")
 
 
+@dataclass(frozen=True, slots=True)
 class Equality:
     """Implements `Judge`: a draft holds where the verifier drew the same token."""
 
+    vocabulary: int
+
     def read(self, message: Propose) -> Sequence[RaceWinner]:
-        if message.payload:
-            raise malformed("a coupled proposal has no payload")
-        return [RaceWinner(token) for token in message.tokens]
+        if message.tokens:
+            raise malformed("the tokens of a coupled proposal must be in its payload")
+        return [RaceWinner(token) for token in decode_tokens(message.payload, self.vocabulary, MOST_PROPOSED)]
 
     def judge(self, position: int, proposed: Sequence[View], targets: Sequence[View]) -> Judgement:
         for place, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
@@ -92,4 +98,7 @@ class CoupledScheme:
     verifier: Racing
     drafts: TokenDrafts
     judge: Equality
-    token_bytes: Mapping[int | None, float] = field(default_factory=lambda: {None: TOKEN_BYTES})
+
+    @property
+    def token_bytes(self) -> Mapping[int | None, float]:
+        return {None: (self.config.vocabulary - 1).bit_length() / 8}

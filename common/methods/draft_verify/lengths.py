@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from common.draft_policy.ddqn import DoubleQ
 from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.heuristic import Heuristic
@@ -97,5 +98,7 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: 
             return Goodput(sizes, ahead=ahead, acceptance=history.acceptance)
         case "heuristic":
             return Heuristic(resolution=first)
+        case "ddqn":
+            return DoubleQ()
         case _:
             return Fixed(request.draft_length, first)

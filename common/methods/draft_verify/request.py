@@ -12,7 +12,7 @@ from common.runtime.errors import RequestError
 from proto.fields import Sampler
 from proto.limits import MOST_PROPOSED
 
-DraftPolicyName = Literal["fixed", "goodput", "heuristic"]
+DraftPolicyName = Literal["fixed", "goodput", "heuristic", "ddqn"]
 
 
 class DraftRequest(Request):
@@ -38,5 +38,7 @@ def check_draft(request: DraftRequest) -> None:
     wanted = type(request).model_fields["sampler"].default
     if request.sampler != wanted:
         raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")
+    if request.draft_policy == "ddqn" and request.method != "qsv":
+        raise RequestError("Policy 'ddqn' chooses among lattices: it is there for method 'qsv' only.", "draft_policy")
     check_logprobs(request)
     check_processors(request)

@@ -34,9 +34,11 @@ class QsvRequest(RejectionRequest):
 
 
 def check_lattice(request: QsvRequest) -> None:
-    """Refuse a fixed index of a lattice that is too fine for it."""
+    """Refuse a fixed index of a lattice that is too fine for it, and a lattice beside a policy that chooses one."""
     if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(
             f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
             "resolution",
         )
+    if request.draft_policy == "ddqn" and (request.index_code == "fixed" or request.resolution is not None):
+        raise RequestError("Policy 'ddqn' chooses the resolution, with index code 'short'.", "draft_policy")

@@ -15,6 +15,7 @@ from proto.limits import MOST_PROPOSED
 from proto.messages import Sync
 from proto.payloads.lattice import LatticeEntries, encode_lattice
 from proto.payloads.sparse import SparseEntries, encode_sparse
+from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
 from tests.common.rounds.pump import Length, Pair, table_model
 from tests.common.rounds.schemes import scheme_of
@@ -46,17 +47,25 @@ def propose(tokens: tuple[int, ...], payload: bytes = b"", **fields: Any) -> Pro
     return Propose(SESSION, tokens=tokens, payload=payload, **given)
 
 
+def ids(tokens: tuple[int, ...], **fields: Any) -> Propose:
+    return propose((), encode_tokens(tokens, VOCABULARY), **fields)
+
+
 @pytest.mark.parametrize(
     ("method", "message", "said"),
     [
-        ("coupled", propose((VOCABULARY,)), "of the vocabulary"),
-        ("coupled", propose((1,), tail=(VOCABULARY,), position=1), "of the vocabulary"),
-        ("coupled", propose(()), "1 to 64 tokens"),
-        ("coupled", propose((1,) * MOST_PROPOSED, position=TOKENS - 1), "within the answer"),
-        ("coupled", propose((1, 6, 1)), "behind the end"),
-        ("coupled", propose((1,), tail=(6,), position=1), "behind the end"),
-        ("coupled", propose((1,), tail=(1, 2), position=1), "within the answer"),
-        ("coupled", propose((1,), b"\0"), "no payload"),
+        ("coupled", propose((), b"\0\1\xe0"), "must be below"),
+        ("coupled", ids((1,), tail=(VOCABULARY,), position=1), "of the vocabulary"),
+        ("coupled", propose((), b"\0\0"), "at least one id"),
+        ("coupled", propose((), b""), "format byte"),
+        ("coupled", propose((), b"\0\x41"), "at most 64 ids"),
+        ("coupled", propose((), b"\0\5\0"), "truncated"),
+        ("coupled", propose((), b"\0\1\1"), "padded with zeros"),
+        ("coupled", ids((1,) * MOST_PROPOSED, position=TOKENS - 1), "within the answer"),
+        ("coupled", ids((1, 6, 1)), "behind the end"),
+        ("coupled", ids((1,), tail=(6,), position=1), "behind the end"),
+        ("coupled", ids((1,), tail=(1, 2), position=1), "within the answer"),
+        ("coupled", propose((1,)), "in its payload"),
         ("dsd", propose((1, 2), encode_sparse([sparse(1, 2)])), "for each of its tokens"),
         ("dsd", propose((1,), encode_sparse([sparse(2, 3)])), "one of its distribution"),
         ("dsd", propose((1,), b"\7"), "format byte"),
@@ -84,7 +93,7 @@ def test_more_proposals_than_may_wait() -> None:
     tokens: list[int] = []
     with pytest.raises(ProtocolError, match=f"at most {MOST_PENDING}"):
         for number in range(MOST_PENDING + 1):
-            message = propose((1,), round=number + 1, position=0, digest=digest(tokens))
+            message = ids((1,), round=number + 1, position=0, digest=digest(tokens))
             pair.cloud._pending.append(pair.cloud._pending[0]) if number else None
             pair.cloud.proposed(message, 0.0)
 
