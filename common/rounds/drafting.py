@@ -108,6 +108,7 @@ class Drafting:
         self.counters.rounds += 1
         self.counters.proposed += end - self.position
         self.counters.accepted += verdict.accepted
+        self.counters.rejected += rejected
         actions: list[Action] = []
         for _ in range(verdict.accepted):
             actions += self._commit({"device": True})

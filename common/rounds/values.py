@@ -118,8 +118,9 @@ class RoundsCounters:
     rounds: int = 0  # that were judged
     drafted: int = 0
     late: int = 0  # drafts that were rolled back before they were made
-    proposed: int = 0  # tokens that were judged
+    proposed: int = 0  # tokens of the proposals that were judged
     accepted: int = 0
+    rejected: int = 0  # the others behind one that was rejected were not judged
     bonus: int = 0
     stale: int = 0  # verdicts fenced off
     repeated: int = 0  # proposals that were sent again

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scripts.fuzz.targets import Target
 
 FOUND = 1
-NAMES = ("frame", "race", "top-p", "raw", "sparse", "lattice", "kv", "trace", "ids", "number")
+NAMES = ("frame", "race", "top-p", "raw", "sparse", "lattice", "tokens", "kv", "trace", "ids", "number")
 NO_ATHERIS = (
     "fuzz: atheris is not installed, so golden messages are mutated blindly; `pip install atheris` in an environment "
     "of its own (CPython up to 3.13 on Linux) makes it see what the decoders do."

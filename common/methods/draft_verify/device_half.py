@@ -8,6 +8,7 @@ import time
 from collections import deque
 from statistics import median
 
+from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.engine.sampling import Mixing
 from common.methods.attribution import of_cloud
 from common.methods.draft_verify.driver import RoundsDriver
@@ -148,7 +149,7 @@ class DraftingDevice:
             device=SideReport(
                 drafted=counters.drafted,
                 accepted=counters.accepted,
-                rollbacks=counters.proposed - counters.accepted,
+                rollbacks=counters.rejected,
                 preempted=self._driver.preempted,
                 stale=0 if closed is None else closed.stale,
                 decode_ms=1e3 * median(self._steps) if self._steps else 0.0,
@@ -164,9 +165,21 @@ class DraftingDevice:
                 "rounds": float(counters.rounds),
                 "proposed_per_round": counters.proposed / rounds,
                 "accepted_per_round": counters.accepted / rounds,
-                "repeated": float(counters.repeated),
+                "predicted_ms": 1e3 * self._predicted(),
             },
         )
+
+    def _predicted(self) -> float:
+        """Seconds per token that the formulas give for rounds like this answer's, by the estimates of the times."""
+        counters, scheme = self._machine.counters, self._scheme
+        judged = counters.accepted + counters.rejected
+        if not judged:
+            return 0.0
+        with self._history.lock:
+            times = self._history.estimates.times()
+        formula = ahead_seconds if scheme.config.ahead else synchronous_seconds
+        length = max(1, round(counters.proposed / counters.rounds))
+        return formula(times, counters.accepted / judged, length, next(iter(scheme.token_bytes.values())))
 
     # --- the cloud's passages
 
