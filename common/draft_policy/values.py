@@ -101,8 +101,8 @@ class Outcome:
 class DraftPolicy(Protocol):
     """Decides proposals, in this order: `plan`, `goes_on` before each position, `observe`.
 
-    One answer at a time; what was learnt in one is of use in the next. Where the drafter drafts ahead, further proposals
-    are planned before the first one's outcome is known.
+    One answer at a time; what was learnt in one is of use in the next. Where the drafter drafts ahead, further
+    proposals are planned before the first one's outcome is known.
     """
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
