@@ -99,9 +99,10 @@ class Outcome:
 
 
 class DraftPolicy(Protocol):
-    """Decides proposals of one answer, in this order: `plan`, `goes_on` before each position, `observe`.
+    """Decides proposals, in this order: `plan`, `goes_on` before each position, `observe`.
 
-    Where the drafter drafts ahead, further proposals are planned before the first one's outcome is known.
+    One answer at a time; what was learnt in one is of use in the next. Where the drafter drafts ahead, further
+    proposals are planned before the first one's outcome is known.
     """
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:

@@ -1,1 +1,1 @@
-"""The same Session under a virtual clock, with simulated links and decoders."""
+"""The same Session under a virtual clock, with simulated links and decoders; rounds of drafting."""

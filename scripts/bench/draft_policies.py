@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import harmonic_mean
 from typing import Final
 
 from common.draft_policy.ddqn import ACTIONS, Network
-from common.draft_policy.values import MOST_LENGTH, Plan
+from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Plan
 from common.drawing import REFERENCE, line_style
 from scripts.bench import drafting_ahead
 from scripts.bench.measuring import Table
@@ -16,12 +18,16 @@ from scripts.train_policy.evaluation import PAPERS_RESOLUTION, Setting, adaptive
 SEED: Final = 2_000_000
 ANSWERS: Final = 10
 TOKENS: Final = 500  # of an answer
+FIRST_ANSWERS: Final = 60  # whose policies know nothing yet
+FIRST_TOKENS: Final = 60
+LEARNING: Final = ("goodput", "by confidence")
 TOKENS_AHEAD: Final = 20_000
 AIM: Final = 0.9  # of the best fixed plan
 DRAWN: Final = ("varying", "steady")
+NOT_DRAWN: Final = "heuristic at 16"  # six lines are enough
 NOTE: Final = (
-    "The best fixed plan is the best of 16 lengths at 5 resolutions, known only afterwards. `heuristic` has resolution "
-    f"{PAPERS_RESOLUTION}, as the paper's fixed plans. Relative to the best fixed plan; less than {AIM:g} is a miss."
+    "The best fixed plan is the best of 16 lengths at 5 resolutions, known only afterwards. Relative to it; less than "
+    f"{AIM:g} is a miss. The paper's fixed plans have resolution {PAPERS_RESOLUTION}, in brackets is their best length."
 )
 
 
@@ -78,6 +84,7 @@ def run(results: Results) -> None:
     for name in policies:
         missed = [one for one in found if one.share(name) < AIM]
         results.say(f"{name}: {len(missed)} of {len(found)} settings below {AIM:g} of the best fixed plan")
+    _first_answers(results, plans)
     drafting_ahead.run(results, 300 if results.short else TOKENS_AHEAD)
     for answers in DRAWN:
         _draw(results, [one for one in found if one.setting.answers == answers], answers)
@@ -96,6 +103,23 @@ def _row(one: Found) -> list[str]:
     ]
 
 
+def _first_answers(results: Results, plans: Sequence[Plan]) -> None:
+    """Short answers of policies that begin each knowing nothing: neither the uplink nor the acceptance."""
+    seeds = range(SEED, SEED + (1 if results.short else FIRST_ANSWERS))
+    coarse = [plan for plan in plans if plan.resolution == RESOLUTIONS[0]]
+    policies = {name: one for name, one in adaptive(Network.load()).items() if name in LEARNING}
+    rows = []
+    for setting in settings():
+        best = max(fixed(setting, seeds, FIRST_TOKENS, coarse).values())
+        shares = []
+        for policy in policies.values():
+            speeds = [throughput(policy(), setting, [seed], FIRST_TOKENS) for seed in seeds]
+            shares.append(f"{harmonic_mean(speeds) / best:.2f}")
+        rows.append([setting.network, setting.answers, f"{setting.alpha:g}", *shares])
+    title = f"First answers of {FIRST_TOKENS} tokens, relative to the best fixed length at {RESOLUTIONS[0]}"
+    results.table(title, Table(["uplink", "answers", "α", *policies], rows))
+
+
 def _draw(results: Results, found: list[Found], answers: str) -> None:
     alphas = sorted({one.setting.alpha for one in found})
     networks = list(dict.fromkeys(one.setting.network for one in found))
@@ -107,10 +131,13 @@ def _draw(results: Results, found: list[Found], answers: str) -> None:
                 points = {plan.length: value for plan, value in one.fixed.items() if plan.resolution == resolution}
                 label = "fixed, best resolution" if number == 0 else f"fixed, resolution {PAPERS_RESOLUTION}"
                 axes.plot(list(points), list(points.values()), label=label, **line_style(number))
-            for number, (name, value) in enumerate(one.adaptive.items(), start=2):
+            drawn = {name: value for name, value in one.adaptive.items() if name != NOT_DRAWN}
+            for number, (name, value) in enumerate(drawn.items(), start=2):
                 style = line_style(number) | {"marker": ""}
                 axes.plot([1, MOST_LENGTH], [value, value], label=name, **style)
-            axes.axhline(AIM * one.fixed[one.best], **REFERENCE | {"linewidth": 0.6})
+            axes.axhline(
+                AIM * one.fixed[one.best], label=f"{AIM:g} of the best fixed", **REFERENCE | {"linewidth": 0.6}
+            )
             axes.set_title(f"{network}, α {alpha:g}")
             axes.set_ylim(bottom=0)
             axes.set_xlabel("length")

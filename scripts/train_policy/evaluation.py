@@ -11,7 +11,7 @@ from common.draft_policy.ddqn import ACTIONS, DoubleQ, Network
 from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.heuristic import Heuristic
-from common.draft_policy.values import DraftPolicy, Plan
+from common.draft_policy.values import RESOLUTIONS, DraftPolicy, Plan
 from common.simulation.round_scenario import RoundScenario
 from common.simulation.rounds import simulate_rounds
 from common.simulation.uplinks import HIGH, LOW
@@ -56,9 +56,10 @@ def fixed(setting: Setting, seeds: Sequence[int], tokens: int, plans: Sequence[P
 
 
 def adaptive(network: Network) -> Mapping[str, Callable[[], DraftPolicy]]:
-    """The policies that adapt, by name. The heuristic has the paper's resolution: it does not choose one."""
+    """The policies that adapt, by name. The heuristic does not choose a resolution: the paper's, and the coarsest."""
     return {
-        "heuristic": lambda: Heuristic(resolution=PAPERS_RESOLUTION),
+        f"heuristic at {PAPERS_RESOLUTION}": lambda: Heuristic(resolution=PAPERS_RESOLUTION),
+        f"heuristic at {RESOLUTIONS[0]}": lambda: Heuristic(resolution=RESOLUTIONS[0]),
         "goodput": lambda: Goodput(TOKEN_BYTES),
         "by confidence": lambda: Goodput(TOKEN_BYTES, by_confidence=True),
         "DDQN": lambda: DoubleQ(network),

@@ -30,7 +30,7 @@ def test_draft_policies_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     kept = json.loads(results.write().read_text())
     rows = kept["samples"]["tokens per second"]
     assert len(rows) == len(settings())
-    assert all(set(row["adaptive"]) == {"heuristic", "goodput", "by confidence", "DDQN"} for row in rows)
+    assert all({"goodput", "by confidence", "DDQN"} < set(row["adaptive"]) for row in rows)
     assert all(value > 5 for row in rows for value in row["adaptive"].values())
     assert len(kept["samples"]["drafting ahead"]) == 9
     assert "relative to the best fixed plan" in capsys.readouterr().out

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from common.draft_policy.ddqn import ACTIONS, MOST_BYTES, SHAPES, STATE, WEIGHTS, DoubleQ, Network, state_of
 from common.draft_policy.values import Plan, RoundTimes
 from scripts.train_policy.evaluation import HELD_OUT, TOKENS, Setting, throughput
+from scripts.train_policy.learner import network
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)
 RECORD = json.loads(WEIGHTS.with_suffix(".json").read_text("utf-8"))
@@ -50,9 +52,6 @@ def test_every_action_once() -> None:
 
 
 def test_the_layers_are_those_of_the_trainer() -> None:
-    torch = pytest.importorskip("torch")
-    from scripts.train_policy.learner import network
-
     layers = network()
     layers.load_state_dict({name: torch.from_numpy(array) for name, array in load_file(WEIGHTS).items()})
     state = np.random.default_rng(1).random(STATE).astype(np.float32)
