@@ -45,17 +45,20 @@ def make_model(folder: Path, entropy: float, shape: Shape | None = None) -> dict
 
     Returns the settings that a daemon is given for it. Raises `ValueError` for an entropy that the vocabulary has not.
     """
-    model = _random_model(shape)
+    model = random_model(shape)
     hidden, logits = _last_states(model)
-    model.lm_head.weight.data *= _scale(logits, entropy)
-    _never_end(model, float(hidden[..., 0].mean()))
+    model.lm_head.weight.data *= scale_to(logits, entropy)
+    never_end(model, float(hidden[..., 0].mean()))
     logging.disable_progress_bar()
     model.save_pretrained(folder)
     return {"model": str(folder)} | FLAGS
 
 
-def _random_model(shape: Shape | None) -> Any:
-    """Dimension 0 of the residual stream is the same everywhere: nothing reads or writes it but `_never_end`."""
+def random_model(shape: Shape | None) -> Any:
+    """A model of random weights, of the embedded one's shape where none is given.
+
+    Dimension 0 of the residual stream is the same everywhere: nothing reads or writes it but `never_end`.
+    """
     config = Qwen2Config.from_pretrained(EMBEDDED_MODEL)
     if shape is not None:
         config.hidden_size, config.num_hidden_layers = shape.width, shape.layers
@@ -86,8 +89,11 @@ def _last_states(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return hidden, logits
 
 
-def _scale(logits: torch.Tensor, entropy: float) -> float:
-    """Factor of the logits, by bisection: the larger, the less entropy."""
+def scale_to(logits: torch.Tensor, entropy: float) -> float:
+    """Factor of `logits` [n, vocab] that gives them `entropy` nats on average: the larger, the less.
+
+    Found by bisection, on every eighth row. Raises `ValueError` for an entropy that the vocabulary has not.
+    """
     vocabulary = logits.shape[-1]
     if not 0.0 < entropy < math.log(vocabulary):
         raise ValueError(f"{vocabulary} tokens can't have an entropy of {entropy:g} nats")
@@ -101,7 +107,7 @@ def _scale(logits: torch.Tensor, entropy: float) -> float:
     return high
 
 
-def _never_end(model: Any, constant: float) -> None:
+def never_end(model: Any, constant: float) -> None:
     """Let the end token's logit be `NEVER` wherever dimension 0 is about `constant`."""
     eos = PreTrainedTokenizerFast.from_pretrained(EMBEDDED_TOKENIZER).eos_token_id
     with torch.no_grad():

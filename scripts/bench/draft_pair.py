@@ -1,0 +1,222 @@
+"""A synthetic target and a drafter that is cheaper and has a set overlap with it, for methods that draft and verify.
+
+The overlap of two next-token distributions is sum_i min(p_i, q_i), 1 less their total variation. It is the probability
+that speculative sampling accepts a draft, at temperature 1 and for whole distributions. What is set is its mean over
+positions of texts that are drawn from the target, one row each. It grows a little with the context, by .01 to .025 from
+16 tokens to 400, and where documents' rows are aggregated: mixtures differ less than what they are made of.
+
+The weights are random and neither model ends by itself: answers mean nothing, times and acceptance do. The drafter is
+the target's first layers with the same embedding and output, and the other layers of the target write into the
+residual stream what is scaled by a factor: without it both would be the same.
+
+    python -m scripts.bench.draft_pair FOLDER --overlap 0.9
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import Qwen2ForCausalLM
+from transformers.utils import logging
+
+from scripts.bench.synthetic_model import FLAGS, never_end, random_model, scale_to
+
+OVERLAPS: Final = (0.6, 0.8, 0.9, 0.97)
+ENTROPY: Final = 3.0  # nats
+DRAFT_LAYERS: Final = 1  # of the target's four
+ROWS: Final = 64  # texts
+PROMPT, DRAWN = 64, 24  # tokens of a text: random ones, then the target's own, on which overlaps are measured
+TOLERANCE: Final = 0.01  # of the measured overlap
+_START: Final = 0.1  # factor that gives about .8
+_SLOPE: Final = -0.2  # of the overlap by the factor's logarithm, there
+_LEAST, _MOST = math.log(1e-3), math.log(3.0)  # the factor's logarithm; beyond, nothing changes any more
+_CLOSE: Final = 0.001  # to the wanted overlap, on the texts that the factor is fitted to
+_STEPS: Final = 8  # of the secant method
+_ROUNDS: Final = 2  # of drawing texts and fitting the factor to them
+_SEED: Final = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A pair on texts that were drawn from its target at temperature 1: means over their drawn positions."""
+
+    overlap: float
+    error: float  # standard error of the overlap; texts are independent, their positions are not
+    entropy: float  # nats of the target's next-token distribution
+    draft_entropy: float
+    positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPair:
+    """What was made. `target` and `drafter` are folders."""
+
+    target: str
+    drafter: str
+    wanted: float
+    measured: Measured  # on other texts than those that the factor was found on
+    factor: float  # of what the target's later layers write
+    parameters: int
+    draft_parameters: int
+
+    @property
+    def device(self) -> dict[str, object]:
+        """Settings of a device that drafts."""
+        return self.cloud | {"draft_model": self.drafter}
+
+    @property
+    def cloud(self) -> dict[str, object]:
+        """Settings of a cloud that verifies."""
+        return {"model": self.target, **FLAGS}
+
+
+def make_pair(folder: Path, overlap: float, entropy: float = ENTROPY) -> DraftPair:
+    """Save a target with next-token distributions of `entropy` nats and a drafter with a mean `overlap` with them.
+
+    They are `target` and `drafter` below `folder`, and what was measured is in `pair.json`. Raises `ValueError` for
+    an overlap that can't be had with this entropy.
+    """
+    if not 0.0 < overlap < 1.0:
+        raise ValueError(f"an overlap must be between 0 and 1, not {overlap:g}")
+    with torch.no_grad():
+        scaled = _Scaled(entropy)
+        factor = _START
+        for seed in range(_SEED, _SEED + _ROUNDS):
+            factor = _fitted(scaled, scaled.texts(seed), overlap, factor)
+        measured = scaled.measure(scaled.texts(_SEED + _ROUNDS))
+        drafter = scaled.drafter()
+    if abs(measured.overlap - overlap) > TOLERANCE:
+        raise ValueError(f"an overlap of {overlap:g} can't be had at {entropy:g} nats, only {measured.overlap:.3f}")
+    target, draft = folder / "target", folder / "drafter"
+    logging.disable_progress_bar()
+    scaled.model.save_pretrained(target)
+    drafter.save_pretrained(draft)
+    sizes = scaled.model.num_parameters(), drafter.num_parameters()
+    pair = DraftPair(str(target), str(draft), overlap, measured, factor, *sizes)
+    (folder / "pair.json").write_text(json.dumps(asdict(pair), indent=2) + "\n", "utf-8")
+    return pair
+
+
+def _fitted(scaled: _Scaled, texts: torch.Tensor, overlap: float, factor: float) -> float:
+    """The factor that gives this overlap on `texts`, by the secant method on its logarithm; `scaled` has it then."""
+    at, slope, before = math.log(factor), _SLOPE, None
+    for _ in range(_STEPS):
+        missing = overlap - scaled.set(math.exp(at), texts).overlap
+        if abs(missing) < _CLOSE:
+            break
+        if before is not None and at != before[0]:
+            slope = min((before[1] - missing) / (at - before[0]), _SLOPE / 10)
+        before = at, missing
+        at = min(max(at + missing / slope, _LEAST), _MOST)
+    return scaled.factor
+
+
+class _Scaled:
+    """The target, whose later layers and output layer are scaled again and again."""
+
+    def __init__(self, entropy: float) -> None:
+        self.model: Any = random_model(None)
+        self.factor = 1.0
+        self._entropy = entropy
+        self._unscaled = [(matrix, matrix.weight.clone()) for layer in self._later() for matrix in _writers(layer)]
+        generator = torch.Generator().manual_seed(_SEED)
+        texts = torch.randint(2, self.model.config.vocab_size, (ROWS, PROMPT + DRAWN), generator=generator)
+        never_end(self.model, float(self._states(texts)[0][..., 0].mean()))
+        self._output = self.model.lm_head.weight.clone()
+        self.set(_START, texts)
+
+    def set(self, factor: float, texts: torch.Tensor) -> Measured:
+        """Scale the later layers, and the output layer so that the entropy on `texts` is as wanted; `measure` them."""
+        self.factor = factor
+        for matrix, weight in self._unscaled:
+            matrix.weight.copy_(factor * weight)
+        self.model.lm_head.weight.copy_(self._output)
+        states = self._states(texts)
+        self.model.lm_head.weight.mul_(scale_to(self.model.lm_head(states[0]).flatten(0, 1), self._entropy))
+        return self._compare(*states)
+
+    def texts(self, seed: int) -> torch.Tensor:
+        """Texts [rows, tokens], whose last `DRAWN` tokens are drawn from the target behind random ones."""
+        generator = torch.Generator().manual_seed(seed)
+        vocabulary = self.model.config.vocab_size
+        texts = following = torch.randint(2, vocabulary, (ROWS, PROMPT), generator=generator)
+        cache = None
+        for _ in range(DRAWN):
+            passed = self.model(input_ids=following, past_key_values=cache, use_cache=True)
+            cache = passed.past_key_values
+            following = torch.multinomial(passed.logits[:, -1].softmax(-1), 1, generator=generator)
+            texts = torch.cat((texts, following), dim=1)
+        return texts
+
+    def measure(self, texts: torch.Tensor) -> Measured:
+        """What both models expect in place of each drawn token."""
+        return self._compare(*self._states(texts))
+
+    def drafter(self) -> Any:
+        """The first layers with the embedding and the output, as a model of its own."""
+        config = type(self.model.config).from_dict(self.model.config.to_dict())
+        config.num_hidden_layers = DRAFT_LAYERS
+        config.layer_types = config.layer_types[:DRAFT_LAYERS]
+        drafter: Any = Qwen2ForCausalLM(config).eval()
+        kept = drafter.state_dict().keys()
+        drafter.load_state_dict({name: each for name, each in self.model.state_dict().items() if name in kept})
+        return drafter
+
+    def _compare(self, states: torch.Tensor, draft_states: torch.Tensor) -> Measured:
+        target, draft = (self.model.lm_head(each).softmax(-1) for each in (states, draft_states))
+        overlaps = torch.minimum(target, draft).sum(-1)  # [rows, drawn]
+        error = overlaps.mean(1).std() / math.sqrt(len(overlaps))
+        entropy, draft_entropy = (float(torch.special.entr(each).sum(-1).mean()) for each in (target, draft))
+        return Measured(float(overlaps.mean()), float(error), entropy, draft_entropy, overlaps.numel())
+
+    def _later(self) -> Any:
+        return self.model.model.layers[DRAFT_LAYERS:]
+
+    def _states(self, texts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the output layer reads, [rows, drawn, width], in the target and in the drafter."""
+        early: list[torch.Tensor] = []
+        last = self.model.model.layers[DRAFT_LAYERS - 1]
+        handle = last.register_forward_hook(lambda module, inputs, output: early.append(output))
+        try:
+            states = self.model.model(input_ids=texts[:, :-1], use_cache=False).last_hidden_state
+        finally:
+            handle.remove()
+        return states[:, PROMPT - 1 :], self.model.model.norm(early[0])[:, PROMPT - 1 :]
+
+
+def _writers(layer: Any) -> tuple[Any, Any]:
+    """What writes into the residual stream."""
+    return layer.self_attn.o_proj, layer.mlp.down_proj
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.draft_pair",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="where target, drafter and pair.json go")
+    told = f"wanted mean overlap, e.g. {', '.join(f'{each:g}' for each in OVERLAPS)}"
+    parser.add_argument("--overlap", type=float, required=True, help=told)
+    told = f"nats of the target's next-token distributions (default {ENTROPY:g})"
+    parser.add_argument("--entropy", type=float, default=ENTROPY, help=told)
+    options = parser.parse_args(arguments)
+    try:
+        pair = make_pair(options.folder, options.overlap, options.entropy)
+    except ValueError as error:
+        parser.error(str(error))
+    found = pair.measured
+    print(f"target    {pair.target}: {pair.parameters:,} parameters, {found.entropy:.2f} nats")
+    print(f"drafter   {pair.drafter}: {pair.draft_parameters:,} parameters, {found.draft_entropy:.2f} nats")
+    print(f"overlap   {found.overlap:.3f} ± {found.error:.3f} (standard error), {found.positions:,} positions")
+
+
+if __name__ == "__main__":
+    main()
