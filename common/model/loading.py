@@ -98,22 +98,21 @@ def load_model(
     keep_latents(model)
     try:
         chosen = _tokenizer_for(folder_or_hub_id, folder, tokenizer, model)
-        identity = model_identity(model, chosen, {} if streamed is None else streamed.samples())
+        return LoadedModel(
+            model=model,
+            tokenizer=chosen,
+            layers=decoder_layers(folder_or_hub_id, model),
+            torch_device=place,
+            eos=_eos(model, chosen),
+            max_context=max_context(folder_or_hub_id, config),
+            window=shortest_window(config),
+            identity=model_identity(model, chosen, {} if streamed is None else streamed.samples()),
+            streamed=streamed,
+        )
     except BaseException:
         if streamed is not None:
             streamed.close()
         raise
-    return LoadedModel(
-        model=model,
-        tokenizer=chosen,
-        layers=decoder_layers(folder_or_hub_id, model),
-        torch_device=place,
-        eos=_eos(model, chosen),
-        max_context=max_context(folder_or_hub_id, config),
-        window=shortest_window(config),
-        identity=identity,
-        streamed=streamed,
-    )
 
 
 def _read_whole(
@@ -264,6 +263,7 @@ def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTra
 
 
 def decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
+    """The decoder layers of a model, in order. Raises `ModelError` where there is no list of them."""
     count = model.config.get_text_config().num_hidden_layers
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:

@@ -102,7 +102,7 @@ class PackedPass(Cache):
         self.groups: list[Group] = []
         order = sorted(range(len(items)), key=lambda index: _place(items[index]))
         columns: list[NDArray[np.int64]] = []
-        positions: list[NDArray[np.int64]] = []
+        positions: list[NDArray[np.int64]] = []  # other than columns where there is a tree
         ids: list[NDArray[np.int64]] = []
         slots: list[NDArray[np.int64]] = []
         starts: dict[int, int] = {}
@@ -125,9 +125,12 @@ class PackedPass(Cache):
             starts[index] = total
             total += len(rows) * count
         self.tokens = torch.from_numpy(np.concatenate(ids)).to(torch_device)[None]
-        self.positions = torch.from_numpy(np.concatenate(positions)).to(torch_device)[None]
         self.wanted = torch.from_numpy(_wanted(items, starts)).to(torch_device)
         self._columns = torch.from_numpy(np.concatenate(columns)).to(torch_device)
+        if any(group.tree for group in self.groups):
+            self.positions = torch.from_numpy(np.concatenate(positions)).to(torch_device)[None]
+        else:
+            self.positions = self._columns[None]
         self._slots = torch.from_numpy(np.concatenate(slots)).to(torch_device)
         self._writes = _writes(self.groups)
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedConfi
 
 from common.model.errors import ModelError
 from common.weights.file import Place, ReadCounters, Wanted, WeightFiles
-from common.weights.plan import ALIGNMENT, BUFFERS, Residence, Streaming, aligned, residence
+from common.weights.plan import ALIGNMENT, BUFFERS, Streaming, aligned, residence
 from common.weights.store import Interrupt, StoreCounters, Waiting, WeightStore
 
 # Numbers of every weight tensor that enter a model's identity: enough to tell two checkpoints apart, few
@@ -59,20 +59,19 @@ class StreamedLayers:
         self,
         store: WeightStore,
         files: WeightFiles,
-        plan: Residence,
+        first: int,
         layers: Sequence[Sequence[_Weight]],
         views: Sequence[Sequence[_Views]],
     ) -> None:
         """`views` are, for each of the `layers` and for each buffer, the parameters in it."""
-        self.first = plan.layers
-        self.plan = plan
+        self.first = first
         self._store, self._files = store, files
         self._layers, self._views = layers, views
         self._inside: Sequence[_Weight] = ()
 
     @property
     def counters(self) -> StoreCounters:
-        """What streaming has cost since the model was loaded."""
+        """What streaming has cost; the passes that loading takes count, too."""
         return self._store.counters
 
     @property
@@ -126,7 +125,7 @@ def weight_sample(weight: Tensor) -> bytes:
 
 
 def make_empty(config: PreTrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:
-    """The model of a configuration with all of its buffers and none of its weights."""
+    """The model of a configuration with all of its buffers and none of its weights. No other may be built meanwhile."""
     make: Any = AutoModelForCausalLM
     with init_empty_weights(include_buffers=False), initialization.no_init_weights():
         model: PreTrainedModel = make.from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=attention)
@@ -177,7 +176,7 @@ def _fill(
     streamed = by_layer[plan.layers :]
     views, wanted = _in_buffers(streamed, plan.buffer_bytes)
     store = WeightStore(files, wanted, streaming.bytes_per_second, streaming.read_ahead)
-    return StreamedLayers(store, files, plan, streamed, views)
+    return StreamedLayers(store, files, plan.layers, streamed, views)
 
 
 def _weights(

@@ -30,6 +30,10 @@ class Streaming:
     bytes_per_second: float | None = None
     read_ahead: bool = True
 
+    def __post_init__(self) -> None:
+        if self.bytes_per_second is not None and not self.bytes_per_second > 0:
+            raise ValueError(f"bytes_per_second must be positive, not {self.bytes_per_second}")
+
     def beside(self, others: int) -> Streaming:
         """The same, with `others` bytes more that are not for weights."""
         return replace(self, reserved_bytes=self.reserved_bytes + others)

@@ -60,7 +60,7 @@ class WeightStore:
         self._thread.start()
 
     def take(self, layer: int, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> int:
-        """The buffer that holds `layer`, until it is given back.
+        """The number of the buffer that holds `layer`, until it is given back.
 
         While it is not there yet, `waiting` is called until it returns False. Raises `Preempted` when `interrupt()`
         is true meanwhile, and `ModelError` if the layer can't be read.
@@ -111,6 +111,8 @@ class WeightStore:
         with self._changed:
             if patience is not None:
                 self._changed.wait_for(lambda: self._full or self._failure, patience)
+            if self._closing:
+                raise RuntimeError("layers can't be taken from a store that was closed")
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 self._changed.notify_all()  # the next pass tries again
@@ -157,6 +159,8 @@ class WeightStore:
         return bool(self._free) and self._failure is None and asked
 
     def _read(self, layer: int, buffer: int, course: int) -> tuple[bool, Exception | None]:
+        # What a chunk took too long is made up for by the next ones, so that a layer takes the time that it should.
+        self._free_at = max(self._free_at, time.perf_counter())
         try:
             return self._files.read(self._layers[layer][buffer], lambda size: self._go_on(size, course)), None
         except Exception as error:  # told to who takes the layer
@@ -164,9 +168,8 @@ class WeightStore:
 
     def _go_on(self, size: int, course: int) -> bool:
         """Take the time that a slower disk takes for `size` bytes; whether the rest is still wanted."""
-        now = time.perf_counter()
-        self._free_at = max(now, self._free_at) + size * self._seconds_per_byte
-        if self._free_at > now:
+        self._free_at += size * self._seconds_per_byte
+        if (left := self._free_at - time.perf_counter()) > 0:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or course != self._course, self._free_at - now)
+                self._changed.wait_for(lambda: self._closing or course != self._course, left)
         return not self._closing and course == self._course

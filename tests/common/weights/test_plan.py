@@ -62,3 +62,5 @@ def test_no_more_would_fit_and_the_smallest_budget_does(
 def test_sizes() -> None:
     assert [aligned(size) for size in (0, 1, 64, 65)] == [0, 64, 64, 128]
     assert Streaming(100, 7).beside(5) == Streaming(100, 12)
+    with pytest.raises(ValueError, match="bytes_per_second must be positive"):
+        Streaming(100, bytes_per_second=0)

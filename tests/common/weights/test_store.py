@@ -215,3 +215,5 @@ class TestFailure:
         assert threading.active_count() == before + 1
         opened.store.close()
         assert threading.active_count() == before
+        with pytest.raises(RuntimeError, match="closed"):
+            opened.take(0)
