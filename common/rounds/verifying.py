@@ -128,7 +128,10 @@ class Verifying:
         if judgement.accepted < len(proposed):
             self.epoch += 1
         self._follow()
-        decided = [Commit(start + place, each, False, None, None, {}) for place, each in enumerate((*tokens, *token))]
+        decided = [
+            Commit(start + place, each, False, None, None, {"cloud": True})
+            for place, each in enumerate((*tokens, *token))
+        ]
         return [*decided, Send(verdict)]
 
     # --- inside

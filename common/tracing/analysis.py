@@ -110,7 +110,9 @@ class _Index:
         fits = (
             span
             for span in _before(self._done[side], at)
-            if span.kind in kinds and position in (None, span.position) and span.detail not in FRUITLESS
+            if span.kind in kinds
+            and (position is None or span.position <= position < span.position + span.count)
+            and span.detail not in FRUITLESS
         )
         return next(fits, None)
 
@@ -154,7 +156,7 @@ class _Walk:
             case "aggregate":
                 return self._inputs(span)
             case "follow":
-                return self._index.arrived(span.side, span.start, ("target", "sync"), span.position)
+                return self._index.arrived(span.side, span.start, ("target", "sync", "verdict"), span.position)
             case "transmit":
                 return self._sender(span)
             case _:
@@ -169,12 +171,21 @@ class _Walk:
 
     def _sender(self, span: Interval) -> Interval | None:
         """The span in which the sender of a message made what it sent, after the message's way was booked."""
-        cause: dict[str, Cause] = {"draft": "draft under way", "target": "target under way"}
+        cause: dict[str, Cause] = {
+            "draft": "draft under way",
+            "propose": "draft under way",
+            "target": "target under way",
+            "verdict": "target under way",
+        }
         self._spend(cause.get(span.detail, "other message under way"), span.start)
         sender, position, at = span.side, span.position, span.start
         match span.detail:
             case "draft":
                 return self._index.done(sender, at, ("decode",), position)
+            case "propose":
+                return self._index.done(sender, at, ("decode",))
+            case "verdict":
+                return self._index.done(sender, at, DECISION)
             case "target":
                 return self._index.done(sender, at, DECISION, position + span.count - 1)
             case "resolved":
@@ -189,6 +200,9 @@ class _Walk:
         """The span that a side's work had to wait for: the request's arrival, its work before, or a decision."""
         if span.kind == "retrieve":
             return self._index.arrived(span.side, span.start, ("open",), None)
+        proposal = self._index.arrived(span.side, span.start, ("propose",), span.position)
+        if proposal is not None:
+            return proposal  # what is verified
         work = self._index.done(span.side, span.start, WORK)
         decision = self._index.done(span.side, span.start, DECISION)
         if work is None or decision is None:

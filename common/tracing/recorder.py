@@ -11,6 +11,7 @@ from common.session.values import Action, Commit, Send, Withdraw
 from proto.fields import Side
 from proto.messages import Message, Open, Ready, Target
 from proto.payloads.trace import MESSAGES, Kind, Span
+from proto.rounds import Verdict
 
 MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
 
@@ -54,14 +55,20 @@ class Recorder:
         if kind == "receive" and not isinstance(message, Open | Ready):
             self._cause = at
         position, epoch = getattr(message, "position", 0), getattr(message, "epoch", 0)
-        count = len(message.tokens) if isinstance(message, Target) else 1
+        match message:
+            case Target():
+                count = len(message.tokens)
+            case Verdict():
+                count = message.accepted + 1
+            case _:
+                count = 1
         self._note(Span(kind, detail, position, at, at, epoch, max(count, 1)))
 
-    def step(self, detail: str, position: int, epoch: int, start: int, end: int) -> None:
+    def step(self, detail: str, position: int, epoch: int, start: int, end: int, count: int = 1) -> None:
         """Note a decode step: a draft of `epoch` was made, or it came too late, or it was pre-empted."""
         if detail != "pre-empted":
             self._cause = end
-        self._note(Span("decode", detail, position, start, end, epoch))
+        self._note(Span("decode", detail, position, start, end, epoch, count))
 
     def acted(self, actions: Sequence[Action], aggregator: Side, position: int) -> None:
         """Note the actions after an event; `aggregator` is in charge of `position`, the first undecided one, then."""

@@ -14,7 +14,7 @@ from proto.payloads.compression import seal, unseal
 Kind = Literal["retrieve", "prefill", "decode", "send", "receive", "aggregate", "follow", "roll back", "migrate"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-MESSAGES: Final = ("open", "ready", "draft", "target", "resolve", "resolved", "sync")
+MESSAGES: Final = ("open", "ready", "draft", "target", "resolve", "resolved", "sync", "propose", "verdict")
 DETAILS: Final[dict[Kind, tuple[str, ...]]] = {
     "retrieve": ("",),
     "prefill": ("",),
@@ -56,7 +56,7 @@ class Span:
     start: int
     end: int
     epoch: int = 0  # of a decode step or a message
-    count: int = 1  # tokens of a target
+    count: int = 1  # tokens of a target or a verdict, positions of a decode step
     accepted: tuple[bool | None, bool | None] = (None, None)  # drafts of (device, cloud) at a decided position
     # At an aggregation: seconds of a device and of a cloud decode step, of a round trip, and both acceptance rates.
     estimates: tuple[float, float, float, float, float] | None = None

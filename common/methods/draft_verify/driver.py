@@ -80,7 +80,7 @@ class RoundsDriver:
             if self.over:
                 return
             if self.recorder is not None:
-                self.recorder.step("drafted", work.position, work.epoch, ended - int(seconds * 1e9), ended)
+                self.recorder.step("drafted", work.position, work.epoch, ended - int(seconds * 1e9), ended, work.count)
             self._mixings.update((work.position + place, draft.mixing) for place, draft in enumerate(drawn))
             self._carry_out(self.machine.drawn(work, [draft.view for draft in drawn], seconds, ended / 1e9))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.tracing.analysis import CAUSES, steps
 from device.interface import Finished, TokenEvent
 from tests.cloud.town import Resident, Town
 
@@ -62,3 +63,15 @@ def test_who_draws_in_place_of_a_rejected_token_changes_nothing(device: Resident
     split, split_last = tokens_of(device, method="dssd", **fields)
     assert tokens == split
     assert last.report.device.rollbacks == split_last.report.device.rollbacks
+
+
+@pytest.mark.parametrize("fields", [{"method": "coupled"}, {"method": "dssd", "temperature": 1.2}])
+def test_a_trace_says_what_the_time_went_into(device: Resident, fields: dict[str, Any]) -> None:
+    _, last = tokens_of(device, trace=True, **fields)
+    trace = last.report.trace
+    assert trace is not None
+    found = steps(trace)
+    assert len(found) == last.report.tokens
+    spent = {cause: sum(step.spent(cause) for step in found[1:]) for cause in CAUSES}
+    assert all(spent[cause] > 0 for cause in ("device decode", "cloud decode", "draft under way", "target under way"))
+    assert spent["engine"] < 0.3 * sum(spent.values())
