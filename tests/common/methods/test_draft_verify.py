@@ -73,5 +73,7 @@ def test_a_trace_says_what_the_time_went_into(device: Resident, fields: dict[str
     found = steps(trace)
     assert len(found) == last.report.tokens
     spent = {cause: sum(step.spent(cause) for step in found[1:]) for cause in CAUSES}
-    assert all(spent[cause] > 0 for cause in ("device decode", "cloud decode", "draft under way", "target under way"))
+    assert spent["cloud decode"] > 0
+    if fields["method"] == "dssd":  # the other one's drafts are seldom waited for
+        assert min(spent["device decode"], spent["draft under way"], spent["target under way"]) > 0
     assert spent["engine"] < 0.3 * sum(spent.values())
