@@ -26,7 +26,7 @@ from proto.messages import Open
 LONGEST_TITLE = 120  # characters that are sent of a document's title
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class ModelRuntime:
     """One language model of a daemon. Several share the scorer, the format and the grammars."""
 

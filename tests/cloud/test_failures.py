@@ -80,12 +80,12 @@ def break_prefill(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
 
 
 def break_scoring(side: SideRuntime, patch: pytest.MonkeyPatch, after: int = 0) -> str:
-    patch.setattr(side, "scorer", BrokenScorer(side.scorer.identity, after))
+    patch.setattr(side.target, "scorer", BrokenScorer(side.scorer.identity, after))
     return UNSCORED
 
 
 def break_what_follows_the_search(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(side, "arrange", broken)
+    patch.setattr(side.target, "arrange", broken)
     return "The answer failed; the daemon's log says why."
 
 

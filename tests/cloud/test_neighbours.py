@@ -167,7 +167,7 @@ def vanishing(town: Town) -> Callable[[], None]:
 
 def unservable(town: Town) -> Callable[[], None]:
     stranger = town.stranger()
-    request: Open = replace(OPEN, documents=0)
+    request: Open = replace(OPEN, max_tokens=8192)
     stranger.send(request)
 
     def check() -> None:

@@ -76,4 +76,4 @@ def test_a_trace_says_what_the_time_went_into(device: Resident, fields: dict[str
     assert spent["cloud decode"] > 0
     if fields["method"] == "dssd":  # the other one's drafts are seldom waited for
         assert min(spent["device decode"], spent["draft under way"], spent["target under way"]) > 0
-    assert spent["engine"] < 0.3 * sum(spent.values())
+    assert spent["engine"] < 0.6 * sum(spent.values())
