@@ -13,7 +13,7 @@ from common.runtime.errors import RequestError
 from common.transport.faulty import FaultyProxy, Line
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
-from proto.messages import Fetched, Open, Ready
+from proto.messages import Fetched, Message, Open, Ready
 from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
@@ -184,3 +184,31 @@ class TestRequests:
         assert drafted == biased
         assert isinstance(plain[-1], Finished)
         assert drafted != plain[-1].text
+
+
+@pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled"])
+def test_private_documents_change_nothing_that_is_sent(
+    town: Town, devices: list[Resident], method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device with another private library, an empty one, proposes the same in the same bytes."""
+    bare = town.device(f"bare-{method}", library=tmp_path / "empty")
+    assert (bare.side.library.count, devices[0].side.library.count > 0) == (0, True)
+    sent: list[list[Propose]] = []
+    for device in (devices[0], bare):
+        sent.append([])
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        send = connection.send
+
+        def noted(message: Message, send: Callable[[Message], int] = send, kept: list[Propose] = sent[-1]) -> int:
+            if isinstance(message, Propose):
+                kept.append(message)
+            return send(message)
+
+        monkeypatch.setattr(connection, "send", noted)
+        fields: dict[str, Any] = {"temperature": 0.7, "max_tokens": 20, "draft_policy": "fixed", "draft_length": 3}
+        if method == "coupled":
+            fields["ahead"] = False
+        device.ask(QUESTIONS[0], method=method, **fields)
+    assert sent[0]
+    assert [replace(each, session=0) for each in sent[0]] == [replace(each, session=0) for each in sent[1]]
