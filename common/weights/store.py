@@ -113,14 +113,14 @@ class WeightStore:
                 self._changed.wait_for(lambda: self._full or self._failure, patience)
             if self._closing:
                 raise RuntimeError("layers can't be taken from a store that was closed")
+            if self._full:
+                _, self._held = self._full.popleft()
+                return self._held
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 self._changed.notify_all()  # the next pass tries again
                 raise failure
-            if not self._full:
-                return None
-            _, self._held = self._full.popleft()
-            return self._held
+            return None
 
     def _seek(self, layer: int) -> None:
         coming = self._full[0][0] if self._full else self._next

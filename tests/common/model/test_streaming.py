@@ -102,6 +102,17 @@ class TestSameBits:
         assert (part.identity, part.eos) == (whole.identity, whole.eos)
         part.close()
 
+    def test_files_of_a_base_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = make_model("gpt2", tmp_path)
+        weights = load_file(folder / "model.safetensors")
+        bare = {name.removeprefix("transformer."): weight for name, weight in weights.items()}
+        save_file(bare, folder / "model.safetensors", {"format": "pt"})
+        whole = Decoder.load(str(folder))
+        monkeypatch.setattr(plan, "CHUNK_BYTES", 0)
+        part = load(folder, smallest_budget(folder))
+        same(part, whole)
+        part.close()
+
     def test_another_type_than_the_file_s(self, folder: Path, resident: Decoder) -> None:
         part = load(folder, budget(folder, 3, 2), "bfloat16")
         assert (streamed_of(part).first, part.dtype) == (3, torch.bfloat16)
