@@ -14,6 +14,7 @@ LONGEST_PROCESSORS: Final = 2**13  # bytes of JSON of what changes an answer's d
 MOST_BIASES: Final = 300  # tokens that it may name
 MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
 MOST_ENTRIES: Final = 4096  # K of the race
+MOST_UNITS: Final = 2**12  # of all distributions of a proposal: an index of flat ones takes long to read
 MOST_RESOLUTION: Final = 1024  # units that a quantised distribution is divided into
 MOST_LIKELIEST: Final = 256  # tokens that are listed because they are probable
 MOST_TOKENS: Final = 8192  # of an answer

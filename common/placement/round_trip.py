@@ -116,3 +116,7 @@ class Pace:
             return False
         self._last = now
         return True
+
+    def spare(self, now: float) -> None:
+        """Note that the link has just carried a message and its answer: that tells as much as a probe."""
+        self._last = now

@@ -58,6 +58,11 @@ class LinkMeter:
             probe = self._trips.probe(_microseconds())
         self._send(probe)
 
+    def spare(self, now: float) -> None:
+        """Send no probe for a while: a round of an answer has just shown what the link does. They share its rate."""
+        with self._lock:
+            self._pace.spare(now)
+
     def replied(self, reply: ProbeReply) -> None:
         """Take in the reply to a probe."""
         with self._lock:

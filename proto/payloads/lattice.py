@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from proto.errors import malformed, too_large
 from proto.index_code import fixed, short
 from proto.index_code.bits import BitReader, BitWriter
-from proto.limits import MOST_RESOLUTION
+from proto.limits import MOST_RESOLUTION, MOST_UNITS
 from proto.varint import decode_number, encode_number
 
 IndexCode = Literal["fixed", "short"]
@@ -42,6 +42,8 @@ def encode_lattice(positions: Sequence[tuple[LatticeEntries, int | None]], code:
         raise malformed("a lattice payload must have at least one position")
     resolution = int(positions[0][0].counts.sum())
     _check_resolution(resolution)
+    if len(positions) * resolution > MOST_UNITS:
+        raise too_large(f"the positions of a lattice payload must have at most {MOST_UNITS} units in all")
     write = fixed.write if code == "fixed" else short.write
     bits = BitWriter()
     named = True
@@ -75,6 +77,8 @@ def decode_lattice(
     count, start = decode_number(data, start)
     if count > limit:
         raise too_large(f"a lattice payload must have at most {limit} positions")
+    if count * resolution > MOST_UNITS:
+        raise too_large(f"the positions of a lattice payload must have at most {MOST_UNITS} units in all")
     if not count:
         raise malformed("a lattice payload must have at least one position")
     read = fixed.read if code == "fixed" else short.read

@@ -26,7 +26,11 @@ __all__ = ["damaged", "place"]
 ANSWERS = 240  # that a law is compared with
 CELLS = 12  # texts of their own in the comparison; all others together are one more
 LEAST = 1e-4  # probability of a token that is looked behind
-FAR: dict[str, Any] = {"temperature": 2.0, "draft_temperature": 0.7, "documents": 0}  # from the cloud's model, which both daemons have here
+FAR: dict[str, Any] = {
+    "temperature": 2.0,
+    "draft_temperature": 0.7,
+    "documents": 0,
+}  # from the cloud's model, which both daemons have here
 DRAFTED: tuple[dict[str, Any], ...] = ({"method": "coupled"}, {"method": "dssd", "draft_length": 3})
 by_method = pytest.mark.parametrize("fields", DRAFTED, ids=lambda fields: str(fields["method"]))
 

@@ -61,6 +61,7 @@ class VerifyingCloud:
             self._driver.recorder.message("receive", message)
         machine = self._machine
         if isinstance(message, Propose):
+            self._context.estimates.meter.spare(self._heard)
             self._driver.apply(lambda: machine.proposed(message, self._heard))
         else:
             self._driver.apply(lambda: machine.synchronised(message))

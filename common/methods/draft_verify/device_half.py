@@ -100,6 +100,7 @@ class DraftingDevice:
                     self._driver.recorder.message("receive", message)
                 if isinstance(message, Verdict):
                     self._verifying.append(message.verify_time / 1e6)
+                    self._context.cloud.peer.meter.spare(self._waiting_since)
                     self._driver.apply(lambda: self._machine.judged(message))
                 if self._machine.alone:  # it was slow, and is there again
                     self._driver.apply(self._machine.rejoined)

@@ -6,9 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from common.draft_policy.values import MOST_LENGTH
 from common.methods.draft_verify.request import DraftRequest
 from common.runtime.errors import RequestError
-from proto.limits import MOST_RESOLUTION
+from proto.limits import MOST_RESOLUTION, MOST_UNITS
 
 DEFAULT_RESOLUTION = 64
 MOST_FIXED = 128  # a finer lattice's fixed index takes too long to rank
@@ -38,6 +39,14 @@ def check_lattice(request: QsvRequest) -> None:
     if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(
             f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
+            "resolution",
+        )
+    length = request.draft_length if request.draft_policy == "fixed" else MOST_LENGTH
+    units = length * (request.resolution or 0)
+    if units > MOST_UNITS:
+        raise RequestError(
+            f"A proposal of {length} tokens with {request.resolution} units each has {units} in all; at most "
+            f"{MOST_UNITS} are allowed.",
             "resolution",
         )
     if request.draft_policy == "ddqn" and (request.index_code == "fixed" or request.resolution is not None):

@@ -162,3 +162,17 @@ class TestPace:
     def test_not_more_often_while_many_are_under_way(self) -> None:
         """The oldest probe without a reply is given up: on a long way none would ever come back."""
         assert len(self.times(False, 8)) == 20
+
+
+def test_a_link_whose_rounds_show_what_it_does_is_not_probed() -> None:
+    """40 kb/s are 5,000 bytes per second: probes each tenth of a second, both ways, would take half of them."""
+    pace = Pace()
+    assert pace.due(0.0, settled=False, outstanding=0)
+    probed = 0
+    for step in range(1, 200):
+        now = step * 0.02
+        if step % 4 == 0:
+            pace.spare(now)
+        probed += pace.due(now, settled=False, outstanding=0)
+    assert probed == 0
+    assert pace.due(5.0, settled=True, outstanding=0)

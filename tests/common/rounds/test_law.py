@@ -116,7 +116,7 @@ def test_answers_follow_the_verifiers_law(method: str, fields: dict[str, Any], l
 
 @pytest.mark.parametrize("method", ["dsd", "dssd", "qsv"])
 def test_a_drafter_that_agrees_is_never_rejected(method: str) -> None:
-    fields: dict[str, Any] = {"resolution": 1024} if method == "qsv" else {}
+    fields: dict[str, Any] = {"resolution": 512} if method == "qsv" else {}
     scheme = scheme_of(method, VOCABULARY, TOKENS, top_k=0, **fields)
     pair = Pair(scheme, VERIFIER, VERIFIER, Length(2))
     pair.run()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proto.errors import ProtocolError
 from proto.index_code import fixed, short
 from proto.index_code.bits import BitWriter
-from proto.limits import MOST_RESOLUTION
+from proto.limits import MOST_RESOLUTION, MOST_UNITS
 from proto.payloads.lattice import FORMATS, IndexCode, LatticeEntries, decode_lattice, encode_lattice
 from proto.varint import encode_number
 
@@ -68,6 +68,10 @@ def test_positions_survive(
     data: st.DataObject, resolution: int, vocabulary: int, code: IndexCode, without: int
 ) -> None:
     sent = data.draw(any_positions(resolution, vocabulary, without))
+    if len(sent) * resolution > MOST_UNITS:
+        with pytest.raises(ProtocolError, match="units in all"):
+            encode_lattice(sent, code, vocabulary)
+        return
     payload = encode_lattice(sent, code, vocabulary)
     received = decode_lattice(payload, code, vocabulary, len(sent), without)
     assert plain(received) == plain(sent)
@@ -235,3 +239,10 @@ def test_the_vocabulary_bounds_the_ids(code: IndexCode) -> None:
     data = encode_lattice(last, code, 1024)
     assert plain(decode_lattice(data, code, 1024, 1, 0)) == plain(last)
     assert refusal(data, code, 1023) == "malformed"
+
+
+@pytest.mark.parametrize("code", FORMATS)
+def test_more_units_than_may_be_read_are_refused_before_any_is(code: IndexCode) -> None:
+    head = bytes((FORMATS.index(code),)) + encode_number(1024) + encode_number(5)
+    with pytest.raises(ProtocolError, match="units in all"):
+        decode_lattice(head, code, 151_936, 64, 0)
