@@ -61,7 +61,7 @@ class TokenDrafts:
     def planned(self, plan: Plan) -> None:
         """A draft is the same in every plan."""
 
-    def pack(self, views: Sequence[View]) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[View], length: int) -> tuple[tuple[int, ...], bytes]:
         return tuple(view.token for view in views), b""
 
     def settle(self, position: int, view: Any, payload: bytes) -> int:

@@ -75,7 +75,7 @@ class Named(Plain):
 class SparseDrafts(Named):
     """Implements `Drafts`: each token with the distribution that it was drawn from."""
 
-    def pack(self, views: Sequence[Drafted[SparseEntries]]) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         return tuple(view.token for view in views), encode_sparse([view.entries for view in views])
 
 
@@ -109,7 +109,7 @@ class ScalarDrafts(Plain):
     draws: DrawsAt
     vocabulary: int
 
-    def pack(self, views: Sequence[Drafted[SparseEntries]]) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         probabilities = [view.distribution.of(view.token) for view in views]
         return tuple(view.token for view in views), b"".join(map(_PROBABILITY.pack, probabilities))
 
@@ -161,7 +161,7 @@ class LatticeDrafts(Named):
         if plan.resolution is not None:
             self.drawing.resolution = plan.resolution
 
-    def pack(self, views: Sequence[Drafted[LatticeEntries]]) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[Drafted[LatticeEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         tokens = tuple(view.token for view in views)
         listed = [(view.entries, view.token if self.named else None) for view in views]
         payload = encode_lattice(listed, self.code, self.vocabulary)
