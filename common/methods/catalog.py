@@ -6,6 +6,7 @@ from common.methods.aggregate.method import Speculative, TokenWise
 from common.methods.coupled.method import Coupled
 from common.methods.fetch.method import FetchKv, FetchText
 from common.methods.interface import Method
+from common.methods.rapid.method import Rapid
 from common.methods.rejection.method import Dsd, Dssd, Qsv
 from common.methods.sequence_wise.method import SequenceWise
 from proto.messages import Fetch, Open
@@ -22,6 +23,7 @@ METHODS: dict[str, Method] = {
         Dssd(),
         Qsv(),
         Coupled(),
+        Rapid(),
     )
 }
 

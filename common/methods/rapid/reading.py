@@ -1,0 +1,70 @@
+"""What the two sides of rapid read: a document whole, and the passages of it that fit the question (RAPID, §2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from common.methods.draft_verify.reading import Found, Passage
+from common.methods.rapid.request import RapidRequest
+from common.retrieval.library import Hit
+from common.runtime.errors import RequestError
+from common.runtime.model_runtime import ModelRuntime
+from common.runtime.reading import PromptRows
+from common.runtime.side import SideRuntime
+from proto.limits import MOST_FETCHED
+from proto.messages import Open
+
+LEAST_RETRIEVED: Final = 4096  # tokens that the drafter reads, where it is left open
+COMPRESSION: Final = 24  # of a document so long that its 24th is more
+BETWEEN: Final = "\n"  # chunks; what white space was there, a library does not keep
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReading:
+    """Implements `Reading`: the verifier's row is the document, the drafter's has its passages in their order."""
+
+    request: RapidRequest
+    most: int = MOST_FETCHED
+
+    def find(self, side: SideRuntime, request: Open) -> Found:
+        """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
+        hits = side.passages(self.request.long_document, request.question)
+        model, title = side.target, hits[0].title if hits else self.request.long_document
+        whole = model.document(title, BETWEEN.join(hit.text for hit in hits), 1.0)
+        needed, room = len(whole.tokens), model.room(request)
+        if needed > room:
+            raise RequestError(
+                f"The document {title!r} is too long for the verifier: it needs {needed} tokens, and its context holds "
+                f"{max(room, 0)} beside question and answer.",
+                "long_document",
+            )
+        limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, needed // COMPRESSION)
+        passages = [Passage(hit.source, hit.similarity, hit.text) for hit in self._near(hits)]
+        return Found(model.arrange(request, [whole], ()), chosen(model, passages, limit))
+
+    def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
+        """Passages that the drafter's context has no room for are left out, those that fit the question least first."""
+        room = model.room(request)
+        kept = chosen(model, passages, room - len(model.document("", "", 0.0).tokens))
+        if not kept:
+            return model.arrange(request, (), ())
+        text = BETWEEN.join(each.text for each in kept)
+        best = max(kept, key=lambda each: each.similarity)
+        return model.arrange(request, [model.document(best.title, text, best.similarity, room)], ())
+
+    def _near(self, hits: Sequence[Hit]) -> list[Hit]:
+        return [hit for hit in hits if hit.similarity >= self.request.retrieval_threshold]
+
+
+def chosen(model: ModelRuntime, passages: Sequence[Passage], limit: int) -> list[Passage]:
+    """The most similar of `passages` that have `limit` tokens together, in their own order; not more than travel."""
+    kept: list[int] = []
+    left = limit
+    for place in sorted(range(len(passages)), key=lambda place: -passages[place].similarity)[:MOST_FETCHED]:
+        left -= len(model.decoder.tokenizer.encode(passages[place].text + BETWEEN))
+        if left < 0:
+            break
+        kept.append(place)
+    return [passages[place] for place in sorted(kept)]
