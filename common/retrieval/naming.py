@@ -26,8 +26,8 @@ def named(files: Sequence[FileRecord], name: str) -> FileRecord:
         shorts = {_short(file) for file in found}
         paths = [_short(file) if len(shorts) == len(found) else file.path for file in found]
         raise UnknownDocument(f"The library has several documents {_shown(name)}: name one by its path, {_any(paths)}.")
-    names = {each.casefold(): each for file in files for each in (_short(file), file.title)}
-    close = [names[each] for each in get_close_matches(name.casefold(), names, _SHOWN, 0.5)]
+    names = {each.casefold(): each for file in files for each in (_below(file), file.title)}
+    close = [names[each] for each in get_close_matches(name.casefold(), names, _SHOWN)]
     like = f": did you mean {_any(close)}?" if close else ": `dragon library list` shows those that it has."
     raise UnknownDocument(f"The library has no document {_shown(name)}{like}")
 
