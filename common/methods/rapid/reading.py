@@ -8,6 +8,7 @@ from typing import Final
 
 from common.methods.draft_verify.reading import Found, Passage
 from common.methods.rapid.request import RapidRequest
+from common.model.tokenizer import Tokenizer
 from common.retrieval.library import Hit
 from common.runtime.errors import RequestError
 from common.runtime.model_runtime import ModelRuntime
@@ -42,12 +43,12 @@ class DocumentReading:
             )
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, needed // COMPRESSION)
         passages = [Passage(hit.source, hit.similarity, hit.text) for hit in self._near(hits)]
-        return Found(model.arrange(request, [whole], ()), chosen(model, passages, limit))
+        return Found(model.arrange(request, [whole], ()), chosen(model.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         """Passages that the drafter's context has no room for are left out, those that fit the question least first."""
         room = model.room(request)
-        kept = chosen(model, passages, room - len(model.document("", "", 0.0).tokens))
+        kept = chosen(model.decoder.tokenizer, passages, room - len(model.document("", "", 0.0).tokens))
         if not kept:
             return model.arrange(request, (), ())
         text = BETWEEN.join(each.text for each in kept)
@@ -58,12 +59,12 @@ class DocumentReading:
         return [hit for hit in hits if hit.similarity >= self.request.retrieval_threshold]
 
 
-def chosen(model: ModelRuntime, passages: Sequence[Passage], limit: int) -> list[Passage]:
+def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:
     """The most similar of `passages` that have `limit` tokens together, in their own order; not more than travel."""
     kept: list[int] = []
     left = limit
     for place in sorted(range(len(passages)), key=lambda place: -passages[place].similarity)[:MOST_FETCHED]:
-        left -= len(model.decoder.tokenizer.encode(passages[place].text + BETWEEN))
+        left -= len(tokenizer.encode(passages[place].text + BETWEEN))
         if left < 0:
             break
         kept.append(place)
