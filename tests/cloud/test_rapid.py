@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from common.engine.sequences import Prompt
-from common.methods.rapid.reading import BETWEEN
+from common.methods.long_context.reading import BETWEEN
 from common.methods.rejection.drawing import Judging
 from common.model.decoder import Decoder
 from common.runtime.errors import AnswerFailed, RequestError
@@ -146,6 +146,37 @@ class TestNetwork:
         stranger.close()
 
 
+class TestLongContext:
+    """The baseline: the verifier by itself."""
+
+    ALONE: ClassVar[dict[str, Any]] = {"method": "long-context", "long_document": TITLE}
+
+    @pytest.mark.parametrize("where", [{}, {"sources": "device", "privacy": "offline"}])
+    def test_is_the_model_behind_the_whole_document(
+        self, device: Resident, alone: list[int], where: dict[str, Any]
+    ) -> None:
+        tokens, last = tokens_of(device, **self.ALONE | where)
+        assert tokens == alone
+        assert [source.title for source in last.report.sources] == [TITLE]
+        assert last.report.notes == ()
+
+    @pytest.mark.parametrize(
+        ("fields", "field", "said"),
+        [
+            ({"long_document": ""}, "long_document", "name it by its title or path"),
+            ({"sources": "both"}, "sources", "must be 'cloud' or 'device'"),
+            ({"aggregation": "output"}, "aggregation", "must be 'context'"),
+            ({"long_document": "Zzyzx"}, "long_document", "no document 'Zzyzx'"),
+            ({"long_document": "endless"}, "long_document", "too long to be read whole"),
+            ({"long_document": "Zzyzx", "sources": "device"}, "long_document", "no document 'Zzyzx'"),
+        ],
+    )
+    def test_refused(self, device: Resident, fields: dict[str, Any], field: str, said: str) -> None:
+        with pytest.raises(RequestError, match=said) as caught:
+            tokens_of(device, **self.ALONE | fields)
+        assert caught.value.field == field
+
+
 class TestResident:
     """Both models on the device, without a cloud and with privacy offline."""
 
@@ -201,7 +232,7 @@ class TestBadInput:
             ("almanack", "no document 'almanack': did you mean 'almanac' or 'almanac.md'"),
             ("Zzyzx", "no document 'Zzyzx': `dragon library list` shows"),
             ("Twin", "several documents 'Twin': name one by its path, '.*documents/one.md' or '.*documents/two.md'"),
-            ("endless", r"too long for the verifier: it needs \d+ tokens, and its context holds \d+ beside"),
+            ("endless", r"too long to be read whole: it needs \d+ tokens, and the model's context holds \d+ beside"),
         ],
     )
     def test_a_document_that_is_not_there(self, device: Resident, where: str, name: str, said: str) -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.methods.draft_verify.reading import Found, Passage
+from common.methods.long_context.reading import BETWEEN, read_whole
 from common.methods.rapid.request import RapidRequest
 from common.model.tokenizer import Tokenizer
-from common.retrieval.library import Hit
-from common.runtime.errors import RequestError
 from common.runtime.model_runtime import ModelRuntime
 from common.runtime.reading import PromptRows
 from common.runtime.side import SideRuntime
@@ -19,7 +18,6 @@ from proto.messages import Open
 
 LEAST_RETRIEVED: Final = 4096  # tokens that the drafter reads, where it is left open
 COMPRESSION: Final = 24  # of a document so long that its 24th is more
-BETWEEN: Final = "\n"  # chunks; what white space was there, a library does not keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +29,11 @@ class DocumentReading:
 
     def find(self, side: SideRuntime, request: Open) -> Found:
         """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
-        hits = side.passages(self.request.long_document, request.question)
-        model, title = side.target, hits[0].title if hits else self.request.long_document
-        whole = model.document(title, BETWEEN.join(hit.text for hit in hits), 1.0)
-        needed, room = len(whole.tokens), model.room(request)
-        if needed > room:
-            raise RequestError(
-                f"The document {title!r} is too long for the verifier: it needs {needed} tokens, and its context holds "
-                f"{max(room, 0)} beside question and answer.",
-                "long_document",
-            )
-        limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, needed // COMPRESSION)
-        passages = [Passage(hit.source, hit.similarity, hit.text) for hit in self._near(hits)]
-        return Found(model.arrange(request, [whole], ()), chosen(model.decoder.tokenizer, passages, limit))
+        whole = read_whole(side, self.request.long_document, request)
+        limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
+        near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
+        passages = [Passage(hit.source, hit.similarity, hit.text) for hit in near]
+        return Found(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         """Passages that the drafter's context has no room for are left out, those that fit the question least first."""
@@ -54,9 +44,6 @@ class DocumentReading:
         text = BETWEEN.join(each.text for each in kept)
         best = max(kept, key=lambda each: each.similarity)
         return model.arrange(request, [model.document(best.title, text, best.similarity, room)], ())
-
-    def _near(self, hits: Sequence[Hit]) -> list[Hit]:
-        return [hit for hit in hits if hit.similarity >= self.request.retrieval_threshold]
 
 
 def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:

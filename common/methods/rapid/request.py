@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from common.methods.draft_verify.request import check_draft, check_drawing
+from common.methods.long_context.request import DOCUMENT_NAME, DocumentName, check_document
 from common.methods.rejection.request import LatticeRequest, check_lattice
 from common.runtime.errors import RequestError
 from proto.fields import Aggregation
@@ -14,7 +15,6 @@ from proto.limits import MOST_PROPOSED
 
 Residual = Literal["augmented", "paper"]
 
-LONGEST_NAME = 512  # characters of a document's title or path
 MOST_ETA = 1000.0
 MOST_RETRIEVED = 2**20  # tokens
 
@@ -24,9 +24,7 @@ class RapidRequest(LatticeRequest):
 
     aggregation: Aggregation = Field(default="context", description="A row per document, or one row with all of them")
     draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
-    long_document: str = Field(
-        default="", max_length=LONGEST_NAME, description="Title or path of the document that the question is about"
-    )
+    long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
     eta: float = Field(
         default=10.0,
         ge=0.0,
@@ -58,11 +56,7 @@ class RapidRequest(LatticeRequest):
 
 def check_rapid(request: RapidRequest) -> None:
     """Refuse what rapid can't do."""
-    if not request.long_document.strip():
-        raise RequestError(
-            f"Method {request.method!r} answers from one document: name it by its title or path in long_document.",
-            "long_document",
-        )
+    check_document(request.method, request.long_document, request.aggregation)
     if request.verifier == "cloud":
         check_draft(request)
     elif request.sources != "device":
@@ -73,8 +67,6 @@ def check_rapid(request: RapidRequest) -> None:
         )
     else:
         check_drawing(request)
-    if request.aggregation != "context":
-        raise RequestError(f"Method {request.method!r} reads one row: aggregation must be 'context'.", "aggregation")
     if request.resolution is not None and request.draft_codec != "lattice":
         raise RequestError("A resolution is of draft_codec 'lattice'.", "resolution")
     check_lattice(request)

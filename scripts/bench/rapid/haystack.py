@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 
 from common.methods.draft_verify.reading import Passage
-from common.methods.rapid.reading import BETWEEN, chosen
+from common.methods.long_context.reading import BETWEEN
+from common.methods.rapid.reading import chosen
 from common.model.tokenizer import Tokenizer
 from common.retrieval.embedder import SentenceTransformerEmbedder
 from common.retrieval.library import Library
