@@ -12,6 +12,7 @@ from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from common.methods.report import Record, build_report
 from common.methods.request import Request
 from common.model.tokenizer import StopFilter
+from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
 from common.runtime.side import SideRuntime
 from common.session.values import Commit
@@ -109,6 +110,8 @@ class ActiveRequest:
                 self._close(message)
             case Error(code="unknown-session"):
                 self.reopen()
+            case Error(code="document"):
+                self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
             case Error():
                 self._without_cloud(message.text)
             case Busy():

@@ -18,6 +18,8 @@ MOST_UNITS: Final = 2**12  # of all distributions of a proposal: an index of fla
 MOST_RESOLUTION: Final = 1024  # units that a quantised distribution is divided into
 MOST_LIKELIEST: Final = 256  # tokens that are listed because they are probable
 MOST_TOKENS: Final = 8192  # of an answer
+MOST_FETCHED: Final = 256  # passages that one answer is handed
+LARGEST_PROPOSAL: Final = 2**21  # a proposal's payload is below that, in bytes
 MOST_PROPOSED: Final = 64  # drafted tokens of one proposal
 SEEDS: Final = 2**64  # seeds are below it
 

@@ -254,8 +254,8 @@ class Fetched:
     """Part `part` of `parts` of the document `index` of `count`. Without any document: one message, `count` 0."""
 
     session: SessionId
-    index: Annotated[int, Count(256)]
-    count: Annotated[int, Count(257)]
+    index: Annotated[int, Count(limits.MOST_FETCHED)]
+    count: Annotated[int, Count(limits.MOST_FETCHED + 1)]
     part: Annotated[int, Count(2**16)]
     parts: Annotated[int, Count(2**16)]
     similarity: Annotated[float, Real(-2.0, 2.0)]  # retrieval cosine

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from proto.bounds import Bytes, Count
 from proto.fields import Digest, Position, SessionId, Token
-from proto.limits import MOST_PROPOSED
+from proto.limits import LARGEST_PROPOSAL, MOST_PROPOSED
 
 Round = Annotated[int, Count(2**32)]
 
@@ -22,7 +22,9 @@ class Propose:
     digest: Digest
     tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
     tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # empty where the payload names them
-    payload: Annotated[bytes, Bytes(2**21)]  # of the method: the distributions that the tokens were drawn from
+    payload: Annotated[
+        bytes, Bytes(LARGEST_PROPOSAL)
+    ]  # of the method: the distributions that the tokens were drawn from
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from common.methods.aggregate.method import Speculative, TokenWise
 from common.methods.coupled.method import Coupled
 from common.methods.fetch.method import FetchKv, FetchText
 from common.methods.interface import Method
+from common.methods.long_context.method import LongContext
+from common.methods.rapid.method import Rapid
 from common.methods.rejection.method import Dsd, Dssd, Qsv
 from common.methods.sequence_wise.method import SequenceWise
 from proto.messages import Fetch, Open
@@ -22,6 +24,8 @@ METHODS: dict[str, Method] = {
         Dssd(),
         Qsv(),
         Coupled(),
+        LongContext(),
+        Rapid(),
     )
 }
 

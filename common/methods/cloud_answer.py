@@ -55,6 +55,10 @@ class CloudAnswer:
         """The sampler that draws this side's drafts."""
         return parts.drafting
 
+    def retrieve(self, request: Open) -> PromptRows:
+        """The rows of the answer. On the retrieval thread."""
+        return self.context.side.retrieve(request)
+
     def announce(self, message: Message) -> None:
         """Send a message of the session."""
         self.context.send(message)
@@ -72,7 +76,8 @@ class CloudAnswer:
     def begin(self) -> None:
         side = self.context.side
         decoded = partial(side.profiler.decoded, self.context.estimates)
-        side.begin(self.answer, self.request, self._drafting, self.retrieved, decoded, peer=self.context.estimates)
+        begin, peer = side.begin, self.context.estimates
+        begin(self.answer, self.request, self._drafting, self.retrieved, decoded, peer, self.retrieve)
 
     def receive(self, message: Message) -> None:
         """Ignore the message."""

@@ -8,7 +8,9 @@ from proto.messages import Error
 
 def failure_message(session: int, failure: Exception) -> Error:
     """The message that ends a running session; the text of `failure` was made for the user (`as_failure`)."""
-    return Error(session, "unservable" if isinstance(failure, RequestError) else "failed", str(failure))
+    if not isinstance(failure, RequestError):
+        return Error(session, "failed", str(failure))
+    return Error(session, "document" if failure.field == "long_document" else "unservable", str(failure))
 
 
 def unknown_session(session: int) -> Error:

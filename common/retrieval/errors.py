@@ -11,6 +11,10 @@ class PathError(LibraryError):
     """A path that was named has no documents: it is not there, can't be read, or is of a type that is not read."""
 
 
+class UnknownDocument(LibraryError):
+    """A document that was asked for by its name is not there, or there are several of this name."""
+
+
 class LibraryBusy(LibraryError):
     """Another process is changing the library."""
 

@@ -22,9 +22,10 @@ from common.retrieval.errors import LibraryBusy, LibraryError
 from common.retrieval.index import VectorIndex
 from common.retrieval.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
 from common.retrieval.keywords import fused
+from common.retrieval.naming import named
 from common.retrieval.readers.content import storable
 from common.retrieval.readings import Reading
-from common.retrieval.store import Counts, FileRecord, Store
+from common.retrieval.store import Counts, FileRecord, Store, StoredChunk
 
 LOCK = "writer.lock"
 
@@ -47,6 +48,13 @@ class Hit:
     def source(self) -> str:
         """Title and place, as a citation names them."""
         return f"{self.title}, {self.place}" if self.place and self.place != self.title else self.title
+
+    @classmethod
+    def of(cls, chunk: StoredChunk, query: NDArray[np.float32]) -> Hit:
+        """The chunk as found by the unit vector [dimension] of a query."""
+        similarity = float(np.dot(chunk.vector.astype(np.float64), query.astype(np.float64)))
+        path = Path(chunk.path).relative_to(chunk.root).as_posix()
+        return cls(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity)
 
 
 class Library:
@@ -203,12 +211,17 @@ class Library:
             self._refresh()  # embedding took a while
             found = self._store.chunks(self._ranked(query, vector, k))
         self._keep_index()
-        hits = []
-        for chunk in found:
-            similarity = float(np.dot(chunk.vector.astype(np.float64), vector.astype(np.float64)))
-            path = Path(chunk.path).relative_to(chunk.root).as_posix()
-            hits.append(Hit(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity))
+        hits = [Hit.of(chunk, vector) for chunk in found]
         return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk)) if self._kind == "dense" else hits
+
+    def passages(self, name: str, query: str) -> list[Hit]:
+        """All chunks of the document of this title or path, in its order. Raises `UnknownDocument`; see `named`."""
+        vector = unit_vectors(self._embedder, [query])[0]
+        with self._reading():
+            check_embedder(self._store, self._embedder)
+            document = named(self._store.files(), name)
+            found = self._store.chunks(self._store.chunks_of(document.id))
+        return [Hit.of(chunk, vector) for chunk in found]
 
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
         """Ids of the up to `k` best chunks."""

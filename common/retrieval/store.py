@@ -186,6 +186,10 @@ class Store:
         rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
         return np.sort(np.array([row[0] for row in rows], np.int64))
 
+    def chunks_of(self, file: int) -> list[int]:
+        """Ids of a document's chunks, in the document's order."""
+        return [row[0] for row in self._database.all("SELECT id FROM chunks WHERE file = ? ORDER BY id", (file,))]
+
     def vectors_after(self, identifier: int, dimension: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
         query = "SELECT chunk, vector, checksum FROM vectors WHERE chunk > ? ORDER BY chunk LIMIT ?"

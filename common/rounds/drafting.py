@@ -2,6 +2,7 @@
 
 Synchronous, or drafting ahead: then drafts follow those whose verdict is under way, and no bonus is drawn behind a
 proposal, since that position belongs to the next one. So what is decided does not depend on when messages arrive.
+With `lookahead` one more draft is made behind a whole proposal: the verifier wants its distribution, not its token.
 """
 
 from __future__ import annotations
@@ -76,13 +77,15 @@ class Drafting:
         self._seconds += seconds
         view: DraftView = views[0]
         drafted = self._prefix.path_length - self._start
-        if not self.alone and drafted and not self._lengths.goes_on(view.confidence, drafted):
-            return self._propose()
+        if not self.alone and drafted:
+            looked_ahead = self.config.lookahead and drafted >= self._plan.length
+            if looked_ahead or not self._lengths.goes_on(view.confidence, drafted):
+                return self._propose([view] if self.config.lookahead else [])
         self._prefix.extend(view.token)
         self._views.append(view)
         if self.alone:
             return self._decide_alone()
-        return self._propose() if self._complete() else []
+        return self._propose([]) if self._complete() else []
 
     def judged(self, verdict: Verdict) -> list[Action]:
         """Take a verdict. One of a round that is not outstanding, or that came before another, is fenced off.
@@ -157,18 +160,21 @@ class Drafting:
         self._drafts.planned(self._plan)
 
     def _complete(self) -> bool:
-        """Whether the drafts that were not proposed yet make up a proposal."""
+        """Whether nothing more has to be drafted for a proposal of what was not proposed yet."""
         path = self._prefix.path
-        return len(path) - self._start >= self._plan.length or self.config.ends(path[-1], len(path))
+        if self.config.ends(path[-1], len(path)):
+            return True
+        return len(path) - self._start >= self._plan.length and not self.config.lookahead
 
     @property
     def _start(self) -> int:
         """Where the next proposal begins."""
         return self._outstanding[-1][1] if self._outstanding else self.position
 
-    def _propose(self) -> list[Action]:
+    def _propose(self, behind: Sequence[DraftView]) -> list[Action]:
+        """Propose the drafts that were not proposed yet; `behind` are views of what is not."""
         start, end = self._start, self._prefix.path_length
-        tokens, payload = self._drafts.pack(self._views[start - self.position :])
+        tokens, payload = self._drafts.pack([*self._views[start - self.position :], *behind], end - start)
         tail = tuple(self._prefix.path[self._known : start]) if not self._outstanding else ()
         self._round += 1
         digest = self._prefix.digest(start)

@@ -21,6 +21,9 @@ class RoundsConfig:
     vocabulary: int  # all token ids are below it
     bonus: bool = True  # the verifier adds a token behind a proposal of which all holds
     ahead: int = 0  # tokens that are drafted behind those that were proposed, before their verdict; 0: none
+    lookahead: bool = (
+        False  # a proposal has the drafter's distribution at the bonus' position, too; only without `ahead`
+    )
 
     def ends(self, token: int, length: int) -> bool:
         """Whether an answer of `length` tokens, the last of them `token`, is complete."""
@@ -59,8 +62,11 @@ class Drafts(Protocol):
         """Note how the next proposal is to be drafted."""
         ...
 
-    def pack(self, views: Sequence[Any]) -> tuple[tuple[int, ...], bytes]:
-        """`Propose.tokens` and `Propose.payload` of drafts, position by position."""
+    def pack(self, views: Sequence[Any], length: int) -> tuple[tuple[int, ...], bytes]:
+        """`Propose.tokens` and `Propose.payload` of drafts, position by position, of which `length` are proposed.
+
+        With `lookahead` there is one view more where a bonus will be drawn, whose token nobody proposes.
+        """
         ...
 
     def settle(self, position: int, view: Any, payload: bytes) -> int:

@@ -84,18 +84,22 @@ class Verifying:
         return []
 
     def synchronised(self, message: Sync) -> list[Action]:
-        """Adopt the tokens that are decided, and forget what was proposed. Raises `ProtocolError`."""
+        """Adopt the tokens that are decided; where they are others than before, forget what was proposed.
+
+        Asked again during a long pass, a verifier must not begin it anew. Raises `ProtocolError`.
+        """
         if any(token >= self.config.vocabulary for token in message.tokens):
             raise malformed("the tokens of a Sync must be of the vocabulary")
         if len(message.tokens) > self.config.max_tokens:
             raise malformed("a Sync must not have more tokens than the answer may have")
-        self._pending.clear()
-        self._verdict = None
-        self._round = 0
-        self._prefix = Prefix()
-        for token in message.tokens:
-            self._append(token)
-        self.epoch += 1
+        if list(message.tokens) != self._prefix.committed():
+            self._pending.clear()
+            self._verdict = None
+            self._round = 0
+            self._prefix = Prefix()
+            for token in message.tokens:
+                self._append(token)
+            self.epoch += 1
         return [Send(Sync(self.config.session, 0, message.tokens, "cloud", False))] if message.wants_reply else []
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:

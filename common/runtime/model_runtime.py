@@ -36,8 +36,8 @@ class ModelRuntime:
     format: PromptFormat
     grammars: Grammars
 
-    def document(self, title: str, text: str, similarity: float, room: int) -> Document:
-        """A passage in the document format, as at most `room` tokens."""
+    def document(self, title: str, text: str, similarity: float, room: int | None = None) -> Document:
+        """A passage in the document format, as at most `room` tokens where that is given."""
         tokens = self.format.document_tokens(text, room)
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
 

@@ -18,9 +18,11 @@ from common.placement.estimators import DecodeLine
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.processors.grammar import Grammars
 from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.retrieval.errors import UnknownDocument
 from common.retrieval.library import Hit, Library
 from common.retrieval.watching import FolderWatcher
 from common.runtime.drafter import load_drafter
+from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
 from common.runtime.model_runtime import ModelRuntime
 from common.runtime.offline import profiled_line
@@ -204,6 +206,18 @@ class SideRuntime:
         """The `count` passages of this side's library that are most similar to `question`. Raises `AnswerFailed`."""
         try:
             return self.library.search(question, count)
+        except Exception as error:
+            raise as_failure(error, SEARCH_FAILED) from None
+
+    def passages(self, name: str, question: str) -> list[Hit]:
+        """All passages of one document of this side's library, in its order, with their similarity to `question`.
+
+        Raises `AnswerFailed`, or `RequestError` for a name that fits no document, or several.
+        """
+        try:
+            return self.library.passages(name, question)
+        except UnknownDocument as error:
+            raise RequestError(str(error), "long_document") from None
         except Exception as error:
             raise as_failure(error, SEARCH_FAILED) from None
 

@@ -37,6 +37,8 @@ SUITES = {
     "acceptance": ("how often drafts are the target, by sampler", "scripts.bench.acceptance"),
     "codecs": ("bytes per draft by codec, and the tokens that a codec changes", "scripts.bench.codecs"),
     "lattice": ("quantised distributions: bytes and times of their indices", "scripts.bench.lattice"),
+    "rapid": ("long contexts drafted from a part of them: times, right answers, laws", "scripts.bench.rapid.suite"),
+    "rapid-long": ("the same with longer answers and more needles", "scripts.bench.rapid.suite:run_long"),
     "certificates": ("how many entries of a race a target needs", "scripts.bench.certificates"),
     "timeline": ("both sides' pipelines (Fig. 9) and what the time per token went into", "scripts.bench.timeline"),
     "theory": ("the speed-up of Theorem 6.2, and the simulator's (Fig. 4)", "scripts.bench.theory"),

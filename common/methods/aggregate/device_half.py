@@ -10,7 +10,7 @@ from common.runtime.errors import AnswerFailed
 from common.runtime.handshake import changes
 from common.runtime.reading import PromptRows
 from proto.fields import Side
-from proto.messages import Close, Closed, Draft, Hello, Message, Ready, Resolve, Resolved, Sync, Target
+from proto.messages import Close, Closed, Draft, Hello, Message, Open, Ready, Resolve, Resolved, Sync, Target
 
 CLOUD_PATIENCE = 15.0  # least seconds between two tokens of an answer from the cloud's documents alone
 SILENT = "The cloud stopped answering, and only its documents were asked for."
@@ -31,6 +31,7 @@ class AggregateDevice:
             raise AnswerFailed(context.cloud.absence)
         self._own = DeviceAnswer(context, participants)
         self.answer = self._own.answer
+        self._prompt_seconds = 0.0  # that the cloud may take to read its prompt
         self._opened_on: Hello | None = None  # the cloud that the session was last opened on
         self.answer.session.run_ahead = self._run_ahead
 
@@ -57,7 +58,8 @@ class AggregateDevice:
                 self.answer.go_alone()
         if "device" in self.answer.session.config.participants:
             begin = context.side.begin
-            begin(self.answer, context.opening, self._own.drafting, self._retrieved, context.cloud.decoded)
+            decoded, retrieve = context.cloud.decoded, self.retrieve
+            begin(self.answer, context.opening, self._own.drafting, self._retrieved, decoded, retrieve=retrieve)
 
     def receive(self, message: Message) -> None:
         context = self._context
@@ -70,9 +72,14 @@ class AggregateDevice:
                 self.answer.receive(message)
             case Ready():
                 self.answer.receive(message)
+                self._prompt_seconds = message.prompt_tokens * context.cloud.peer.estimates.cloud_decode
                 if not message.titles and self._with_both:
                     context.send(Close(message.session, 0))  # without documents the cloud has no part in the answer
                     context.with_cloud = False
+
+    def retrieve(self, request: Open) -> PromptRows:
+        """This side's rows. On the retrieval thread."""
+        return self._context.side.retrieve(request)
 
     def without_cloud(self, sentence: str) -> None:
         if self._context.request.sources == "cloud":
@@ -100,8 +107,10 @@ class AggregateDevice:
         if self.answer.over:
             return
         limits = context.cloud.limits(self.answer.session.stage.heard)
-        if context.request.sources == "cloud" and context.silent(now) > max(CLOUD_PATIENCE, limits.patience):
-            self.answer.end(AnswerFailed(SILENT))
+        if context.request.sources == "cloud":
+            unread = 0.0 if context.record.token_times else self._prompt_seconds
+            if context.silent(now) > max(CLOUD_PATIENCE, limits.patience, unread):
+                self.answer.end(AnswerFailed(SILENT))
         self.answer.poll(now, limits, self._run_ahead)
 
     def end(self, failure: Exception | None) -> None:

@@ -64,7 +64,7 @@ class TokenDrafts:
     def planned(self, plan: Plan) -> None:
         """A draft is the same in every plan."""
 
-    def pack(self, views: Sequence[View]) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[View], length: int) -> tuple[tuple[int, ...], bytes]:
         return (), encode_tokens([view.token for view in views], self.vocabulary)
 
     def settle(self, position: int, view: Any, payload: bytes) -> int:

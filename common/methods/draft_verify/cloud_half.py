@@ -12,6 +12,7 @@ from common.methods.cloud_answer import fitting
 from common.methods.contributions import contribution_messages
 from common.methods.draft_verify.driver import RoundsDriver
 from common.methods.draft_verify.method import Scheme
+from common.methods.draft_verify.reading import Reading
 from common.methods.failures import failure_message, unknown_session
 from common.methods.fetch.outbox import DocumentOutbox
 from common.methods.interface import CloudContext
@@ -27,10 +28,11 @@ from proto.rounds import Propose
 class VerifyingCloud:
     """Implements `CloudHalf`."""
 
-    def __init__(self, request: Open, context: CloudContext, scheme: Scheme) -> None:
+    def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: Reading) -> None:
         self._request = request
         self._context = context
         self._scheme = scheme
+        self._reading = reading
         self._machine = Verifying(scheme.config, scheme.judge)
         estimates = context.estimates
         recorder = Recorder("cloud", lambda: estimates.estimates, "cloud", alone=True) if request.trace else None
@@ -94,18 +96,15 @@ class VerifyingCloud:
     # --- the prompt, on the retrieval thread
 
     def _retrieve(self, request: Open) -> PromptRows:
-        """Search, and hand the passages to the device, which reads them as well."""
-        side = self._context.side
-        hits = side.search(request.question, request.documents)
+        """Look up what both sides read, and hand the drafter its passages."""
+        found = self._reading.find(self._context.side, request)
         with self._passages_lock:
-            if not hits:
+            if not found.passages:
                 self._passages.add_none()
-            for index, hit in enumerate(hits):
-                self._passages.add(index, len(hits), hit.source, hit.similarity, hit.text.encode())
+            for index, each in enumerate(found.passages):
+                self._passages.add(index, len(found.passages), each.title, each.similarity, each.text.encode())
             self._passages.pump()
-        room = side.target.room(request)
-        documents = [side.target.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
-        return side.target.arrange(request, documents, ())
+        return found.rows
 
     def _retrieved(self, retrieved: PromptRows) -> None:
         self._titles = retrieved.titles

@@ -14,6 +14,7 @@ from common.methods.attribution import of_cloud
 from common.methods.draft_verify.driver import RoundsDriver
 from common.methods.draft_verify.lengths import PolicyLengths, make_policy
 from common.methods.draft_verify.method import Scheme
+from common.methods.draft_verify.reading import Passage, Reading
 from common.methods.draft_verify.request import DraftRequest
 from common.methods.fetch.receiver import LARGEST_TEXT, DocumentReceiver
 from common.methods.interface import DeviceContext
@@ -21,10 +22,10 @@ from common.methods.report import MethodReport, SideReport
 from common.rounds.drafting import Drafting
 from common.runtime.errors import RequestError
 from common.runtime.handshake import changes
-from common.runtime.reading import Document
 from common.session.values import Commit
+from common.session.watch import Patience
 from proto.errors import malformed
-from proto.messages import Closed, Fetched, Hello, Message, Sync
+from proto.messages import Closed, Fetched, Hello, Message, Ready, Sync
 from proto.rounds import Verdict
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,14 @@ log = logging.getLogger(__name__)
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
 MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
 RECENT = 256  # step times that a median is taken over
+READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
+PASSES = 4  # that a verdict may take as long as before it is asked for again
 
 
 class DraftingDevice:
     """Implements `DeviceHalf`. A shown token was verified, or is degraded: decided by the draft model alone."""
 
-    def __init__(self, context: DeviceContext, scheme: Scheme) -> None:
+    def __init__(self, context: DeviceContext, scheme: Scheme, reading: Reading) -> None:
         """Raises `RequestError` without a draft model or a cloud."""
         request = context.request
         assert isinstance(request, DraftRequest)
@@ -51,6 +54,7 @@ class DraftingDevice:
             )
         self._context = context
         self._scheme = scheme
+        self._reading = reading
         self._model = context.side.drafter
         peer = context.cloud.peer
         history = peer.rounds(request.method, self._model.decoding.times.step)
@@ -67,6 +71,7 @@ class DraftingDevice:
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
         self._waiting_since = self._asked = time.monotonic()  # `_asked`: when the cloud was last asked again
+        self._prompt_seconds = 0.0  # that the verifier may take to read its prompt
         self._opened_on: Hello | None = None
 
     # --- DeviceHalf
@@ -78,6 +83,11 @@ class DraftingDevice:
     @property
     def waiting(self) -> bool:
         return self._passages or self._machine.waiting
+
+    @property
+    def reading(self) -> bool:
+        """Whether the passages have yet to come."""
+        return self._passages
 
     @property
     def away(self) -> bool:
@@ -94,6 +104,8 @@ class DraftingDevice:
         match message:
             case Fetched():
                 self._take(message)
+            case Ready():
+                self._prompt_seconds = message.prompt_tokens * self._context.cloud.peer.estimates.cloud_decode
             case Verdict() | Sync():
                 self._context.ready = True
                 if self._driver.recorder is not None:
@@ -131,7 +143,7 @@ class DraftingDevice:
         if self._driver.over:
             return
         cloud, machine = self._context.cloud, self._machine
-        limits = cloud.limits(self._context.ready)
+        limits = self._limits()
         if not self.waiting and not machine.alone:
             self._waiting_since = self._asked = now
         elif not machine.alone and now - self._waiting_since > (cloud.silence() if self._passages else limits.patience):
@@ -182,6 +194,15 @@ class DraftingDevice:
         length = max(1, round(counters.proposed / counters.rounds))
         return formula(times, counters.accepted / judged, length, next(iter(scheme.token_bytes.values())))
 
+    def _limits(self) -> Patience:
+        """Limits on the wait for a verdict. Asking again makes a verifier give up the pass that it is at."""
+        if not self._verifying:  # its first pass follows a prompt
+            limits = self._context.cloud.limits(False)
+            patience = max(limits.patience, self._prompt_seconds)
+            return Patience(max(limits.resync, READING_RESYNC), patience)
+        limits, usual = self._context.cloud.limits(True), PASSES * median(self._verifying)
+        return Patience(max(limits.resync, usual), max(limits.patience, usual))
+
     # --- the cloud's passages
 
     def _open(self) -> None:
@@ -193,7 +214,7 @@ class DraftingDevice:
         self._context.send(self._context.opening)
 
     def _empty(self) -> DocumentReceiver:
-        return DocumentReceiver(self._context.opening.documents, LARGEST_TEXT)
+        return DocumentReceiver(self._reading.most, LARGEST_TEXT)
 
     def _take(self, message: Fetched) -> None:
         with self._lock:
@@ -205,22 +226,20 @@ class DraftingDevice:
             self._passages = False
             bodies = self._receiver.bodies()
         try:
-            texts = [(body.title, body.whole.decode(), body.similarity) for body in bodies]
+            passages = [Passage(body.title, body.similarity, body.whole.decode()) for body in bodies]
         except UnicodeDecodeError:
             raise malformed("the text of a fetched document must be UTF-8") from None
-        self._later_read(texts)
+        self._later_read(passages)
 
-    def _later_read(self, texts: list[tuple[str, str, float]]) -> None:
-        self._context.side.later(lambda: self._read(texts), self.end)
+    def _later_read(self, passages: list[Passage]) -> None:
+        self._context.side.later(lambda: self._read(passages), self.end)
 
-    def _read(self, texts: list[tuple[str, str, float]]) -> None:
+    def _read(self, passages: list[Passage]) -> None:
         """Make rows of the passages and begin to draft, on the retrieval thread."""
         if self._driver.over:
             return
         opening, model = self._context.opening, self._model
-        room = model.room(opening)
-        documents: list[Document] = [model.document(title, text, similarity, room) for title, text, similarity in texts]
-        found = model.arrange(opening, documents, ())
+        found = self._reading.rows(model, opening, passages)
         self._context.record.prompt_tokens += found.tokens
         model.decode(self._driver, opening, self._scheme.drafter, found, self._measured)
 

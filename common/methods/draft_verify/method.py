@@ -12,6 +12,7 @@ from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
     from common.engine.sampling import Drafter
+    from common.methods.draft_verify.reading import Reading
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
     from common.rounds.values import Drafts, Judge, RoundsConfig
 
@@ -54,6 +55,12 @@ class DraftVerify:
         """The mathematics of one answer; `request` has the method's own options, and nothing else that is of use."""
         raise NotImplementedError
 
+    def reading(self, opening: Open, request: Any) -> Reading:
+        """What both sides read for one answer."""
+        from common.methods.draft_verify.reading import SharedPassages
+
+        return SharedPassages(opening.documents)
+
     def check(self, request: Request) -> None:
         assert isinstance(request, DraftRequest)
         check_draft(request)
@@ -64,8 +71,9 @@ class DraftVerify:
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.draft_verify.device_half import DraftingDevice
 
-        scheme = self.scheme(context.opening, context.request, context.side.decoder.vocabulary)
-        return DraftingDevice(context, scheme)
+        opening, request = context.opening, context.request
+        scheme = self.scheme(opening, request, context.side.decoder.vocabulary)
+        return DraftingDevice(context, scheme, self.reading(opening, request))
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         from common.methods.draft_verify.cloud_half import VerifyingCloud
@@ -76,5 +84,5 @@ class DraftVerify:
         vocabulary = context.side.decoder.vocabulary
         if not proper_eos(request.eos, vocabulary):
             raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
-        scheme = self.scheme(request, read_own_options(self.request, request), vocabulary)
-        return VerifyingCloud(request, context, scheme)
+        own = read_own_options(self.request, request)
+        return VerifyingCloud(request, context, self.scheme(request, own, vocabulary), self.reading(request, own))

@@ -35,6 +35,11 @@ def check_draft(request: DraftRequest) -> None:
             f"can't be {request.sources!r}.",
             "sources",
         )
+    check_drawing(request)
+
+
+def check_drawing(request: DraftRequest) -> None:
+    """Refuse another method's way of drawing, and what no method that drafts and verifies can tell or take."""
     wanted = type(request).model_fields["sampler"].default
     if request.sampler != wanted:
         raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")

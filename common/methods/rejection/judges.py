@@ -75,8 +75,8 @@ class Named(Plain):
 class SparseDrafts(Named):
     """Implements `Drafts`: each token with the distribution that it was drawn from."""
 
-    def pack(self, views: Sequence[Drafted[SparseEntries]]) -> tuple[tuple[int, ...], bytes]:
-        return tuple(view.token for view in views), encode_sparse([view.entries for view in views])
+    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
+        return tuple(view.token for view in views[:length]), encode_sparse([view.entries for view in views])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,7 @@ class SparseJudge:
         if len(listed) != len(message.tokens):
             raise malformed("a proposal must have a distribution for each of its tokens")
         return [
-            _from_support(token, coded(each.ids, each.codes))
-            for token, each in zip(message.tokens, listed, strict=True)
+            from_support(token, coded(each.ids, each.codes)) for token, each in zip(message.tokens, listed, strict=True)
         ]
 
     def judge(self, position: int, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
@@ -109,7 +108,7 @@ class ScalarDrafts(Plain):
     draws: DrawsAt
     vocabulary: int
 
-    def pack(self, views: Sequence[Drafted[SparseEntries]]) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         probabilities = [view.distribution.of(view.token) for view in views]
         return tuple(view.token for view in views), b"".join(map(_PROBABILITY.pack, probabilities))
 
@@ -161,8 +160,8 @@ class LatticeDrafts(Named):
         if plan.resolution is not None:
             self.drawing.resolution = plan.resolution
 
-    def pack(self, views: Sequence[Drafted[LatticeEntries]]) -> tuple[tuple[int, ...], bytes]:
-        tokens = tuple(view.token for view in views)
+    def pack(self, views: Sequence[Drafted[LatticeEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
+        tokens = tuple(view.token for view in views[:length])
         listed = [(view.entries, view.token if self.named else None) for view in views]
         payload = encode_lattice(listed, self.code, self.vocabulary)
         return (() if self.named else tokens), payload
@@ -187,7 +186,7 @@ class LatticeJudge:
         for place, (entries, token) in enumerate(listed):
             distribution = renormalised(entries.ids, entries.counts.astype(np.float64))
             if token is not None:
-                proposals.append(_from_support(token, distribution))
+                proposals.append(from_support(token, distribution))
             else:
                 token = message.tokens[place]
                 # One without a unit was drawn before the rounding: it is as if q of it were nearly 0.
@@ -198,7 +197,8 @@ class LatticeJudge:
         return judge(self.draws, position, proposed, targets)
 
 
-def _from_support(token: int, distribution: Distribution) -> Proposal:
+def from_support(token: int, distribution: Distribution) -> Proposal:
+    """A token that was drawn from `distribution`. Raises `ProtocolError` for one that can't have been."""
     probability = distribution.of(token)
     if not probability:
         raise malformed("a proposed token must be one of its distribution")

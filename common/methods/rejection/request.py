@@ -21,20 +21,25 @@ class RejectionRequest(DraftRequest):
     top_k: int = Field(default=10, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
 
 
-class QsvRequest(RejectionRequest):
-    """Options of quantise-sample-verify."""
+class LatticeRequest(RejectionRequest):
+    """Options of methods whose drafted distributions may be rounded to a lattice."""
 
-    top_k: int = Field(default=0, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
     resolution: int | None = Field(  # none: 64, or as the policy chooses
         default=None, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
     )
     index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
+
+
+class QsvRequest(LatticeRequest):
+    """Options of quantise-sample-verify."""
+
+    top_k: int = Field(default=0, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
     order: Literal["quantise-sample", "sample-quantise"] = Field(
         default="quantise-sample", description="sample-quantise draws before the rounding, which is not exact"
     )
 
 
-def check_lattice(request: QsvRequest) -> None:
+def check_lattice(request: LatticeRequest) -> None:
     """Refuse a fixed index of a lattice that is too fine for it, and a lattice beside a policy that chooses one."""
     if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(

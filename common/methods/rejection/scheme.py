@@ -18,7 +18,13 @@ from common.methods.rejection.judges import (
     SparseDrafts,
     SparseJudge,
 )
-from common.methods.rejection.request import DEFAULT_RESOLUTION, MOST_FIXED, QsvRequest, RejectionRequest
+from common.methods.rejection.request import (
+    DEFAULT_RESOLUTION,
+    MOST_FIXED,
+    LatticeRequest,
+    QsvRequest,
+    RejectionRequest,
+)
 from common.rounds.values import RoundsConfig
 from common.sampling.draws import SeededDraws
 from common.sampling.warping import Warp
@@ -45,10 +51,10 @@ def rejection_scheme(opening: Open, request: RejectionRequest, vocabulary: int) 
     config = RoundsConfig(opening.session, frozenset(opening.eos), opening.max_tokens, vocabulary)
     draws = partial(SeededDraws, opening.seed)
     verifying = Warp(opening.temperature, request.top_k, opening.top_p)
-    drafting = Warp(_draft_temperature(opening, request), request.top_k, opening.top_p)
+    drafting = Warp(draft_temperature(opening, request), request.top_k, opening.top_p)
     if isinstance(request, QsvRequest):
-        sizes, exact = _lattice_bytes(request, vocabulary), request.order == "quantise-sample"
-        drawing = LatticeDrawing(draws, drafting, _first(sizes), exact)
+        sizes, exact = lattice_bytes(request, vocabulary), request.order == "quantise-sample"
+        drawing = LatticeDrawing(draws, drafting, first_resolution(sizes), exact)
         drafts = LatticeDrafts(drawing, vocabulary, request.index_code, exact)
         judge = LatticeJudge(draws, vocabulary, request.index_code, exact)
         return RejectionScheme(config, sizes, drawing, drafts, Judging(verifying, travels=False), judge)
@@ -56,12 +62,17 @@ def rejection_scheme(opening: Open, request: RejectionRequest, vocabulary: int) 
     if opening.method == "dssd":
         scalar: dict[int | None, float] = {None: TOKEN_BYTES + 8.0}
         return RejectionScheme(config, scalar, sparse, ScalarDrafts(draws, vocabulary), judging, ScalarJudge(draws))
-    entry = 4.0 if request.top_k else 2.125  # bytes; of all tokens, the ids are a bitmap
-    whole: dict[int | None, float] = {None: TOKEN_BYTES + entry * (request.top_k or vocabulary)}
+    whole: dict[int | None, float] = {None: sparse_bytes(request.top_k, vocabulary)}
     return RejectionScheme(config, whole, sparse, SparseDrafts(), judging, SparseJudge(draws, vocabulary))
 
 
-def _lattice_bytes(request: QsvRequest, vocabulary: int) -> dict[int | None, float]:
+def sparse_bytes(top_k: int, vocabulary: int) -> float:
+    """Bytes of a token with its distribution in 16-bit codes."""
+    entry = 4.0 if top_k else 2.125  # bytes; of all tokens, the ids are a bitmap
+    return TOKEN_BYTES + entry * (top_k or vocabulary)
+
+
+def lattice_bytes(request: LatticeRequest, vocabulary: int) -> dict[int | None, float]:
     """Bytes of a drafted distribution by resolution; first the one that is used where none is chosen."""
     chosen = RESOLUTIONS if request.resolution is None else (request.resolution,)
     if request.index_code == "fixed":
@@ -75,9 +86,11 @@ def _lattice_bytes(request: QsvRequest, vocabulary: int) -> dict[int | None, flo
     return {each: bits[each] / 8 + 1 for each in ordered}
 
 
-def _draft_temperature(opening: Open, request: DraftRequest) -> float:
+def draft_temperature(opening: Open, request: DraftRequest) -> float:
+    """The drafter's own temperature."""
     return opening.temperature if request.draft_temperature is None else request.draft_temperature
 
 
-def _first(sizes: Mapping[int | None, float]) -> int:
+def first_resolution(sizes: Mapping[int | None, float]) -> int:
+    """The resolution that is used where none is chosen."""
     return next(resolution for resolution in sizes if resolution is not None)

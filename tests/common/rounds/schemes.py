@@ -16,7 +16,7 @@ def scheme_of(method: str, vocabulary: int, max_tokens: int, eos: tuple[int, ...
     """What both sides make of a request with these fields."""
     chosen = METHODS[method]
     assert isinstance(chosen, DraftVerify)
-    given = {"seed": 20, "temperature": 1.0} | fields
+    given = {"seed": 20, "temperature": 1.0} | ({"long_document": "?"} if method == "rapid" else {}) | fields
     request = chosen.request(question="?", prompt="?", method=method, max_tokens=max_tokens, **given)
     chosen.check(request)
     return chosen.scheme(open_message(chosen, request, 64, ESTIMATES, eos), request, vocabulary)

@@ -27,6 +27,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("qsv", {"resolution": 8}),
     ("coupled", {"ahead": True}),
     ("coupled", {"ahead": False}),
+    ("rapid", {"top_k": 4}),
+    ("rapid", {"draft_codec": "lattice", "resolution": 8, "top_k": 0, "residual": "paper"}),
 ]
 # What may happen between two events of a healthy link.
 FAULTY = [

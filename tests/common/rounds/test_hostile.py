@@ -26,6 +26,8 @@ SESSION = 1
 
 
 def pair_of(method: str, **fields: Any) -> Pair:
+    method, _, codec = method.partition(" ")
+    fields |= {"draft_codec": codec} if codec else {}
     return Pair(scheme_of(method, VOCABULARY, TOKENS, EOS, **fields), MODEL, MODEL, Length(4))
 
 
@@ -40,6 +42,10 @@ def scalars(*values: float) -> bytes:
 def units(*counts: tuple[int, int]) -> LatticeEntries:
     ids, numbers = zip(*counts, strict=True)
     return LatticeEntries(np.asarray(ids, np.uint32), np.asarray(numbers, np.uint32))
+
+
+# Two positions of two codes each, whose bitmaps have one id. Ids out of order can't be spelled out: gaps are positive.
+ONE_ID = b"\0\2" + 2 * (b"\5" + 2 * b"\xff\x7f" + b"\1\2")
 
 
 def propose(tokens: tuple[int, ...], payload: bytes = b"", **fields: Any) -> Propose:
@@ -77,6 +83,26 @@ def ids(tokens: tuple[int, ...], **fields: Any) -> Propose:
         ("qsv", propose((1,), encode_lattice([(units((1, 4)), 1)], "short", VOCABULARY)), "named in one place"),
         ("qsv", propose((), encode_lattice([(units((1, 4)), 1)], "fixed", VOCABULARY)), "format byte"),
         ("qsv", propose((), b"\1\0\1"), "resolution"),
+        ("rapid", propose((1, 2), encode_sparse([sparse(1, 2)] * 2)), "one where a bonus is due"),
+        ("rapid", propose((1, 2), encode_sparse([sparse(1, 2)] * 4)), "one where a bonus is due"),
+        ("rapid", propose((), encode_sparse([sparse(1)])), "1 to 64 tokens"),
+        ("rapid", propose((1, 6), encode_sparse([sparse(1, 6)] * 3)), "one where a bonus is due"),
+        ("rapid", propose((1,), encode_sparse([sparse(2, 3), sparse(1)])), "one of its distribution"),
+        ("rapid", propose((1,), encode_sparse([sparse(1, 2), sparse(VOCABULARY)])), "below 7"),
+        ("rapid", propose((1,), ONE_ID), "must have 2 ids"),
+        ("rapid", propose((1,) * 64, encode_sparse([sparse(1)] * 66)), "at most 65"),
+        ("rapid", propose((1,), encode_lattice([(units((1, 4)), None)] * 2, "short", VOCABULARY)), "format byte"),
+        (
+            "rapid lattice",
+            propose((2,), encode_lattice([(units((1, 4)), None)] * 2, "short", VOCABULARY)),
+            "one of its distribution",
+        ),
+        (
+            "rapid lattice",
+            propose((1,), encode_lattice([(units((1, 4)), None)], "short", VOCABULARY)),
+            "a bonus is due",
+        ),
+        ("rapid lattice", propose((1,), b"\1\0\1"), "resolution"),
     ],
 )
 def test_of_a_drafter(method: str, message: Propose, said: str) -> None:
@@ -112,6 +138,9 @@ def test_a_prefix_that_no_answer_has(tokens: tuple[int, ...]) -> None:
         ("coupled", {"accepted": 2, "token": ()}, "must name the token"),
         ("coupled", {"accepted": 2, "token": (VOCABULARY,)}, "of the vocabulary"),
         ("dsd", {"accepted": 4, "token": ()}, "just where a bonus"),
+        ("rapid", {"accepted": 4, "token": ()}, "just where a bonus"),
+        ("rapid", {"accepted": 5}, "more tokens than were proposed"),
+        ("rapid", {"accepted": 1, "token": ()}, "must name the token"),
         ("dsd", {"accepted": 1, "token": ()}, "must name the token"),
         ("dssd", {"accepted": 1, "token": (), "payload": b""}, "format byte"),
         ("dssd", {"accepted": 1, "token": (), "payload": encode_sparse([sparse(VOCABULARY)])}, "below 7"),

@@ -1,0 +1,84 @@
+"""Documents by title and path, and all of their chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.retrieval.chunks import Chunker
+from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.retrieval.errors import UnknownDocument
+from common.retrieval.library import Library
+from tests.common.retrieval.conftest import Write
+
+SENTENCES = [
+    f"Sentence number {number} of the story tells of harbour {number % 7} and its ferry." for number in range(30)
+]
+
+
+@pytest.fixture
+def library(
+    tmp_path: Path, write: Write, embedder: SentenceTransformerEmbedder, chunker: Chunker, documents: Path
+) -> Iterator[Library]:
+    write("story.txt", "\n\n".join(SENTENCES))
+    write("keys.md", "# Spare key\n\nThe spare key is under the flower pot.")
+    write("a/notes.md", "# Notes\n\nOf the first half.")
+    write("b/notes.md", "# Notes\n\nOf the second half.")
+    other = tmp_path / "others" / "documents"
+    (other / "a").mkdir(parents=True)
+    (other / "a" / "notes.md").write_text("# Elsewhere\n\nOf another folder.")
+    (other / "lone.txt").write_text("Added by itself.")
+    with Library(tmp_path / "library", embedder, chunker=chunker) as library:
+        library.add(documents)
+        library.add(other / "a")
+        library.add(other / "lone.txt")
+        yield library
+
+
+def test_all_chunks_in_the_documents_order(library: Library, embedder: SentenceTransformerEmbedder) -> None:
+    question = "Which ferry goes to harbour 3?"
+    hits = library.passages("story", question)
+    assert len(hits) > 10
+    assert " ".join(" ".join(hit.text.split()) for hit in hits) == " ".join(SENTENCES)
+    vectors = embedder.encode([question, *(hit.text for hit in hits)]).astype(np.float64)
+    assert [hit.similarity for hit in hits] == pytest.approx(list(vectors[1:] @ vectors[0]), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Spare key", "keys.md", "documents/keys.md"])
+def test_by_title_and_path(library: Library, name: str) -> None:
+    assert {hit.title for hit in library.passages(name, "?")} == {"Spare key"}
+
+
+def test_by_the_path_on_the_disk(library: Library, documents: Path) -> None:
+    assert library.passages(str(documents / "b" / "notes.md"), "?")[0].text.endswith("second half.")
+
+
+@pytest.mark.parametrize("name", ["lone", "lone.txt"])
+def test_one_that_was_added_by_itself(library: Library, name: str) -> None:
+    assert library.passages(name, "?")[0].text == "Added by itself."
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Notes", "several documents 'Notes': name one by its path, 'documents/a/notes.md' or 'documents/b/notes.md'."),
+        ("Spare kye", "no document 'Spare kye': did you mean 'Spare key'?"),
+        ("KEYS.MD", "no document 'KEYS.MD': did you mean 'keys.md'"),
+        ("qqqq", "no document 'qqqq': `dragon library list` shows those that it has."),
+        ("", "no document ''"),
+        ("x" * 4000, "x…'"),
+    ],
+)
+def test_one_sentence_where_it_is_not_clear(library: Library, name: str, said: str) -> None:
+    with pytest.raises(UnknownDocument) as caught:
+        library.passages(name, "?")
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_an_empty_library(tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:
+    with Library(tmp_path / "empty", embedder) as library, pytest.raises(UnknownDocument):
+        library.passages("story", "?")
