@@ -134,6 +134,13 @@ class TestNetwork:
         _, last = tokens_of(device, **NETWORK, temperature=1.0, residual="paper")
         assert last.report.figures["exact"] == 0.0
 
+    @pytest.mark.parametrize("base", ["network", "resident"])
+    def test_a_trace(self, device: Resident, base: str) -> None:
+        _, last = tokens_of(device, **NETWORK if base == "network" else RESIDENT, trace=True)
+        trace = last.report.trace
+        assert trace is not None
+        assert {span.side for span in trace.spans} == ({"device", "cloud"} if base == "network" else {"device"})
+
     def test_passages_are_those_of_the_document(self, town: Town) -> None:
         stranger = town.stranger()
         stranger.send(opening(11, retrieval_tokens=60))
@@ -231,7 +238,7 @@ class TestBadInput:
         [
             ("almanack", "no document 'almanack': did you mean 'almanac' or 'almanac.md'"),
             ("Zzyzx", "no document 'Zzyzx': `dragon library list` shows"),
-            ("Twin", "several documents 'Twin': name one by its path, '.*documents/one.md' or '.*documents/two.md'"),
+            ("Twin", "several documents 'Twin': name one by its path, 'one.md' or 'two.md'"),
             ("endless", r"too long to be read whole: it needs \d+ tokens, and the model's context holds \d+ beside"),
         ],
     )
