@@ -162,8 +162,8 @@ class TestResident:
     def test_a_device_without_a_cloud(self, town: Town, private: Resident) -> None:
         folder = town.data / "hermit"
         shutil.copytree(town.data / "device", folder)
-        models: dict[str, Any] = {"tokenizer": str(EMBEDDED_TOKENIZER), "draft_model": str(EMBEDDED_DRAFT), "threads": 1}
-        settings = DeviceSettings(data=folder, cloud=None, privacy="offline", **TARGET, **models)
+        models: dict[str, Any] = TARGET | {"tokenizer": str(EMBEDDED_TOKENIZER), "draft_model": str(EMBEDDED_DRAFT)}
+        settings = DeviceSettings(data=folder, cloud=None, privacy="offline", threads=1, **models)
         side = SideRuntime("device", settings, draft=settings.draft)
         engine = DeviceEngine(settings, side)
         engine.start(None)
