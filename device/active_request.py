@@ -110,7 +110,7 @@ class ActiveRequest:
                 self._close(message)
             case Error(code="unknown-session"):
                 self.reopen()
-            case Error(code="document"):
+            case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
             case Error():
                 self._without_cloud(message.text)

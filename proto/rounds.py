@@ -22,9 +22,7 @@ class Propose:
     digest: Digest
     tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
     tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # empty where the payload names them
-    payload: Annotated[
-        bytes, Bytes(LARGEST_PROPOSAL)
-    ]  # of the method: the distributions that the tokens were drawn from
+    payload: Annotated[bytes, Bytes(LARGEST_PROPOSAL)]  # of the method: the distributions that tokens were drawn from
 
 
 @dataclass(frozen=True, slots=True)

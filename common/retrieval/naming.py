@@ -12,34 +12,38 @@ from common.retrieval.store import FileRecord
 
 _SHOWN: Final = 4  # names in a sentence
 _LONGEST_SHOWN: Final = 120  # characters of each
+_COMPARED: Final = 2000  # documents that a name is compared with: a peer may send any name
 
 
 def named(files: Sequence[FileRecord], name: str) -> FileRecord:
-    """The one of `files` with this title or path, as it is on the disk or below the folder that was added.
+    """The one of `files` with this title or path; of a path its last parts are enough.
 
     Raises `UnknownDocument`, whose text is one sentence, where there is none or more than one.
     """
-    found = [file for file in files if name in (file.title, file.path, _short(file), _below(file))]
+    wanted = Path(name).parts
+    found = [file for file in files if name == file.title or (wanted and _ending(file, len(wanted)) == wanted)]
     if len(found) == 1:
         return found[0]
     if found:
-        shorts = {_short(file) for file in found}
-        paths = [_short(file) if len(shorts) == len(found) else file.path for file in found]
+        paths = [_short(file, files) for file in found]
         raise UnknownDocument(f"The library has several documents {_shown(name)}: name one by its path, {_any(paths)}.")
-    names = {each.casefold(): each for file in files for each in (_below(file), file.title)}
+    names = {each.casefold(): each for file in files[:_COMPARED] for each in (Path(file.path).name, file.title)}
     close = [names[each] for each in get_close_matches(name.casefold(), names, _SHOWN)]
     like = f": did you mean {_any(close)}?" if close else ": `dragon library list` shows those that it has."
     raise UnknownDocument(f"The library has no document {_shown(name)}{like}")
 
 
-def _below(file: FileRecord) -> str:
-    """Its path below the folder that was added; its name if it was added by itself."""
-    return Path(file.path).name if file.path == file.root else file.relative_path
+def _ending(file: FileRecord, parts: int) -> tuple[str, ...]:
+    """The last parts of a document's path."""
+    return Path(file.path).parts[-parts:]
 
 
-def _short(file: FileRecord) -> str:
-    """The same with the folder's own name before it, where there is one."""
-    return _below(file) if file.path == file.root else f"{Path(file.root).name}/{file.relative_path}"
+def _short(file: FileRecord, others: Sequence[FileRecord]) -> str:
+    """As much of the end of a document's path as tells it from `others`."""
+    parts = 1
+    while sum(_ending(other, parts) == _ending(file, parts) for other in others) > 1:
+        parts += 1
+    return str(Path(*_ending(file, parts)))
 
 
 def _any(names: Sequence[str]) -> str:

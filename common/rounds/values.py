@@ -21,9 +21,7 @@ class RoundsConfig:
     vocabulary: int  # all token ids are below it
     bonus: bool = True  # the verifier adds a token behind a proposal of which all holds
     ahead: int = 0  # tokens that are drafted behind those that were proposed, before their verdict; 0: none
-    lookahead: bool = (
-        False  # a proposal has the drafter's distribution at the bonus' position, too; only without `ahead`
-    )
+    lookahead: bool = False  # a proposal tells of the bonus' position, too; only without `ahead`
 
     def ends(self, token: int, length: int) -> bool:
         """Whether an answer of `length` tokens, the last of them `token`, is complete."""

@@ -64,7 +64,8 @@ def test_one_that_was_added_by_itself(library: Library, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Notes", "several documents 'Notes': name one by its path, 'documents/a/notes.md' or 'documents/b/notes.md'."),
+        ("Notes", "several documents 'Notes': name one by its path, "),
+        ("a/notes.md", "several documents 'a/notes.md': name one by its path, "),
         ("Spare kye", "no document 'Spare kye': did you mean 'Spare key'?"),
         ("KEYS.MD", "no document 'KEYS.MD': did you mean 'keys.md'"),
         ("qqqq", "no document 'qqqq': `dragon library list` shows those that it has."),
@@ -77,6 +78,15 @@ def test_one_sentence_where_it_is_not_clear(library: Library, name: str, said: s
         library.passages(name, "?")
     assert said in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("name", ["Notes", "notes.md", "documents/a/notes.md"])
+def test_the_paths_that_it_names_are_clear(library: Library, name: str) -> None:
+    with pytest.raises(UnknownDocument) as caught:
+        library.passages(name, "?")
+    paths = str(caught.value).partition("by its path, ")[2].rstrip(".").split(" or ")
+    assert len(paths) == (3 if name == "notes.md" else 2)
+    assert all(library.passages(path.strip("'"), "?") for path in paths)
 
 
 def test_an_empty_library(tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:

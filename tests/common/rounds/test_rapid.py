@@ -10,6 +10,7 @@ import pytest
 
 from common.methods.draft_verify.method import Scheme
 from common.methods.rapid.scheme import RapidJudge, RapidScheme
+from common.runtime.errors import RequestError
 from common.sampling.augmentation import augmented, likeliest
 from common.sampling.rejection import replacement
 from common.sampling.truncation import Distribution
@@ -222,3 +223,14 @@ def test_a_policy_that_stops_early_looks_ahead_all_the_same() -> None:
     assert isinstance(message, Propose)
     assert len(message.tokens) == 1
     assert len(decode_sparse(message.payload, VOCABULARY, 65)) == 2
+
+
+class TestSize:
+    def test_distributions_that_no_message_holds(self) -> None:
+        with pytest.raises(RequestError, match="11 distributions of 151936 tokens are too many") as caught:
+            scheme_of("rapid", 151_936, TOKENS, top_k=0)
+        assert caught.value.field == "draft_length"
+
+    @pytest.mark.parametrize("fields", [{}, {"top_k": 0, "draft_codec": "lattice"}, {"top_k": 0, "draft_length": 5}])
+    def test_others(self, fields: dict[str, Any]) -> None:
+        assert scheme_of("rapid", 151_936, TOKENS, **fields).config.lookahead

@@ -1,0 +1,168 @@
+"""The long context alone; requests about documents that can't be served; strangers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from common.runtime.errors import AnswerFailed, RequestError
+from common.settings import EMBEDDED_DRAFT
+from common.transport.faulty import FaultyProxy
+from proto.digest import digest
+from proto.messages import Close, Closed, Contributions, Ready
+from proto.payloads.sparse import encode_sparse
+from proto.rounds import Propose, Verdict
+from tests.cloud.long_documents import (
+    NETWORK,
+    QUESTION,
+    RESIDENT,
+    TARGET,
+    TITLE,
+    alone,
+    data,
+    device,
+    opening,
+    private,
+    tokens_of,
+    town,
+)
+from tests.cloud.town import Resident, Town
+from tests.common.rounds.test_hostile import sparse
+from tests.daemons.streaming import wait_until
+
+__all__ = ["alone", "data", "device", "private", "town"]
+
+
+class TestLongContext:
+    """The baseline: the verifier by itself."""
+
+    ALONE: ClassVar[dict[str, Any]] = {"method": "long-context", "long_document": TITLE}
+
+    @pytest.mark.parametrize("where", [{}, {"sources": "device", "privacy": "offline"}])
+    def test_is_the_model_behind_the_whole_document(
+        self, device: Resident, alone: list[int], where: dict[str, Any]
+    ) -> None:
+        tokens, last = tokens_of(device, **self.ALONE | where)
+        assert tokens == alone
+        assert [source.title for source in last.report.sources] == [TITLE]
+        assert last.report.notes == ()
+
+    @pytest.mark.parametrize(
+        ("fields", "field", "said"),
+        [
+            ({"long_document": ""}, "long_document", "name it by its title or path"),
+            ({"sources": "both"}, "sources", "must be 'cloud' or 'device'"),
+            ({"aggregation": "output"}, "aggregation", "must be 'context'"),
+            ({"long_document": "Zzyzx"}, "long_document", "no document 'Zzyzx'"),
+            ({"long_document": "endless"}, "long_document", "too long to be read whole"),
+            ({"long_document": "Zzyzx", "sources": "device"}, "long_document", "no document 'Zzyzx'"),
+        ],
+    )
+    def test_refused(self, device: Resident, fields: dict[str, Any], field: str, said: str) -> None:
+        with pytest.raises(RequestError, match=said) as caught:
+            tokens_of(device, **self.ALONE | fields)
+        assert caught.value.field == field
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("fields", "field", "said"),
+        [
+            ({"long_document": "  "}, "long_document", "name it by its title or path"),
+            ({"sources": "both"}, "sources", "sources can't be 'both'"),
+            ({"verifier": "device"}, "sources", "sources must be 'device', not 'cloud'"),
+            ({"sampler": "race"}, "sampler", "draws by 'rejection'"),
+            ({"aggregation": "output"}, "aggregation", "must be 'context'"),
+            ({"resolution": 8}, "resolution", "of draft_codec 'lattice'"),
+            ({"draft_codec": "lattice", "resolution": 200, "index_code": "fixed"}, "resolution", "too fine"),
+            ({"top_logprobs": 2}, "logprobs", "Log-probabilities need"),
+            ({"privacy": "offline"}, "sources", "keeps the question here"),
+        ],
+    )
+    def test_refused(self, device: Resident, fields: dict[str, Any], field: str, said: str) -> None:
+        with pytest.raises(RequestError, match=said) as caught:
+            device.begin(QUESTION, **NETWORK | fields)
+        assert caught.value.field == field
+
+    @pytest.mark.parametrize("where", ["network", "resident"])
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("almanack", "no document 'almanack': did you mean 'almanac' or 'almanac.md'"),
+            ("Zzyzx", "no document 'Zzyzx': `dragon library list` shows"),
+            ("Twin", "several documents 'Twin': name one by its path, 'one.md' or 'two.md'"),
+            ("endless", r"too long to be read whole: it needs \d+ tokens, and the model's context holds \d+ beside"),
+        ],
+    )
+    def test_a_document_that_is_not_there(self, device: Resident, where: str, name: str, said: str) -> None:
+        base = NETWORK if where == "network" else RESIDENT
+        with pytest.raises(RequestError, match=said) as caught:
+            tokens_of(device, **base | {"long_document": name})
+        assert caught.value.field == "long_document"
+        assert tokens_of(device, **base)[0]  # both daemons go on
+
+    @pytest.mark.parametrize("name", [f"{TITLE}.md", f"cloud-documents/{TITLE}.md"])
+    def test_by_its_path(self, device: Resident, name: str) -> None:
+        assert tokens_of(device, **NETWORK | {"long_document": name})[0] == tokens_of(device, **NETWORK)[0]
+
+    def test_without_the_cloud(self, town: Town) -> None:
+        with FaultyProxy(int(town.link.address.rpartition(":")[2])) as proxy:
+            device = town.device("lonely", proxy.address, **TARGET, draft_model=str(EMBEDDED_DRAFT))
+        wait_until(lambda: not device.engine.cloud.connected, "the link is closed")
+        with pytest.raises(AnswerFailed, match="The cloud did not take part"):
+            tokens_of(device, **NETWORK)
+        assert tokens_of(device, **RESIDENT)[0]
+
+
+class TestStrangers:
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            Propose(9, 1, 0, digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 2)),
+            Propose(9, 1, 0, digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 4)),
+            Propose(9, 1, 0, digest(()), (), (5,), encode_sparse([sparse(6), sparse(5)])),
+            Propose(9, 1, 0, digest(()), (), (5,), b""),
+        ],
+    )
+    def test_a_bad_proposal(self, town: Town, bad: Propose) -> None:
+        stranger = town.stranger()
+        stranger.send(opening(9))
+        wait_until(lambda: bool(stranger.of(Ready)), "the stranger's answer is open")
+        stranger.send(bad)
+        assert stranger.code() == "malformed"
+        stranger.close()
+        town.check_that_all_is_free()
+
+    @pytest.mark.parametrize(
+        "options", ['{"long_document": "almanac", "eta": 1e9}', '{"long_document": 7}', '{"verifier": "moon"}', "[]"]
+    )
+    def test_bad_options(self, town: Town, options: str) -> None:
+        stranger = town.stranger()
+        stranger.send(replace(opening(9), options=options))
+        assert stranger.code() == "unservable"
+        stranger.close()
+
+    @pytest.mark.parametrize("name", ["", "nowhere", "endless", "x" * 512])
+    def test_a_document_that_is_not_there(self, town: Town, name: str) -> None:
+        stranger = town.stranger()
+        stranger.send(opening(9, long_document=name))
+        assert stranger.code() == "document"
+        stranger.close()
+        town.check_that_all_is_free()
+
+    def test_a_repeated_proposal_gets_the_same_verdict(self, town: Town) -> None:
+        stranger = town.stranger()
+        stranger.send(replace(opening(12), temperature=1.0))
+        message = Propose(12, 1, 0, digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 3))
+        stranger.send(message)
+        wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")
+        stranger.send(message)
+        wait_until(lambda: len(stranger.of(Verdict)) == 2, "it comes again")
+        first, second = stranger.of(Verdict)
+        assert first == second
+        stranger.send(Close(12, 1))
+        wait_until(lambda: bool(stranger.of(Closed)), "the report comes")
+        assert stranger.of(Contributions)[0].documents == 1
+        stranger.close()
