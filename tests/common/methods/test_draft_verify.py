@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.configuration import ConfigurationError
+from common.runtime.drafter import load_drafter
+from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, DraftModel
 from common.tracing.analysis import CAUSES, steps
 from device.interface import Finished, TokenEvent
 from tests.cloud.town import Resident, Town
+from tests.daemons.wordy_model import make_wordy_model
 
 QUESTION = "What is the best-selling horror game?"
 LENGTH = 40
@@ -77,3 +80,11 @@ def test_a_trace_says_what_the_time_went_into(device: Resident, fields: dict[str
     if fields["method"] == "dssd":  # the other one's drafts are seldom waited for
         assert min(spent["device decode"], spent["draft under way"], spent["target under way"]) > 0
     assert spent["engine"] < 0.6 * sum(spent.values())
+
+
+def test_a_draft_model_of_another_tokenizer_is_refused(town: Town, tmp_path: Path) -> None:
+    wordy = make_wordy_model(tmp_path / "wordy")
+    target = town.cloud.target
+    settings = town.cloud.settings.model_copy(update={"tokenizer": None})
+    with pytest.raises(ConfigurationError, match="has another tokenizer than the model"):
+        load_drafter(DraftModel(wordy), settings, target, None)
