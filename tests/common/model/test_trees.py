@@ -121,7 +121,7 @@ class TestTrees:
         read_keep_step(pair)
 
     @few_pairs
-    @settings(max_examples=15, deadline=None, derandomize=True)
+    @settings(max_examples=6, deadline=None, derandomize=True)
     @given(rounds=st.lists(st.tuples(tree_parents(), st.lists(st.integers(1, 4), max_size=3), st.integers(0, 20))))
     def test_any_trees_read_in_any_parts_beside_other_answers(
         self, pair: Pair, rounds: list[tuple[list[int], list[int], int]]
