@@ -11,7 +11,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench train-policy demo-model lock clean
+.PHONY: help setup demo test test-suites bench train-policy demo-model lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +54,10 @@ test: $(STAMP) ## lint, format, types and tests
 	@echo "[3/4] mypy"
 	@$(BIN)/mypy
 	@echo "[4/4] pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m "not suite"
+
+test-suites: $(STAMP) ## run the benchmark suites in short, to see that they work (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m suite
 
 bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one
 	@$(BIN)/python -m scripts.bench $(SUITE)

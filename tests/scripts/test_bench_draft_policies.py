@@ -11,6 +11,8 @@ from scripts.bench import draft_policies, dssd_tables
 from scripts.bench.results import Results
 from scripts.train_policy.evaluation import settings
 
+pytestmark = pytest.mark.suite
+
 
 def test_dssd_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results("dssd-tables", tmp_path)

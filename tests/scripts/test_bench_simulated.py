@@ -12,6 +12,8 @@ from scripts.bench import scheduling, theory
 from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 
 def test_theory_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results("theory", tmp_path, short=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from common.draft_policy.ddqn import ACTIONS, STATE, Network, state_of
 from scripts.train_policy.environment import Stream
 from scripts.train_policy.learner import Replay, Training, network, train
 from scripts.train_policy.settings import TOKEN_BYTES
+
+pytestmark = pytest.mark.suite
 
 
 def weights(training: Training) -> list[np.ndarray]:

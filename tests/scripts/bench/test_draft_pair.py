@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from common.model.decoder import Decoder
 from scripts.bench.draft_pair import OVERLAPS, DraftPair, main, make_pair, prompts
 
-pytestmark = pytest.mark.timeout(400)  # a pair takes some 12 s of processor time
+pytestmark = [pytest.mark.timeout(400), pytest.mark.suite]  # a pair takes some 12 s of processor time
 ROWS, PROMPT, DRAWN = 120, 48, 12  # of the texts of the test itself: the documents that the pair was not made with
 
 

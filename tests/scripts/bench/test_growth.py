@@ -9,6 +9,8 @@ import pytest
 from scripts.bench.growth.suite import run
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 
 def test_a_short_run_has_a_table_for_each_thing_that_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results("growth", tmp_path, short=True)

@@ -30,6 +30,8 @@ from scripts.bench.latency.suite import measured, run
 from scripts.bench.results import Results
 from scripts.netlab.namespaces import Namespace, Unavailable
 
+pytestmark = pytest.mark.suite
+
 TOKENS = 10
 FLOORS = Floors(20, 10)
 PLAN = Plan(floors=(FLOORS,), legs=(Leg(300, 1, (0.3,)), Leg(0, 1, (0.3,))))

@@ -12,6 +12,8 @@ from scripts.bench.quality.perplexity import METHODS, mixture
 from scripts.bench.quality.suite import run
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 WORDS = ["alpha", "beta", "gamma", "delta", "house", "tree", "river", "mill", "stone", "harbour"]
 
 

@@ -20,6 +20,8 @@ from scripts.bench.rapid.sizes import SHORT
 from scripts.bench.rapid.timing import by_context
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 TOKENS = 24
 
 

@@ -20,6 +20,8 @@ from scripts.bench.real.plan import FULL
 from scripts.bench.real.scores import contains, f1
 from tests.scripts.bench.test_latency import answered
 
+pytestmark = pytest.mark.suite
+
 HEADER = """PEP: 9{number}
 Title: A Proposal About
        Matter {number}

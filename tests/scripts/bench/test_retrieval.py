@@ -11,6 +11,8 @@ from scripts.bench.results import Results
 from scripts.bench.retrieval.questions import questions
 from scripts.bench.retrieval.suite import run
 
+pytestmark = pytest.mark.suite
+
 SUBJECTS = {8: "Style guide", 484: "Type hints", 572: "Assignment expressions"}
 BODY = "The proposal says what is to be done, why it is to be done, and what was not done although somebody asked. " * 4
 

@@ -16,6 +16,8 @@ from scripts.bench.sessions.measure import KINDS, SHORT, gaps_within, steady_tim
 from scripts.bench.sessions.player import Played
 from scripts.bench.sessions.suite import run
 
+pytestmark = pytest.mark.suite
+
 CLOSED = Closed(1, 0, 0, 0, 0, 0, 0)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from scripts.bench.results import Results
 from scripts.bench.streaming import SHORT, WAYS, run
+
+pytestmark = pytest.mark.suite
 
 
 def test_short_suite(tmp_path: Path) -> None:

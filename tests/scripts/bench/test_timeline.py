@@ -10,6 +10,8 @@ import pytest
 from scripts.bench.results import Results
 from scripts.bench.timeline import MODES, run
 
+pytestmark = pytest.mark.suite
+
 
 def test_a_short_run_draws_and_exports_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results("timeline", tmp_path, short=True)
