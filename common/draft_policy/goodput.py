@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
+from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, keeps_up, synchronous_seconds
 from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
-from common.placement.estimators import MovingAverage
 
-SIZE_WEIGHT: Final = 0.1  # of a round's bytes per token
 NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 
 
 class Goodput:
     """Length and resolution of the least expected time per token.
 
-    `token_bytes`: bytes of a proposed token with its distribution by resolution, which are the resolutions that there
-    are (`{None: ...}` without lattice); what rounds cost takes their place. Drafting ahead, a proposal is a chunk; one
-    that leaves no slower than it is drafted is taken, or the longest where there is none: behind slower ones a queue
-    grows, and after an error what follows it is still in the way.
+    `sizes` has the resolutions that there are; it and `acceptance` may have learnt from earlier answers. Drafting
+    ahead, a proposal is a chunk; one that leaves no slower than it is drafted is taken, or the longest where there is
+    none: behind slower ones a queue grows, and after an error what follows it is still in the way.
 
     `by_confidence`: the length is decided position by position instead. One more is proposed while what it is
     expected to decide, the product of all positions' acceptance by their confidence, is worth its time at the
@@ -29,20 +27,20 @@ class Goodput:
 
     def __init__(
         self,
-        token_bytes: Mapping[int | None, float],
+        sizes: TokenSizes,
         *,
         most: int = MOST_LENGTH,
         ahead: bool = False,
         by_confidence: bool = False,
         acceptance: PositionAcceptance | None = None,
     ) -> None:
-        if not token_bytes or most < 1:
-            raise ValueError(f"there must be a resolution and a length to choose, got {dict(token_bytes)} up to {most}")
+        if most < 1:
+            raise ValueError(f"there must be a length to choose, got up to {most}")
         if ahead and by_confidence:
             raise ValueError("chunks of a drafter that goes on anyway are not ended by confidence: choose one")
         self.acceptance = acceptance or PositionAcceptance()
         self._by_confidence = ConfidenceAcceptance() if by_confidence else None
-        self._sizes = {at: MovingAverage(SIZE_WEIGHT, size) for at, size in token_bytes.items()}
+        self._sizes = sizes
         self._most, self._ahead = most, ahead
         self._overhead = 0.0
         self._alpha, self._survival, self._least_worth = 1.0, 1.0, 0.0  # of the round that is being drafted
@@ -52,16 +50,16 @@ class Goodput:
         alphas = {at: self.acceptance.of(at) for at in self._sizes}
         choices = [(length, at) for at in self._sizes for length in range(1, self._most + 1)]
         if self._ahead:
-            kept_up = [one for one in choices if keeps_up(times, one[0], self._size(one[1]))]
+            kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
             choices = kept_up or [(self._most, at) for at in self._sizes]
         predict = ahead_seconds if self._ahead else synchronous_seconds
-        found = [(predict(times, alphas[at], length, self._size(at)), length, at) for length, at in choices]
+        found = [(predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
         seconds, length, at = min(found, key=lambda one: one[:2])
         if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
             seconds, length, at = max((one for one in found if one[0] <= NEARLY * seconds), key=lambda one: one[1])
         if self._by_confidence is None:
             return Plan(length, at)
-        step = times.draft + times.verify_token + self._size(at) / times.up_rate
+        step = times.draft + times.verify_token + self._sizes.of(at) / times.up_rate
         self._alpha, self._least_worth = alphas[at], step / seconds if seconds else 0.0
         return Plan(self._most, at)
 
@@ -76,8 +74,4 @@ class Goodput:
         self.acceptance.observe(outcome)
         if self._by_confidence is not None:
             self._by_confidence.observe(outcome)
-        if outcome.resolution in self._sizes:
-            self._sizes[outcome.resolution].update(max(0.0, outcome.bytes_up - self._overhead) / outcome.length)
-
-    def _size(self, resolution: int | None) -> float:
-        return self._sizes[resolution].value or 0.0
+        self._sizes.observe(outcome.resolution, max(0.0, outcome.bytes_up - self._overhead) / outcome.length)

@@ -46,6 +46,9 @@ SUITES = {
         "placements on an emulated link, two real daemons (Fig. 8)",
         "scripts.bench.latency.placements",
     ),
+    "methods": ("drafting and verifying over an emulated link, two real daemons", "scripts.bench.methods.suite"),
+    "methods-grid": ("the same at every rate with every delay", "scripts.bench.methods.suite:run_grid"),
+    "methods-work": ("what drafting and verifying costs per token beside the models", "scripts.bench.methods.work"),
     "dssd-tables": ("the tables of DSSD, by its equations", "scripts.bench.dssd_tables"),
     "draft-policies": (
         "tokens per second by who decides the length of drafts, simulated",

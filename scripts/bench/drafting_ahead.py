@@ -8,6 +8,7 @@ from typing import Final
 from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.lattice_bits import fixed_index_bits, short_index_bits
+from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, coupled_acceptance, keeps_up, synchronous_seconds
 from common.draft_policy.values import RoundTimes
 from common.simulation.confidences import Steady
@@ -91,7 +92,7 @@ def _simulated(
     ids = Constant(round(8 * TOKEN_BYTES))
     ahead = RoundScenario(times, Steady(coupled), ids, uplink, tokens, ahead=True)
     rival = RoundScenario(times, Steady(alpha), Constant(case.bits), uplink, tokens)
-    chunks = Goodput({None: TOKEN_BYTES}, ahead=True)
+    chunks = Goodput(TokenSizes({None: TOKEN_BYTES}), ahead=True)
     return (
         1 / simulate_rounds(ahead, chunks, SEED).throughput,
         1 / simulate_rounds(rival, Fixed(length), SEED).throughput,

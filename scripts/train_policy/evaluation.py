@@ -11,6 +11,7 @@ from common.draft_policy.ddqn import ACTIONS, DoubleQ, Network
 from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.values import RESOLUTIONS, DraftPolicy, Plan
 from common.simulation.round_scenario import RoundScenario
 from common.simulation.rounds import simulate_rounds
@@ -60,8 +61,8 @@ def adaptive(network: Network) -> Mapping[str, Callable[[], DraftPolicy]]:
     return {
         f"heuristic at {PAPERS_RESOLUTION}": lambda: Heuristic(resolution=PAPERS_RESOLUTION),
         f"heuristic at {RESOLUTIONS[0]}": lambda: Heuristic(resolution=RESOLUTIONS[0]),
-        "goodput": lambda: Goodput(TOKEN_BYTES),
-        "by confidence": lambda: Goodput(TOKEN_BYTES, by_confidence=True),
+        "goodput": lambda: Goodput(TokenSizes(TOKEN_BYTES)),
+        "by confidence": lambda: Goodput(TokenSizes(TOKEN_BYTES), by_confidence=True),
         "DDQN": lambda: DoubleQ(network),
     }
 

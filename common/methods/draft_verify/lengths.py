@@ -95,7 +95,7 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: 
     first = next(iter(sizes))
     match request.draft_policy:
         case "goodput":
-            return Goodput(sizes, ahead=ahead, acceptance=history.acceptance)
+            return Goodput(history.sizes_of(sizes), ahead=ahead, acceptance=history.acceptance)
         case "heuristic":
             return Heuristic(resolution=first)
         case "ddqn":

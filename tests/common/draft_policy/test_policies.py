@@ -10,6 +10,7 @@ from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAccepta
 from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import NEARLY, Goodput
 from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds
 from common.draft_policy.values import Outcome, Plan, RoundTimes
 from tests.common.draft_policy.rounds_of import outcome
@@ -141,14 +142,16 @@ class TestGoodput:
 
         best = min(product(range(1, 17), SIZES), key=lambda choice: seconds_per_token(*choice))
         times = RoundTimes(draft=0.005, verify=0.032, rtt=rtt, up_rate=rate, up_overhead=overhead)
-        assert Goodput(SIZES, acceptance=acceptance).plan([], times) == Plan(*best)
+        assert Goodput(TokenSizes(SIZES), acceptance=acceptance).plan([], times) == Plan(*best)
 
     def test_a_dear_rejection_makes_drafts_shorter(self) -> None:
         """DSSD's P_j comes with a rejection: the longer the draft, the likelier, so drafts get shorter."""
         acceptance = seen({None: 0.8})
         free = RoundTimes(draft=0.005, verify=0.032, rtt=0.02)
         dear = RoundTimes(draft=0.005, verify=0.032, rtt=0.02, down_rate=12.5e6, down_rejected=1e6)
-        lengths = [Goodput({None: 12.0}, acceptance=acceptance).plan([], one).length for one in (free, dear)]
+        lengths = [
+            Goodput(TokenSizes({None: 12.0}), acceptance=acceptance).plan([], one).length for one in (free, dear)
+        ]
         assert lengths[1] < lengths[0]
 
     @pytest.mark.parametrize(("rate", "overhead"), [(5_000.0, 150.0), (12.5e6, 150.0), (600.0, 0.0), (300.0, 0.0)])
@@ -158,10 +161,10 @@ class TestGoodput:
         kept_up = [length for length in range(1, 17) if (overhead + 2 * length) / rate <= length * 0.005]
         seconds = {one: ahead_seconds(times, acceptance.overall, one, 2.0) for one in kept_up or [16]}
         best = max(one for one in seconds if seconds[one] <= NEARLY * min(seconds.values()))
-        assert Goodput({None: 2.0}, ahead=True, acceptance=acceptance).plan([], times) == Plan(best)
+        assert Goodput(TokenSizes({None: 2.0}), ahead=True, acceptance=acceptance).plan([], times) == Plan(best)
 
     def test_sizes_are_what_rounds_cost(self) -> None:
-        policy = Goodput({None: 1000.0})
+        policy = Goodput(TokenSizes({None: 1000.0}))
         times = RoundTimes(draft=0.005, verify=0.032, up_rate=5_000.0)
         before = policy.plan([], times).length
         for _ in range(60):
@@ -169,7 +172,7 @@ class TestGoodput:
         assert policy.plan([], times).length > before == 1
 
     def test_confidence_ends_a_proposal(self) -> None:
-        policy = Goodput({None: 2.0}, by_confidence=True)
+        policy = Goodput(TokenSizes({None: 2.0}), by_confidence=True)
         for _ in range(50):
             policy.observe(outcome(3, 1, confidences=(0.95, 0.15, 0.55)))
         plan = policy.plan([], TIMES)
@@ -180,7 +183,7 @@ class TestGoodput:
         assert policy.goes_on(0.1, 0)  # a proposal has a token
 
     def test_confidences_that_tell_nothing_give_the_fixed_length(self) -> None:
-        policy, by_confidence = (Goodput({None: 90.0}, by_confidence=one) for one in (False, True))
+        policy, by_confidence = (Goodput(TokenSizes({None: 90.0}), by_confidence=one) for one in (False, True))
         for number in range(3000):
             accepted = 3 if number % 3 else 1
             for one in (policy, by_confidence):
@@ -194,6 +197,6 @@ class TestGoodput:
 
     def test_bad_input(self) -> None:
         with pytest.raises(ValueError, match="resolution"):
-            Goodput({})
+            Goodput(TokenSizes({}))
         with pytest.raises(ValueError, match="choose one"):
-            Goodput({None: 2.0}, ahead=True, by_confidence=True)
+            Goodput(TokenSizes({None: 2.0}), ahead=True, by_confidence=True)

@@ -8,6 +8,7 @@ import pytest
 from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.draft_policy.values import DraftPolicy, Plan, RoundTimes
 from common.simulation.confidences import Steady, Varying
@@ -41,7 +42,7 @@ class TestSynchronous:
     def test_goodput_finds_the_stationary_optimum(self, rate: float, alpha: float) -> None:
         lengths = range(1, 9)
         best = max(simulate_rounds(scenario(alpha, rate, 5000), Fixed(length), 1).throughput for length in lengths)
-        found = simulate_rounds(scenario(alpha, rate, 5000), Goodput({None: 90.0}), 1).throughput
+        found = simulate_rounds(scenario(alpha, rate, 5000), Goodput(TokenSizes({None: 90.0})), 1).throughput
         assert found > 0.97 * best
         assert found > simulate_rounds(scenario(alpha, rate, 5000), Heuristic(), 1).throughput
 
@@ -125,7 +126,7 @@ class TestAhead:
     def test_goodput_keeps_up(self) -> None:
         one = self.scenario(0.86, LOW, 150.0, verify=0.032)
         best = max(simulate_rounds(one, Fixed(length), 1).throughput for length in (1, 2, 4, 6, 7, 8, 10, 16))
-        policy: DraftPolicy = Goodput({None: 2.0}, ahead=True)
+        policy: DraftPolicy = Goodput(TokenSizes({None: 2.0}), ahead=True)
         assert simulate_rounds(one, policy, 1).throughput > 0.95 * best
 
 

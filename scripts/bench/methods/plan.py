@@ -1,0 +1,160 @@
+"""Settings of the suite `methods`: ways to ask, networks, and which are measured where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+DRAFT_MS: Final = 5.0  # floor of a draft step, as in quantize-sample-verify
+VERIFY_MS: Final = 32.0  # and of a pass of the target
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to ask. Modes of one `family` differ in who decides how long proposals are."""
+
+    name: str
+    family: str
+    fields: Mapping[str, Any]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the lengths follow what rounds were seen to take."""
+        return bool(self.fields.get("draft_policy", "fixed") != "fixed")
+
+    @property
+    def ahead(self) -> bool:
+        return bool(self.fields.get("ahead", False))
+
+
+def _mode(name: str, family: str, **fields: object) -> Mode:
+    return Mode(name, family, MappingProxyType(fields))
+
+
+def _fixed(method: str, length: int, name: str, **fields: object) -> Mode:
+    return _mode(f"{name} γ {length}", name, method=method, draft_policy="fixed", draft_length=length, **fields)
+
+
+def _adaptive(method: str, policy: str, name: str, **fields: object) -> Mode:
+    return _mode(f"{name} {policy}", name, method=method, draft_policy=policy, **fields)
+
+
+_FIXED_INDEX: Final = {"index_code": "fixed", "resolution": 64}
+TARGET = _mode("target alone", "target alone", sources="cloud")
+DRAFT = _mode("draft alone", "draft alone", sources="device")
+DSSD = tuple(_fixed("dssd", length, "dssd") for length in (4, 6, 8))  # the published lengths
+DSSD_GOODPUT = _adaptive("dssd", "goodput", "dssd")
+QSV_FIXED_INDEX = (
+    _fixed("qsv", 6, "qsv fixed index", **_FIXED_INDEX),
+    _adaptive("qsv", "goodput", "qsv fixed index", **_FIXED_INDEX),
+)
+QSV_SHORT = _fixed("qsv", 6, "qsv short index")
+QSV_GOODPUT, QSV_HEURISTIC, QSV_DDQN = (
+    _adaptive("qsv", policy, "qsv short index") for policy in ("goodput", "heuristic", "ddqn")
+)
+DSD = _fixed("dsd", 6, "dsd top-k 10", top_k=10)
+DSD_WHOLE = _fixed("dsd", 6, "dsd all tokens", top_k=0)
+SYNCHRONOUS = (
+    _fixed("coupled", 6, "coupled synchronous", ahead=False),
+    _adaptive("coupled", "goodput", "coupled synchronous", ahead=False),
+)
+AHEAD_FIXED = _fixed("coupled", 6, "coupled ahead", ahead=True)
+AHEAD = _adaptive("coupled", "goodput", "coupled ahead", ahead=True)
+
+MAIN = (*DSSD, DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_GOODPUT, AHEAD)
+OTHERS = (TARGET, DSD, QSV_FIXED_INDEX[1], QSV_SHORT, QSV_HEURISTIC, QSV_DDQN, *SYNCHRONOUS, AHEAD_FIXED)
+AIMED = (TARGET, *DSSD, *QSV_FIXED_INDEX, AHEAD)  # what the aims compare
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Network:
+    """A link whose downlink has the uplink's delay, and no limit of its rate."""
+
+    delay: float  # milliseconds, one way
+    rate: float  # kilobits per second, up
+
+    @property
+    def bytes_per_second(self) -> float:
+        return 125 * self.rate
+
+    @property
+    def name(self) -> str:
+        return "none" if self == NO_NETWORK else f"{self.delay:g} ms, {rate_name(self.rate)}"
+
+
+def rate_name(rate: float) -> str:
+    """A rate in kilobits per second as it is shown."""
+    return f"{rate:g} kb/s" if rate < 1000 else f"{rate / 1000:g} Mb/s"
+
+
+NO_NETWORK: Final = Network(0.0, 0.0)  # where the device answers by itself
+DELAYS: Final = (0.0, 25.0, 50.0, 150.0)
+RATES: Final = (40.0, 400.0, 10_000.0, 100_000.0)
+SLOW, FAST = Network(25.0, RATES[0]), Network(25.0, RATES[-1])  # the networks of the aims: 50 ms both ways
+CROSS = (*(Network(25.0, rate) for rate in RATES), *(Network(delay, RATES[-1]) for delay in (0.0, 50.0, 150.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One pair of models, and what is asked on which network. `alone`: the drafter by itself, too."""
+
+    overlap: float
+    modes: Mapping[Network, tuple[Mode, ...]]
+    alone: bool = False
+
+    @property
+    def everything(self) -> dict[str, Mode]:
+        """All ways to ask, by name."""
+        modes = (*([DRAFT] if self.alone else []), *(mode for each in self.modes.values() for mode in each))
+        return {mode.name: mode for mode in modes}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run."""
+
+    parts: tuple[Part, ...]
+    seeds: tuple[int, ...] = (1, 2, 3)
+    max_tokens: int = 128
+    draft_ms: float = DRAFT_MS
+    verify_ms: float = VERIFY_MS
+
+
+def _everything(network: Network) -> tuple[Mode, ...]:
+    return (*MAIN, *OTHERS, *((DSD_WHOLE,) if network == FAST else ()))
+
+
+FULL = Plan(
+    (
+        Part(0.9, {each: _everything(each) if each in (SLOW, FAST) else MAIN for each in CROSS}, alone=True),
+        Part(0.97, dict.fromkeys((SLOW, FAST), AIMED)),
+    )
+)
+# Every rate with every delay, and the other pairs: more than an hour.
+GRID = Plan(
+    tuple(
+        Part(
+            overlap,
+            dict.fromkeys([Network(delay, rate) for rate in RATES for delay in DELAYS], (TARGET, *MAIN)),
+        )
+        for overlap in (0.6, 0.8, 0.9, 0.97)
+    )
+)
+SHORT = Plan(
+    (
+        Part(
+            0.9,
+            {
+                Network(5.0, RATES[1]): (TARGET, DSSD[0], DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_SHORT, AHEAD),
+                Network(0.0, RATES[1]): (DSSD[0], AHEAD),
+            },
+            alone=True,
+        ),
+    ),
+    seeds=(1,),
+    max_tokens=12,
+    draft_ms=2.0,
+    verify_ms=8.0,
+)

@@ -1,0 +1,127 @@
+"""The suites `methods` and `methods-grid`: tokens per second and bytes of methods that draft and verify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from common.drawing import REFERENCE, line_style
+from scripts.bench.methods.analysis import PREDICTED_AIM, Cells, aims, bytes_table, cells, table, target_alone
+from scripts.bench.methods.measure import measure
+from scripts.bench.methods.plan import (
+    AHEAD,
+    DSSD,
+    DSSD_GOODPUT,
+    FAST,
+    FULL,
+    GRID,
+    QSV_FIXED_INDEX,
+    QSV_GOODPUT,
+    SHORT,
+    SLOW,
+    TARGET,
+    Network,
+    Part,
+    Plan,
+    rate_name,
+)
+from scripts.bench.methods.prediction import ENCRYPTED
+from scripts.bench.results import Results, draw_spreads
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DRAWN: Final = (DSSD[1], DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_GOODPUT, AHEAD)
+FAMILIES: Final = ("dsd top-k 10", "dssd", "qsv fixed index", "qsv short index", "coupled synchronous", "coupled ahead")
+MOST_ALIKE: Final = 1  # networks that a panel would show as points only
+NOTE: Final = (
+    "Tokens per second without the first token: median [95 % interval of the median over the seeds]; the other columns "
+    "are medians. The downlink has the uplink's delay and no limit of its rate. Bytes are the reported ones; the "
+    "prediction adds {} that encryption costs a message."
+)
+
+
+def run(results: Results) -> None:
+    """Measure the plan's cells, print them, the aims and the bytes on the line, and draw both figures."""
+    report(results, SHORT if results.short else FULL)
+
+
+def run_grid(results: Results) -> None:
+    """The main methods at every rate with every delay, for four pairs of models."""
+    report(results, SHORT if results.short else GRID)
+
+
+def report(results: Results, plan: Plan) -> None:
+    """Measure everything in `plan`."""
+    found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+    results.samples("answers", [asdict(answer) for answer in found])
+    results.samples("floors", {"draft_ms": plan.draft_ms, "verify_ms": plan.verify_ms})
+    every = cells(found, plan)
+    results.table("Methods that draft and verify", table(every), NOTE.format(ENCRYPTED))
+    slow = next(iter(plan.parts[0].modes))
+    line = "On the line there are the question, passages, probes and encryption, too."
+    results.table(f"Bytes per token at {slow.name}", bytes_table(every, plan.parts[0].overlap, slow), line)
+    results.table("Aims", aims(every, SLOW, FAST))
+    for part in plan.parts:
+        draw_speed(results, every, part)
+    draw_predictions(results, every)
+
+
+def draw_speed(results: Results, every: Cells, part: Part) -> None:
+    """Tokens per second by one-way delay, a panel for each rate, and by rate at the delay that has the most of them."""
+    by_rate: dict[float, list[Network]] = {}
+    by_delay: dict[float, list[Network]] = {}
+    for network in sorted(part.modes):
+        by_rate.setdefault(network.rate, []).append(network)
+        by_delay.setdefault(network.delay, []).append(network)
+    rows = [(rate_name(rate), networks) for rate, networks in by_rate.items() if len(networks) > MOST_ALIKE]
+    delay, at_delay = max(by_delay.items(), key=lambda one: len(one[1]))
+    columns = len(rows) + (len(at_delay) > MOST_ALIKE)
+    if not columns:
+        return
+    title = f"Tokens per second by method, overlap {part.overlap:g}: medians and their 95 % intervals"
+    with results.figure(f"tokens-per-second-{part.overlap:g}", columns, title=title) as panels:
+        for axis, (name, networks) in zip(panels, rows, strict=False):
+            _draw(axis, every, part, networks, [network.delay for network in networks])
+            axis.set_title(f"uplink {name}")
+            axis.set_xlabel("one-way delay, ms")
+        if len(at_delay) > MOST_ALIKE:
+            axis = panels[-1]
+            _draw(axis, every, part, at_delay, [network.rate for network in at_delay])
+            axis.set_xscale("log")
+            axis.set_title(f"{delay:g} ms one way")
+            axis.set_xlabel("uplink, kb/s")
+        panels[0].set_ylabel("tokens per second")
+
+
+def _draw(axis: Axes, every: Cells, part: Part, networks: Sequence[Network], places: Sequence[float]) -> None:
+    for number, mode in enumerate(DRAWN):
+        found = [
+            (place, every[part.overlap, network, mode.name].per_second)
+            for place, network in zip(places, networks, strict=True)
+            if (part.overlap, network, mode.name) in every
+        ]
+        if found:
+            draw_spreads(axis, [place for place, _ in found], [spread for _, spread in found], number, mode.name)
+    alone = target_alone(every, part.overlap)
+    if alone is not None:
+        axis.axhline(alone, label=TARGET.name, **REFERENCE)
+    axis.set_ylim(bottom=0)
+
+
+def draw_predictions(results: Results, every: Cells) -> None:
+    """Every cell's measured time against the predicted one."""
+    with results.figure("predicted", title="Milliseconds per token by the formulas, and measured") as (axis,):
+        for number, family in enumerate(FAMILIES):
+            points = [
+                (cell.predicted, 1e3 / cell.per_second.median) for cell in every.values() if cell.mode.family == family
+            ]
+            if points:
+                style = line_style(number) | {"linestyle": "none"}
+                axis.plot(*zip(*points, strict=True), label=family, **style)
+        _, most = axis.get_xlim()
+        for factor in (1.0, 1.0 - PREDICTED_AIM, 1.0 + PREDICTED_AIM):
+            axis.plot([0, most], [0, factor * most], **REFERENCE | {"linewidth": 1.0 if factor == 1.0 else 0.5})
+        axis.set_xlabel("predicted, ms per token")
+        axis.set_ylabel("measured, ms per token")

@@ -1,0 +1,144 @@
+"""The suite `methods-work`: microseconds per proposed token that both sides spend beside their models."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from dataclasses import replace
+from statistics import median
+from typing import Any, Final
+
+import torch
+
+from common.methods.catalog import METHODS
+from common.methods.draft_verify.method import DraftVerify
+from common.methods.request import read_own_options
+from common.sampling.drafting import RaceKernel
+from proto.messages import Open
+from proto.rounds import Propose
+from scripts.bench.measuring import SPREADS, Spread, Table
+from scripts.bench.plan import Plan
+from scripts.bench.positions import synthetic
+from scripts.bench.results import Results
+
+AIMS: Final = {2048: 1e3, 151_936: 4e3}  # microseconds by vocabulary, both sides together
+LENGTH: Final = 6  # tokens of a proposal
+OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "dsd top-k 10": ("dsd", {}),
+    "dsd all tokens": ("dsd", {"top_k": 0}),
+    "dssd": ("dssd", {}),
+    "qsv fixed index": ("qsv", {"index_code": "fixed", "resolution": 64}),
+    "qsv short index": ("qsv", {"resolution": 64}),
+    "coupled": ("coupled", {}),
+}
+DRAFT, PACK, READ, TARGET, JUDGE, SETTLE = "draft", "pack", "read", "target", "judge", "settle"
+PIECES: Final = {
+    DRAFT: "draft: warp, round or quantise, draw",
+    PACK: "pack",
+    READ: "read",
+    TARGET: "the verifier's own distribution",
+    JUDGE: "judge",
+    SETTLE: "draw in place of a rejected token",
+}
+FULL: Final = Plan(vocabularies=(2048, 151_936), entropies=(3.0,), disagreements=(0.2,), positions=21 * LENGTH, seed=41)
+SHORT: Final = replace(FULL, vocabularies=(2048,), positions=3 * LENGTH)
+
+Laps = dict[str, list[float]]  # microseconds per proposed token, by piece
+
+
+def run(results: Results) -> None:
+    """Time every piece of every method, and say which of them takes the most."""
+    plan = SHORT if results.short else FULL
+    measured = {
+        (vocabulary, name): measure(name, vocabulary, plan) for vocabulary in plan.vocabularies for name in OPTIONS
+    }
+    rows = []
+    for (vocabulary, name), laps in measured.items():
+        whole = Spread.of([sum(parts) for parts in zip(*laps.values(), strict=True)])
+        most = max(laps, key=lambda piece: median(laps[piece]))
+        share = median(laps[most]) / sum(map(median, laps.values()))
+        each = [f"{median(laps[piece]):.0f}" for piece in PIECES]
+        met = "met" if whole.median <= AIMS[vocabulary] else "missed"
+        rows.append(
+            [f"{vocabulary:,}", name, *each, whole.text(), f"{AIMS[vocabulary]:g} {met}", f"{most}, {share:.2f}"]
+        )
+    heads = ["V", "method", *PIECES.values(), "both sides", "at most", "the largest piece, its share"]
+    note = f"Microseconds per proposed token, medians; both sides: {SPREADS}. Proposals of {LENGTH} tokens, 3 nats."
+    results.table("Work beside the models", Table(heads, rows), note)
+    record = [{"vocabulary": size, "method": name, "microseconds": laps} for (size, name), laps in measured.items()]
+    results.samples("work", {"plan": plan.sizes(), "measured": record})
+
+
+def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
+    """Proposals of synthetic positions, one after the other, through all that both sides do with them.
+
+    The first one, for which kernels may have to be compiled, does not count.
+    """
+    method_name, options = OPTIONS[name]
+    method = METHODS[method_name]
+    if not isinstance(method, DraftVerify):
+        raise TypeError(f"{method_name} verifies nothing")
+    opening = _opening(method_name, options, plan)
+    scheme = method.scheme(opening, read_own_options(method.request, opening), vocabulary)
+    positions = list(synthetic(vocabulary, plan.entropies[0], plan.positions + 1, plan.seed, plan.disagreements[0]))
+    kernel, laps = RaceKernel(vocabulary), defaultdict[str, list[float]](list)
+    for start in range(0, plan.positions, LENGTH):
+        places = range(start, start + LENGTH)
+        with _Lap(laps, DRAFT):
+            views = [_view(scheme.drafter, kernel, place, positions[place].device) for place in places]
+        with _Lap(laps, PACK):
+            tokens, payload = scheme.drafts.pack(views)
+        message = Propose(1, start + 1, start, 0, (), tokens, payload)
+        with _Lap(laps, READ):
+            proposed = scheme.judge.read(message)
+        with _Lap(laps, TARGET):
+            own = [_view(scheme.verifier, kernel, place, positions[place].cloud) for place in (*places, start + LENGTH)]
+        with _Lap(laps, JUDGE):
+            judgement = scheme.judge.judge(start, proposed, own)
+        with _Lap(laps, SETTLE):
+            if judgement.token is None and judgement.accepted < LENGTH:
+                place = judgement.accepted
+                scheme.drafts.settle(start + place, views[place], judgement.payload)
+    return {piece: times[1:] for piece, times in laps.items()}
+
+
+class _Lap:
+    """Notes how long its block took, per proposed token."""
+
+    def __init__(self, laps: Laps, piece: str) -> None:
+        self._lap = laps[piece]
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._lap.append(1e6 * (time.perf_counter() - self._began) / LENGTH)
+
+
+def _view(drafter: Any, kernel: RaceKernel, position: int, probabilities: torch.Tensor) -> Any:
+    race = drafter.race(position)
+    found = None if race is None else kernel.run(probabilities[None], [race])[0]
+    return drafter.drafted(position, probabilities, found)
+
+
+def _opening(method: str, options: dict[str, Any], plan: Plan) -> Open:
+    return Open(
+        session=1,
+        method=method,
+        question="q",
+        prompt="q",
+        documents=1,
+        seed=plan.seed,
+        temperature=1.0,
+        sampler="race" if method == "coupled" else "rejection",
+        codec="race",
+        entries=32,
+        exact=True,
+        top_p=1.0,
+        placement="cloud",
+        sources="cloud",
+        run_ahead=64,
+        max_tokens=plan.positions + 1,
+        options=json.dumps(options),
+    )
