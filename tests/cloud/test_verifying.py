@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 
 from common.runtime.errors import RequestError
-from common.transport.faulty import FaultyProxy, Line
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
 from proto.messages import Fetched, Message, Open, Ready
 from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
-from tests.cloud.test_neighbours import QUESTIONS, Asking, check
+from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
 from tests.daemons.streaming import wait_until
 
-
-def tokens(*ids: int) -> bytes:
-    return encode_tokens(ids, 2048)
-
+__all__ = ["devices", "slow", "town"]
 
 MIXED: tuple[dict[str, Any], ...] = (
     {"method": "coupled"},
@@ -34,25 +30,10 @@ MIXED: tuple[dict[str, Any], ...] = (
     {"method": "dsd"},
     {"sources": "both"},
 )
-STEP_MS = 20.0
 
 
-@pytest.fixture(scope="module")
-def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
-    with Town(fresh_data(), emulate_decode_ms=STEP_MS) as town:
-        yield town
-
-
-@pytest.fixture(scope="module")
-def devices(town: Town) -> list[Resident]:
-    return [town.device("laptop"), town.device("telephone")]
-
-
-@pytest.fixture(scope="module")
-def slow(town: Town) -> Iterator[Resident]:
-    line = Line(delay=0.03, jitter=0.05)
-    with FaultyProxy(int(town.link.address.rpartition(":")[2]), up=line, down=line, seed=9) as proxy:
-        yield town.device("tablet", proxy.address, emulate_decode_ms=2 * STEP_MS)
+def tokens(*ids: int) -> bytes:
+    return encode_tokens(ids, 2048)
 
 
 @pytest.fixture(scope="module")
