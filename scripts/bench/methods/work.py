@@ -88,7 +88,7 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
         with _Lap(laps, DRAFT):
             views = [_view(scheme.drafter, kernel, place, positions[place].device) for place in places]
         with _Lap(laps, PACK):
-            tokens, payload = scheme.drafts.pack(views)
+            tokens, payload = scheme.drafts.pack(views, len(views))
         message = Propose(1, start + 1, start, 0, (), tokens, payload)
         with _Lap(laps, READ):
             proposed = scheme.judge.read(message)
