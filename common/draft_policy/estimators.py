@@ -16,7 +16,7 @@ from common.placement.estimators import MovingAverage
 
 TIME_WEIGHT: Final = 0.1
 WINDOW: Final = 32  # rounds that the lower envelope is drawn under
-PROBES: Final = 8  # latest round trips, of which the shortest counts
+PROBES: Final = 8  # latest probes, and rounds, of which the shortest counts as the round trip
 LEAST_SPREAD: Final = 1.25  # the largest proposal over the smallest from which a window tells size from round trip
 RESOLVED: Final = 0.5e-3  # seconds of transmission that clocks and threads can tell from none
 
@@ -57,9 +57,12 @@ class UplinkRate:
 
     @property
     def round_trip(self) -> float:
-        """Seconds of a message without length."""
+        """Seconds of a message without length: no more than any of the last few rounds took.
+
+        Older ones may be of a link that was quicker; what is missing would be put down to the size.
+        """
         known = min(self._probes) if self._probes else self._told
-        return min([known] + [seconds for _, seconds in self._points])
+        return min([known] + [seconds for _, seconds in list(self._points)[-PROBES:]])
 
     @property
     def rate(self) -> float:

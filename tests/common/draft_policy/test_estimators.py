@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.draft_policy.estimators import RoundEstimates, UplinkRate, line_below
+from common.draft_policy.estimators import PROBES, WINDOW, RoundEstimates, UplinkRate, line_below
 from common.draft_policy.values import RoundTimes
 from common.simulation.uplinks import HIGH, LOW, TwoStateRate
 from tests.common.draft_policy.rounds_of import outcome
@@ -27,6 +27,17 @@ class TestUplinkRate:
             estimate.probed(0.05 - wrong)
             estimate.observe(270, 0.05 + 270 / LOW, 0.0)
             assert LOW / estimate.rate == pytest.approx(1 + wrong * LOW / 270)
+
+    def test_a_round_trip_that_grows_is_not_put_down_to_size_for_long(self) -> None:
+        estimate = UplinkRate()
+        for _ in range(WINDOW):
+            estimate.probed(0.0)
+            estimate.observe(40, 0.032 + 40 / HIGH, 0.032)
+        for _ in range(PROBES):
+            estimate.probed(0.1)
+            estimate.observe(40, 0.1 + 0.032 + 40 / HIGH, 0.032)
+        assert estimate.round_trip == 0.1
+        assert estimate.rate == pytest.approx(HIGH)
 
     @pytest.mark.parametrize("rate", [LOW, HIGH, 1e6])
     def test_sizes_that_differ_need_no_probe(self, rate: float) -> None:
