@@ -23,7 +23,7 @@ class RoundHistory:
     estimates: RoundEstimates
     acceptance: PositionAcceptance = field(default_factory=PositionAcceptance)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict)
+    _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict, init=False)
 
     @classmethod
     def expecting(cls, draft: float, verify: float, rtt: float) -> Self:

@@ -39,12 +39,13 @@ def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -
     The sum is taken from left to right, so that it has the same bits on every machine.
     Raises `ValueError` when no weight is positive.
     """
-    exact = weights.astype(np.float64)
-    positive = exact > 0
-    if not positive.any():
+    kept, tokens = weights.astype(np.float64, copy=False), ids.astype(np.int64, copy=False)
+    positive = kept > 0
+    if not positive.all():  # of a whole vocabulary a copy takes long
+        kept, tokens = kept[positive], tokens[positive]
+    if not len(kept):
         raise ValueError("a distribution needs a positive probability")
-    kept = exact[positive]
-    return Distribution(ids.astype(np.int64)[positive], kept / kept.cumsum()[-1])
+    return Distribution(tokens, kept / kept.cumsum()[-1])
 
 
 def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -190,9 +190,10 @@ class DraftingDevice:
             return 0.0
         with self._history.lock:
             times = self._history.estimates.times()
+            size = self._history.sizes_of(scheme.token_bytes).of(next(iter(scheme.token_bytes)))
         formula = ahead_seconds if scheme.config.ahead else synchronous_seconds
         length = max(1, round(counters.proposed / counters.rounds))
-        return formula(times, counters.accepted / judged, length, next(iter(scheme.token_bytes.values())))
+        return formula(times, counters.accepted / judged, length, size)
 
     def _limits(self) -> Patience:
         """Limits on the wait for a verdict. Asking again makes a verifier give up the pass that it is at."""

@@ -95,7 +95,9 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: 
     first = next(iter(sizes))
     match request.draft_policy:
         case "goodput":
-            return Goodput(history.sizes_of(sizes), ahead=ahead, acceptance=history.acceptance)
+            with history.lock:
+                learnt = history.sizes_of(sizes)
+            return Goodput(learnt, ahead=ahead, acceptance=history.acceptance)
         case "heuristic":
             return Heuristic(resolution=first)
         case "ddqn":

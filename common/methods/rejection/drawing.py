@@ -19,7 +19,7 @@ from common.sampling.warping import Warp, rounded
 from proto.payloads.lattice import LatticeEntries
 from proto.payloads.sparse import SparseEntries
 
-_ATTRIBUTED: Final = 64  # most probable tokens of a verifier's distribution whose documents' shares are kept
+_ATTRIBUTED: Final = 1e-3  # probability of a token whose documents' shares are kept
 
 Entries = TypeVar("Entries", SparseEntries, LatticeEntries)
 
@@ -54,10 +54,7 @@ class Judged:
     def of(cls, distribution: Distribution, entries: SparseEntries | None) -> Judged:
         probabilities = distribution.probabilities
         most = int(distribution.ids[probabilities.argmax()])
-        if len(probabilities) <= _ATTRIBUTED:
-            return cls(distribution, entries, most, distribution.ids)
-        top = np.argpartition(probabilities, -_ATTRIBUTED)[-_ATTRIBUTED:]
-        return cls(distribution, entries, most, np.sort(distribution.ids[top]))
+        return cls(distribution, entries, most, distribution.ids[probabilities >= _ATTRIBUTED])
 
 
 @dataclass(frozen=True, slots=True)
