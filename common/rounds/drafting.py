@@ -62,7 +62,7 @@ class Drafting:
         path = self._prefix.path
         if self.finished is not None or (len(path) > self.position and self.config.ends(path[-1], len(path))):
             return None
-        if self._outstanding and len(path) - self.position >= self.config.ahead:
+        if self._outstanding and len(path) - self.position >= min(self.config.ahead, self._lengths.most_ahead):
             return None
         return Work(self.epoch, len(path), self._prefix.path_digest), list(path)
 

@@ -98,6 +98,11 @@ class Lengths(Protocol):
     its confidence: the largest probability of the distribution that it is drawn from.
     """
 
+    @property
+    def most_ahead(self) -> int:
+        """Tokens behind the decided ones that are worth being drafted before a verdict, at least 1."""
+        ...
+
     def plan(self, confidences: Sequence[float]) -> Plan:
         """The next proposal, from the confidences at the last tokens of the prefix, as far as they were drafted."""
         ...

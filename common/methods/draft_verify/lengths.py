@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, log
+from typing import Final
 
 from common.draft_policy.ddqn import DoubleQ
 from common.draft_policy.fixed import Fixed
@@ -15,6 +17,9 @@ from common.methods.draft_verify.request import DraftRequest
 from common.runtime.round_history import CARRIED, RoundHistory
 from proto.framing import encode, wire_size
 from proto.rounds import Propose, Verdict
+
+LEAST_SURVIVAL: Final = 0.05  # chance of a draft to be reached; what is drafted behind it is bytes for nothing
+SHORTEST_AHEAD: Final = 4  # tokens
 
 TokenBytes = Mapping[int | None, float]  # of a proposed token with its distribution, by resolution
 
@@ -28,7 +33,12 @@ class PolicyLengths:
         self._history = history
         self._rtt = rtt
         self._plan = Plan(1)
+        self._most_ahead = SHORTEST_AHEAD
         self._open: dict[int, _Open] = {}  # by round
+
+    @property
+    def most_ahead(self) -> int:
+        return self._most_ahead
 
     def plan(self, confidences: Sequence[float]) -> Plan:
         with self._history.lock:
@@ -36,6 +46,7 @@ class PolicyLengths:
             if rtt is not None:
                 self._history.estimates.probed(rtt)
             self._plan = self._policy.plan(confidences, self._history.estimates.times())
+            self._most_ahead = reach(self._history.acceptance.overall)
         return self._plan
 
     def goes_on(self, confidence: float, drafted: int) -> bool:
@@ -55,10 +66,18 @@ class PolicyLengths:
             for each, held in zip(judged, accepted, strict=True):
                 outcome = each.outcome(held, bool(verdict.token), now - each.sent, verdict.verify_time / 1e6, size)
                 self._policy.observe(outcome)
+                if not isinstance(self._policy, Goodput):  # which shares the history's
+                    self._history.acceptance.observe(outcome)
                 if each is judged[-1]:
                     self._history.estimates.observe(outcome)
                 if outcome.rejected:
                     break  # those behind it were not judged
+
+
+def reach(acceptance: float) -> int:
+    """How many drafts in a row all hold with a chance of at least `LEAST_SURVIVAL`."""
+    alpha = min(max(acceptance, 0.1), 0.99)
+    return max(SHORTEST_AHEAD, ceil(log(LEAST_SURVIVAL) / log(alpha)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Length:
     """Proposals of one length."""
 
     length: int
+    most_ahead: int = 64
 
     def plan(self, confidences: Sequence[float]) -> Plan:
         return Plan(self.length)
