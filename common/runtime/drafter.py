@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import psutil
-
 from common.configuration import ConfigurationError
 from common.engine.emulation import MinimumTimes
+from common.engine.gate import Gate
 from common.engine.worker import Worker
 from common.kv.document_store import StoreOptions
-from common.model.configured import KV_SHARE, model_place
+from common.model.configured import kv_limit, model_place
 from common.model.decoder import Decoder
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.runtime.model_runtime import ModelRuntime
@@ -17,8 +16,17 @@ from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER, 
 from common.vital import Died
 
 
-def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, died: Died | None) -> ModelRuntime:
+def load_drafter(
+    wanted: DraftModel,
+    settings: Settings,
+    target: ModelRuntime,
+    died: Died | None,
+    gate: Gate | None = None,
+    budget: int | None = None,
+) -> ModelRuntime:
     """The drafter of a daemon with `settings` whose own model is `target`; that itself where none is named for it.
+
+    It shares `gate` with other models, and `budget` bytes of memory.
 
     Raises `ModelError`, or `ConfigurationError` for a model with another tokenizer.
     """
@@ -33,7 +41,7 @@ def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, d
         torch_device=settings.torch_device,
         dtype=settings.dtype,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
-        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE,
+        kv_bytes=kv_limit(settings.kv_bytes, budget),
     )
     own, other = target.decoder.tokenizer, decoder.tokenizer
     if (own.content_hash, own.size) != (other.content_hash, other.size):
@@ -44,5 +52,5 @@ def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, d
         )
     line = profiled_line(decoder, settings.documents, settings.data / "profile")
     minimum = None if wanted.step is None else MinimumTimes(wanted.step)
-    worker = Worker(decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
+    worker = Worker(decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
     return ModelRuntime(decoder, worker, target.scorer, target.format, target.grammars)
