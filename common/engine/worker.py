@@ -51,6 +51,8 @@ class Worker:
         self._gate = gate
         self._waiting = None if gate is None or decoder.streamed is None else gate.lend
         self.times = PassTimes(max(step, 0.0 if minimum is None else minimum.step))
+        if decoder.streamed is not None:
+            self.times.token = 0.0  # until some were measured: reading the weights takes most of a pass
         self.done = WorkDone()
         self._minimum = minimum
         self._batcher = Batcher()

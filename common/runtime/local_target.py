@@ -10,9 +10,7 @@ from common.engine.worker import Worker
 from common.model.configured import kv_limit, model_place
 from common.model.decoder import Decoder
 from common.model.packed import Item
-from common.placement.peer_model import TYPICAL_CONTEXT
 from common.runtime.model_runtime import ModelRuntime
-from common.runtime.offline import profiled_line
 from common.settings import LocalTarget, Settings
 from common.vital import Died
 from common.weights.plan import Streaming
@@ -60,11 +58,7 @@ def load_local_target(
             f"local_target = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
             "would mean other words: choose a model of the same family, or local_target = 'none'"
         )
-    if decoder.streamed is None:
-        step = profiled_line(decoder, settings.documents, settings.data / "profile").predict(TYPICAL_CONTEXT)
-    else:
-        step = _pass_seconds(decoder)
-    worker = Worker(decoder, step, None, died, gate)
+    worker = Worker(decoder, _pass_seconds(decoder), None, died, gate)
     return ModelRuntime(decoder, worker, own.scorer, own.format, own.grammars)
 
 
@@ -77,7 +71,7 @@ def _beside(drafter: ModelRuntime | None) -> int:
 
 
 def _pass_seconds(decoder: Decoder) -> float:
-    """Seconds of one pass over a streamed model. Its profile would take minutes, and says little: most is reading."""
+    """Seconds of one pass. A profile of a streamed model would take minutes, and say little: most of it is reading."""
     rows = decoder.memory.take(1, 1)
     started = time.perf_counter()
     try:
