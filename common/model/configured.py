@@ -21,13 +21,9 @@ KV_SHARE = 4  # of the machine's memory, for keys and values of running answers
 KV_BUDGET_SHARE = 16  # of a memory budget, for those of each model within it
 
 
-def kv_limit(kv_bytes: int | None, budget: int | None = None) -> int:
-    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of a memory budget or of the
-    machine's memory.
-    """
-    if kv_bytes is not None:
-        return kv_bytes
-    return psutil.virtual_memory().total // KV_SHARE if budget is None else budget // KV_BUDGET_SHARE
+def kv_limit(kv_bytes: int | None) -> int:
+    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of the machine's memory."""
+    return kv_bytes or psutil.virtual_memory().total // KV_SHARE
 
 
 def model_place(model: str, models: Path) -> str:

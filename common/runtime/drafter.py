@@ -7,7 +7,7 @@ from common.engine.emulation import MinimumTimes
 from common.engine.gate import Gate
 from common.engine.worker import Worker
 from common.kv.document_store import StoreOptions
-from common.model.configured import kv_limit, model_place
+from common.model.configured import KV_BUDGET_SHARE, kv_limit, model_place
 from common.model.decoder import Decoder
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.runtime.model_runtime import ModelRuntime
@@ -41,7 +41,7 @@ def load_drafter(
         torch_device=settings.torch_device,
         dtype=settings.dtype,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
-        kv_bytes=kv_limit(settings.kv_bytes, budget),
+        kv_bytes=kv_limit(settings.kv_bytes) if budget is None else budget // KV_BUDGET_SHARE,
     )
     own, other = target.decoder.tokenizer, decoder.tokenizer
     if (own.content_hash, own.size) != (other.content_hash, other.size):

@@ -7,7 +7,7 @@ import time
 from common.configuration import ConfigurationError
 from common.engine.gate import Gate
 from common.engine.worker import Worker
-from common.model.configured import kv_limit, model_place
+from common.model.configured import KV_BUDGET_SHARE, kv_limit, model_place
 from common.model.decoder import Decoder
 from common.model.packed import Item
 from common.runtime.model_runtime import ModelRuntime
@@ -32,14 +32,13 @@ def load_local_target(
     for a model with another tokenizer.
     """
     place = model_place(wanted.name, settings.models)
-    kv_bytes = kv_limit(settings.kv_bytes, wanted.budget)
     if wanted.budget is None:
         decoder = Decoder.load(
             place,
             tokenizer=settings.tokenizer,
             torch_device=settings.torch_device,
             dtype=settings.dtype,
-            kv_bytes=kv_bytes,
+            kv_bytes=kv_limit(settings.kv_bytes),
         )
     else:
         decoder = Decoder.load(
@@ -48,7 +47,7 @@ def load_local_target(
             torch_device="cpu",
             dtype=settings.dtype,
             document_cache_bytes=wanted.budget // CACHE_SHARE,
-            kv_bytes=kv_bytes,
+            kv_bytes=settings.kv_bytes or wanted.budget // KV_BUDGET_SHARE,
             streaming=Streaming(wanted.budget, _beside(drafter), wanted.bytes_per_second, wanted.read_ahead),
         )
     mine, other = own.decoder.tokenizer, decoder.tokenizer

@@ -1,4 +1,4 @@
-"""The device's half, which is all there is: documents, a draft model, and a model that verifies."""
+"""The device's half, which makes the answer: documents, a draft model, and a model that verifies."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from common.methods.coupled.scheme import Racing
 from common.methods.edgellm.drawing import Likeliest
 from common.methods.edgellm.driver import TreeDriver, rounded
 from common.methods.edgellm.method import EdgeRequest
+from common.methods.fetch.gathering import Gathering
 from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport, SideReport
 from common.runtime.errors import RequestError
+from common.runtime.reading import Document
 from common.trees.growth import Adaptive, Even, Growth, Nothing
 from common.trees.rounds import TreeConfig, TreeRounds
 from common.trees.threshold import Threshold
@@ -33,10 +35,14 @@ class EdgeDevice:
                 "Method 'edgellm' needs a draft model, and this device has none: set draft_model, or growth 'none'.",
                 "method",
             )
-        self._nodes = max(request.tree_size, request.draft_length)
-        streamed = self._target.decoder.streamed
+        # The draft model's rows may hold a tree and the one that is to follow it.
+        self._reserve = opening.max_tokens + 1 + 2 * max(request.tree_size, request.draft_length)
+        models = [model for model in (self._target, self._drafter) if model is not None]
+        self._room = max(0, min(model.room(opening, self._reserve) for model in models))
         threshold = Threshold(request.threshold)
-        config = TreeConfig(frozenset(opening.eos), opening.max_tokens, request.ahead and streamed is not None)
+        # A target in memory never waits, and two models that compute at once slow each other down.
+        ahead = request.ahead and self._target.decoder.streamed is not None
+        config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
         self._rounds = TreeRounds(config, make_growth(request, threshold), threshold)
         self._driver = TreeDriver(
             self._rounds,
@@ -47,8 +53,10 @@ class EdgeDevice:
             context.ended,
             context.trace("device", alone=True),
         )
-        self._streamed = streamed
-        self._before = (0.0, 0) if streamed is None else (streamed.counters.waited, streamed.read.bytes)
+        self._gathering: Gathering | None = None  # of the cloud's documents, too
+        if request.sources == "both":
+            self._gathering = Gathering(context, "text", self._room, lambda: self._driver.over, self._found, self.end)
+        self._before = self._spent()
 
     # --- DeviceHalf
 
@@ -58,78 +66,86 @@ class EdgeDevice:
 
     @property
     def waiting(self) -> bool:
-        return False
+        return self._gathering is not None and self._gathering.waiting
 
     @property
     def away(self) -> bool:
         return True
 
     def start(self, absence: str | None) -> None:
-        self._context.side.later(self._read, self.end)
+        if self._gathering is None:
+            self._context.side.later(self._search, self.end)
+        else:
+            self._gathering.start(absence)
 
     def receive(self, message: Message) -> None:
-        """Nobody was asked for anything."""
+        if self._gathering is not None:
+            self._gathering.receive(message)
 
     def without_cloud(self, sentence: str) -> None:
-        """It was never needed."""
+        if self._gathering is not None:
+            self._gathering.without_cloud(sentence)
 
     def reconnected(self) -> None:
-        """It has no part in the answer."""
+        if self._gathering is not None:
+            self._gathering.reconnected()
 
     def tick(self, now: float) -> None:
-        """Nothing is waited for."""
+        if self._gathering is not None:
+            self._gathering.tick(now)
 
     def end(self, failure: Exception | None) -> None:
         self._driver.end(failure)
 
     def report(self, closed: Closed | None) -> MethodReport:
         counters, drafter, verifier = self._rounds.counters, self._driver.drafter, self._driver.verifier
-        waited, read = (
-            (0.0, 0) if self._streamed is None else (self._streamed.counters.waited, self._streamed.read.bytes)
-        )
-        passes, tokens = max(counters.rounds, 1), len(self._context.record.token_times)
+        waited, read = self._spent()
+        passes = max(counters.rounds, 1)
+        shares = self._driver.shares[: len(self._context.record.token_times)]
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
                 accepted=counters.accepted,
                 rollbacks=counters.rejected,
                 preempted=drafter.preempted + verifier.preempted,
-                decode_ms=1e3 * median(drafter.seconds) if drafter.seconds else 0.0,
+                decode_ms=1e3 * median(drafter.recent) if drafter.recent else 0.0,
             ),
-            attribution=()
-            if self._context.request.aggregation == "context"
-            else rounded(self._driver.shares[:tokens], DIGITS),
+            attribution=() if self._context.request.aggregation == "context" else rounded(shares, DIGITS),
             figures={
                 "rounds": float(counters.rounds),
                 "nodes_per_round": counters.nodes / passes,
                 "accepted_per_round": counters.accepted / passes,
                 "drafted_ahead": float(counters.ahead),
                 "kept_ahead": float(counters.kept),
-                "verify_ms": 1e3 * median(verifier.seconds) if verifier.seconds else 0.0,
+                "verify_ms": 1e3 * verifier.seconds / passes,
+                "draft_seconds": drafter.seconds,
                 "waited_seconds": waited - self._before[0],
                 "read_bytes": float(read - self._before[1]),
             },
         )
 
+    def _spent(self) -> tuple[float, int]:
+        """Seconds that the target has waited for layers so far, and bytes that it has read."""
+        streamed = self._target.decoder.streamed
+        return (0.0, 0) if streamed is None else (streamed.counters.waited, streamed.read.bytes)
+
     # --- on the retrieval thread
 
-    def _read(self) -> None:
-        """Make rows of this device's documents, the same for both models, and begin."""
-        if self._driver.over:
-            return
-        context, opening = self._context, self._context.opening
-        models = [model for model in (self._target, self._drafter) if model is not None]
-        # The draft model's rows may hold a tree and the one that is to follow it.
-        reserve = opening.max_tokens + 1 + 2 * self._nodes
-        room = min(model.room(opening, reserve) for model in models)
-        documents = context.side.find(opening, room)
-        found = self._target.arrange(opening, documents, (), room)
+    def _search(self) -> None:
+        if not self._driver.over:
+            self._found(self._context.side.find(self._context.opening, self._room), [])
+
+    def _found(self, own: list[Document], fetched: list[Document]) -> None:
+        """Make rows of the documents, the same for both models, and begin."""
+        context, opening, driver = self._context, self._context.opening, self._driver
+        found = self._target.arrange(opening, own, fetched, self._room)
         context.record.device_titles = found.titles
-        context.record.prompt_tokens += found.tokens
+        context.record.cloud_titles = found.fetched_titles
+        context.record.prompt_tokens = found.tokens
         racing = Racing(opening.seed, opening.temperature)
-        self._target.read_trees(self._driver.verifier, opening, racing, found, reserve, self._driver.end)
+        self._target.read_trees(driver.verifier, opening, racing, found, self._reserve, driver.end)
         if self._drafter is not None:
-            self._drafter.read_trees(self._driver.drafter, opening, Likeliest(), found, reserve, self._driver.end)
+            self._drafter.read_trees(driver.drafter, opening, Likeliest(), found, self._reserve, driver.end)
 
 
 def make_growth(request: EdgeRequest, threshold: Threshold) -> Growth:

@@ -100,7 +100,8 @@ class _Part:
     def __init__(self, driver: TreeDriver) -> None:
         self.driver = driver
         self.preempted = 0
-        self.seconds: deque[float] = deque(maxlen=RECENT)  # of passes
+        self.recent: deque[float] = deque(maxlen=RECENT)  # seconds of passes
+        self.seconds = 0.0  # of all
 
     @property
     def over(self) -> bool:
@@ -118,7 +119,8 @@ class _Part:
         self._note("pre-empted", work, started, time.monotonic_ns())
 
     def _took(self, work: Reading, seconds: float) -> None:
-        self.seconds.append(seconds)
+        self.recent.append(seconds)
+        self.seconds += seconds
         ended = time.monotonic_ns()
         self._note("drafted", work, ended - int(seconds * 1e9), ended)
 

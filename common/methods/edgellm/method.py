@@ -32,16 +32,15 @@ class EdgeRequest(Request):
 
 
 class EdgeLlm:
-    """Implements `Method`. Nothing leaves the device."""
+    """Implements `Method`. The question leaves the device where the cloud's documents are asked for, nothing else."""
 
     name: ClassVar[str] = "edgellm"
     request: ClassVar[type[Request]] = EdgeRequest
 
     def check(self, request: Request) -> None:
-        if request.sources != "device":
+        if request.sources == "cloud":
             raise RequestError(
-                f"Method 'edgellm' answers on this device, from its own documents: sources can't be "
-                f"{request.sources!r}.",
+                "Method 'edgellm' answers on this device: sources can be 'device' or 'both', and not 'cloud'.",
                 "sources",
             )
         if request.sampler != "race":
@@ -51,7 +50,7 @@ class EdgeLlm:
         check_processors(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
-        return opening  # stays here
+        return opening  # stays here: the cloud's documents are asked for with `Fetch`
 
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.edgellm.device_half import EdgeDevice
@@ -59,4 +58,4 @@ class EdgeLlm:
         return EdgeDevice(context)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
-        raise ValueError("Method 'edgellm' answers wholly on the device: a cloud has no part in it.")
+        raise ValueError("Method 'edgellm' answers wholly on the device: a cloud hands over documents at most.")

@@ -19,17 +19,19 @@ from common.kv.memory import Rows
 from common.model.errors import ModelError
 from common.runtime.errors import AnswerFailed, RequestError
 from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from device.cloud_view import CloudView
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.interface import Finished, Provisional, TokenEvent
+from proto.messages import Message
 from scripts.bench.inflated import inflate
 from tests.cloud.town import Resident, Town
 from tests.common.methods.edge_device import ENDLESS, LENGTH, QUESTIONS, EdgeDevice, told
 
 TEMPERATURES = (0.0, 0.7, 1.5)
 GROWTHS = ("adaptive", "chain", "width", "none")
-KV = 25 * 2**20  # of each model
-BUDGET = 2 * KV + 30 * 2**20  # holds some of the large target's eight layers
+KV = 25 * 2**20
+BUDGET = KV + 30 * 2**20  # holds some of the large target's eight layers
 LARGER = BUDGET + 12 * 2**20  # for a draft model that is the target itself
 
 
@@ -130,7 +132,9 @@ class TestIdentity:
         assert [told(list(each))[0] for each in running] == expected
 
 
-def test_beside_answers_with_a_cloud(fresh_data: Callable[[], Path], large: Path) -> None:
+def test_beside_answers_with_a_cloud(
+    fresh_data: Callable[[], Path], large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings: dict[str, Any] = {"model": str(EMBEDDED_MODEL), "dtype": "float32"}
     own: dict[str, Any] = {
         "draft_model": str(EMBEDDED_DRAFT),
@@ -153,6 +157,20 @@ def test_beside_answers_with_a_cloud(fresh_data: Callable[[], Path], large: Path
         expected = [told(list(begin(fields)))[0] for fields in methods]
         together = [begin(fields) for fields in methods]
         assert [told(list(each))[0] for each in together] == expected
+        sent: list[Message] = []
+
+        def noted(view: CloudView, message: Message) -> int:
+            sent.append(message)
+            return 0
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CloudView, "send", noted)
+            assert told(list(begin(methods[0])))[0] == expected[0]
+        assert not sent, "the cloud is told nothing"
+        both, last = told(list(begin({"method": "edgellm", "sources": "both"})))
+        assert {source.side for source in last.report.sources} == {"device", "cloud"}
+        assert last.report.fetched_bytes > 0
+        assert both == told(list(begin({"method": "edgellm", "sources": "both", "growth": "none"})))[0]
 
 
 class TestWhatItDoes:
@@ -196,7 +214,6 @@ class TestWhatItDoes:
         ("fields", "word"),
         [
             ({"sources": "cloud"}, "sources"),
-            ({"sources": "both"}, "sources"),
             ({"sampler": "paper"}, "race"),
             ({"top_logprobs": 1}, "log-probabilities"),
         ],
