@@ -18,7 +18,6 @@ from common.settings import Settings
 log = logging.getLogger(__name__)
 
 KV_SHARE = 4  # of the machine's memory, for keys and values of running answers
-KV_BUDGET_SHARE = 16  # of a memory budget, for those of each model within it
 
 
 def kv_limit(kv_bytes: int | None) -> int:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
-
 from common.configuration import ConfigurationError
 from common.engine.gate import Gate
 from common.engine.worker import Worker
-from common.model.configured import KV_BUDGET_SHARE, kv_limit, model_place
+from common.model.configured import kv_limit, model_place
 from common.model.decoder import Decoder
-from common.model.packed import Item
 from common.runtime.model_runtime import ModelRuntime
+from common.runtime.offline import pass_seconds
 from common.settings import LocalTarget, Settings
 from common.vital import Died
 from common.weights.plan import Streaming
 
-CACHE_SHARE = 16  # of a budget, for documents' keys and values
+# Within a memory budget, in bytes. They don't follow from it, so that the smallest budget that works can be named.
+CACHE_IN_BUDGET = 2**24  # documents' keys and values
+KV_IN_BUDGET = 2**26  # those of running answers, unless they are limited by a setting
 
 
 def load_local_target(
@@ -46,9 +46,9 @@ def load_local_target(
             tokenizer=settings.tokenizer,
             torch_device="cpu",
             dtype=settings.dtype,
-            document_cache_bytes=wanted.budget // CACHE_SHARE,
-            kv_bytes=settings.kv_bytes or wanted.budget // KV_BUDGET_SHARE,
-            streaming=Streaming(wanted.budget, _beside(drafter), wanted.bytes_per_second, wanted.read_ahead),
+            document_cache_bytes=CACHE_IN_BUDGET,
+            kv_bytes=settings.kv_bytes or KV_IN_BUDGET,
+            streaming=Streaming(wanted.budget, _beside(drafter, own), wanted.bytes_per_second, wanted.read_ahead),
         )
     mine, other = own.decoder.tokenizer, decoder.tokenizer
     if (mine.content_hash, mine.size) != (other.content_hash, other.size):
@@ -57,24 +57,14 @@ def load_local_target(
             f"local_target = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
             "would mean other words: choose a model of the same family, or local_target = 'none'"
         )
-    worker = Worker(decoder, _pass_seconds(decoder), None, died, gate)
+    worker = Worker(decoder, pass_seconds(decoder), None, died, gate)
     return ModelRuntime(decoder, worker, own.scorer, own.format, own.grammars)
 
 
-def _beside(drafter: ModelRuntime | None) -> int:
-    """Bytes of the draft model, with its running answers' keys and values."""
+def _beside(drafter: ModelRuntime | None, own: ModelRuntime) -> int:
+    """Bytes of the draft model, and of its running answers' keys and values where it does nothing but draft."""
     if drafter is None:
         return 0
     decoder = drafter.decoder
-    return decoder.parameters * decoder.dtype.itemsize + (decoder.memory.limit_bytes or 0)
-
-
-def _pass_seconds(decoder: Decoder) -> float:
-    """Seconds of one pass. A profile of a streamed model would take minutes, and say little: most of it is reading."""
-    rows = decoder.memory.take(1, 1)
-    started = time.perf_counter()
-    try:
-        decoder.forward([Item(rows, [0])])
-    finally:
-        decoder.memory.give_back(rows)
-    return time.perf_counter() - started
+    weights = decoder.parameters * decoder.dtype.itemsize
+    return weights if drafter is own else weights + (decoder.memory.limit_bytes or 0)

@@ -31,7 +31,7 @@ from tests.common.methods.edge_device import ENDLESS, LENGTH, QUESTIONS, EdgeDev
 TEMPERATURES = (0.0, 0.7, 1.5)
 GROWTHS = ("adaptive", "chain", "width", "none")
 KV = 25 * 2**20
-BUDGET = KV + 30 * 2**20  # holds some of the large target's eight layers
+BUDGET = KV + 55 * 2**20  # holds some of the large target's eight layers
 LARGER = BUDGET + 12 * 2**20  # for a draft model that is the target itself
 
 
@@ -306,8 +306,13 @@ class TestFailures:
             assert device.tokens() == expected
 
     def test_a_budget_that_is_too_small(self, large: Path, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match=r"budget of 1048576 bytes is too small, the smallest is \d+"):
-            streaming(tmp_path, large, memory_budget=2**20)
+        with pytest.raises(ModelError, match=r"budget of 1048576 bytes is too small, the smallest is \d+") as caught:
+            streaming(tmp_path / "one", large, memory_budget=2**20)
+        smallest = int(str(caught.value).partition("smallest is ")[2].partition(":")[0])
+        with pytest.raises(ModelError):
+            streaming(tmp_path / "two", large, memory_budget=smallest - 1)
+        with streaming(tmp_path / "three", large, memory_budget=smallest) as device:
+            assert device.tokens() == alone(device)
 
     def test_another_tokenizer(self, tmp_path: Path) -> None:
         from tests.common.model.tiny_models import make_model

@@ -16,12 +16,12 @@ def test_short_suite(tmp_path: Path) -> None:
     run(results)
     record = json.loads(results.write().read_text())
     answers = record["samples"]["answers"]
-    wanted = {f"{way.name}, {SHORT.single if way.single else SHORT.lengths[0]}" for way in WAYS}
-    assert answers.keys() == wanted | {f"{ALONE}, {SHORT.lengths[0]}"}
+    wanted = {f"{way.name}, {length}" for way in WAYS for length in SHORT.lengths[: way.lengths]}
+    assert answers.keys() == wanted | {f"{ALONE}, {length}" for length in SHORT.lengths}
     for name, each in answers.items():
         assert all(len(one["tokens"]) == int(name.rpartition(" ")[2]) for one in each)
-    (chain,) = answers[f"chain of 6, {SHORT.lengths[0]}"]
-    assert 0 < chain["passes"] < SHORT.lengths[0]
+    (chain,) = answers[f"chain of 6, {SHORT.lengths[-1]}"]
+    assert 0 < chain["passes"] < SHORT.lengths[-1]
     assert chain["kept"] == 0
     (table,) = record["tables"].values()
     assert len(table["rows"]) == len(answers)
