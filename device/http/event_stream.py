@@ -104,9 +104,8 @@ class EventStream:
     def _on_event(self, event: AnswerEvent) -> None:
         if self._cancelled:
             return
-        if isinstance(event, Provisional) and self._unread and isinstance(self._unread[-1], Provisional):
-            self._unread[-1] = event
-            return
+        if self._unread and isinstance(self._unread[-1], Provisional):
+            self._unread.pop()  # what comes now takes it back
         if self._unread_limit is not None and len(self._unread) >= self._unread_limit:
             self.cancel(reader_too_slow())
             return

@@ -101,7 +101,9 @@ class EdgeDevice:
         counters, drafter, verifier = self._rounds.counters, self._driver.drafter, self._driver.verifier
         waited, read = self._spent()
         passes = max(counters.rounds, 1)
-        shares = self._driver.shares[: len(self._context.record.token_times)]
+        record = self._context.record
+        documents = len(record.device_titles) + len(record.cloud_titles)  # without any, a row has none
+        shares = [row[:documents] for row in self._driver.shares[: len(record.token_times)]]
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,

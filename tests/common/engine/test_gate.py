@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+import torch
 
 from common.engine.gate import Gate
+from common.engine.worker import Worker
+from common.model.decoder import Decoder
+from common.model.packed import Item
+from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
+from tests.common.engine.test_worker import LENGTH, QUERY, alone, documents, load
 
 WAIT = 20.0
 
@@ -102,3 +109,27 @@ def test_an_error_inside_lets_the_next_one_in() -> None:
         raise RuntimeError
     with gate.turn("two"):
         pass
+
+
+def test_passes_of_two_models_never_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoders, gate, inside = [load(), load()], Gate(), set[int]()
+    forward = Decoder.forward
+
+    def watched(decoder: Decoder, items: Sequence[Item], *others: Any) -> torch.Tensor:
+        assert not inside
+        inside.add(id(decoder))
+        logits = forward(decoder, items, *others)
+        inside.remove(id(decoder))
+        return logits
+
+    expected = [alone(decoders[0], seed) for seed in range(4)]
+    monkeypatch.setattr(Decoder, "forward", watched)
+    workers = [Worker(decoder, 0.003, gate=gate) for decoder in decoders]
+    clients = [GreedyClient(LENGTH) for _ in expected]
+    for seed, client in enumerate(clients):
+        worker = workers[seed % 2]
+        drafter = RaceDrafter(worker.decoder.vocabulary, seed)
+        worker.submit(job(worker.decoder, client, documents(seed), QUERY, drafter=drafter))
+    assert [client.wait() for client in clients] == expected
+    for worker in workers:
+        worker.close()

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from common.configuration import ConfigurationError
 from common.kv.memory import Rows
+from common.methods.catalog import METHODS
 from common.model.errors import ModelError
 from common.runtime.errors import AnswerFailed, RequestError
 from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
@@ -23,7 +24,7 @@ from device.cloud_view import CloudView
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.interface import Finished, Provisional, TokenEvent
-from proto.messages import Message
+from proto.messages import Fetch, Message
 from scripts.bench.inflated import inflate
 from tests.cloud.town import Resident, Town
 from tests.common.methods.edge_device import ENDLESS, LENGTH, QUESTIONS, EdgeDevice, told
@@ -198,6 +199,11 @@ class TestWhatItDoes:
         assert first.report.figures["drafted_ahead"] == 0
         assert 0 < second.report.figures["kept_ahead"] <= second.report.figures["drafted_ahead"]
 
+    def test_without_documents_nothing_is_attributed(self, device: EdgeDevice) -> None:
+        tokens, last = told(list(device.begin(documents=0)))
+        assert last.report.sources == ()
+        assert last.report.attribution == ((),) * len(tokens)
+
     def test_in_memory_nothing_is_drafted_ahead(self, device: EdgeDevice) -> None:
         _, last = told(list(device.begin(logit_bias=ENDLESS)))
         assert last.report.figures["drafted_ahead"] == 0
@@ -221,6 +227,10 @@ class TestWhatItDoes:
     def test_what_it_refuses(self, device: EdgeDevice, fields: dict[str, Any], word: str) -> None:
         with pytest.raises(RequestError, match=word):
             device.begin(**fields)
+
+    def test_a_cloud_has_no_part_in_it(self) -> None:
+        with pytest.raises(ValueError, match="wholly on the device"):
+            METHODS["edgellm"].cloud(Fetch(1, "?", 1, "text"), None)  # type: ignore[arg-type]
 
     def test_without_a_draft_model(self, tmp_path: Path) -> None:
         with EdgeDevice(tmp_path, draft_model=None) as device:
