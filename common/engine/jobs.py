@@ -20,6 +20,7 @@ from common.session.values import Work
 from common.tracing.recorder import Recorder
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds
+Taken = TypeVar("Taken")
 
 
 class Client(Protocol):
@@ -120,9 +121,6 @@ class Job(Protocol):
     def close(self) -> None:
         """Free what the job holds."""
         ...
-
-
-Taken = TypeVar("Taken")
 
 
 def in_memory(decoder: Decoder, take: Callable[[], Taken]) -> Taken | None:

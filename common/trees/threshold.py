@@ -1,8 +1,8 @@
 """When a tree is verified: as soon as no branch of it is probable enough (EdgeLLM §III-C).
 
 The probability α that is enough follows how good the drafts were: where all of them were right it is halved, otherwise
-it is divided by T_c^(wrong share), Eq. 3. (As printed, with the share that was right, more errors would raise it less,
-against the text.) T_c is below α as a rule, so that a tree of which nothing was right would lead to more than 1.
+it is divided by T_c^(wrong share): Eq. 3 as its text has it; printed is the wrong share alone. T_c is below α as
+a rule, so that a tree of which nothing was right would lead to more than 1.
 """
 
 from __future__ import annotations

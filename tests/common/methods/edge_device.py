@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 from common.methods.catalog import METHODS
 from common.runtime.side import SideRuntime
@@ -12,6 +14,7 @@ from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from device.engine import DeviceEngine
 from device.interface import AnswerEvent, Finished, Generation, TokenEvent
 from device.settings import DeviceSettings
+from scripts.bench.inflated import inflate
 
 NOTES = {
     "rabbit": "My rabbit is called Yarszis.",
@@ -21,6 +24,10 @@ NOTES = {
 QUESTIONS = ("What is my rabbit called?", "Where is my dance class?", "Who made my kettle?")
 LENGTH = 16
 ENDLESS = {1: -100}  # biases: no end of the sequence before the last token
+
+KV = 25 * 2**20
+BUDGET = KV + 55 * 2**20  # holds some of the large target's eight layers
+LARGER = BUDGET + 12 * 2**20  # for a draft model that is the target itself
 
 
 class EdgeDevice:
@@ -68,3 +75,34 @@ def told(events: Sequence[AnswerEvent]) -> tuple[list[int], Finished]:
     last = events[-1]
     assert isinstance(last, Finished)
     return [event.token for event in events if isinstance(event, TokenEvent)], last
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target that computes what the embedded model does, with twice the layers."""
+    return inflate(EMBEDDED_MODEL, tmp_path_factory.mktemp("large"), 8)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeDevice]:
+    with EdgeDevice(tmp_path_factory.mktemp("resident")) as device:
+        yield device
+
+
+def streaming_settings(target: Path) -> dict[str, Any]:
+    return {"local_target": str(target), "memory_budget": BUDGET, "kv_bytes": KV}
+
+
+def streaming(data: Path, target: Path, **changes: Any) -> EdgeDevice:
+    return EdgeDevice(data, **(streaming_settings(target) | changes))
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory, large: Path) -> Iterator[EdgeDevice]:
+    with streaming(tmp_path_factory.mktemp("streamed"), large) as device:
+        yield device
+
+
+def alone(device: EdgeDevice, question: str = QUESTIONS[0], **fields: Any) -> list[int]:
+    """The embedded model's tokens, decoded one by one."""
+    return device.tokens(question, method="speculative", **fields)
