@@ -45,7 +45,7 @@ class Sizes:
 
 
 FULL = Sizes(32, 5036, 2**27, 300.0, (16, 64, 128), 1, (2**27, 2**28, 3 * 2**27))  # 507 MiB
-SHORT = Sizes(12, 704, 60 * 2**20, 400.0, (4, 8), 1)
+SHORT = Sizes(12, 704, 88 * 2**20, 400.0, (4, 8), 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tests.common.methods.edge_device import (
     streaming,
     told,
 )
+from tests.common.model.tiny_models import byte_level_tokenizer, make_model
 
 __all__ = ["device", "large", "streamed"]  # fixtures
 
@@ -119,8 +120,7 @@ class TestFailures:
             assert device.tokens() == alone(device)
 
     def test_another_tokenizer(self, tmp_path: Path) -> None:
-        from tests.common.model.tiny_models import make_model
-
-        other = make_model("llama", tmp_path / "other")
-        with pytest.raises((ConfigurationError, ModelError)):
-            EdgeDevice(tmp_path, local_target=str(other))
+        own, other = make_model("llama", tmp_path / "own"), make_model("llama", tmp_path / "other")
+        byte_level_tokenizer(320).save_pretrained(other)
+        with pytest.raises(ConfigurationError, match="another tokenizer"):
+            EdgeDevice(tmp_path, model=str(own), tokenizer=None, draft_model=None, local_target=str(other))
