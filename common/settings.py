@@ -111,6 +111,19 @@ class DraftModel:
     step: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LocalTarget:
+    """Which model verifies on the device, and the bytes of memory that it and what drafts for it may take.
+
+    For experiments its weights are read at `bytes_per_second` at most, and without `read_ahead` only when needed.
+    """
+
+    name: str
+    budget: int | None = None  # all of it stays in memory
+    bytes_per_second: float | None = None
+    read_ahead: bool = True
+
+
 class Settings(BaseSettings):
     """Settings that both roles have. `load_settings` makes them; the constructor reads neither file nor environment."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from common.runtime.side import SideRuntime
 from common.session.values import Commit
 from common.tracing.recorder import Recorder
 from device.cloud_view import CloudView
-from device.interface import Finished, FinishReason, TokenChance, TokenEvent
+from device.interface import AnswerEvent, Finished, FinishReason, Provisional, TokenChance, TokenEvent
 from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.fields import Side
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CLOSING_PATIENCE = 1.0  # seconds of silence until the report is made without the cloud's part
 BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
+RECENT = 8  # tokens behind which provisional ones are decoded
 BUSY = "it serves as many answers as it can."
 MALFORMED = "what it sent of the answer can't be used."
 OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on this device."
@@ -61,8 +63,9 @@ class ActiveRequest:
         self._text: list[str] = []
         self._stream = side.tokenizer.stream()
         self._stops = StopFilter(request.stop)
+        self._recent: deque[int] = deque(maxlen=RECENT)
         self._released = released
-        self._events: queue.SimpleQueue[TokenEvent | Finished | Exception] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[AnswerEvent | Exception] = queue.SimpleQueue()
         self._reason: FinishReason = "cancelled"
         self._ended: float | None = None
         self._heard = 0.0  # when the cloud last said anything of its part of the report
@@ -71,7 +74,7 @@ class ActiveRequest:
 
     # --- Generation
 
-    def __iter__(self) -> Iterator[TokenEvent | Finished]:
+    def __iter__(self) -> Iterator[AnswerEvent]:
         while True:
             event = self._events.get()
             if isinstance(event, Exception):
@@ -148,9 +151,8 @@ class ActiveRequest:
     def _absence(self) -> str | None:
         if self.with_cloud and self.cloud.connected:
             return None
-        return (
-            OFFLINE if self.request.privacy == "offline" and self.cloud.connection is not None else self.cloud.absence
-        )
+        offline = self.request.privacy == "offline" and self.cloud.connection is not None
+        return OFFLINE if offline else self.cloud.absence
 
     def _deliver(self, message: Message) -> None:
         try:
@@ -204,6 +206,7 @@ class ActiveRequest:
 
     def committed(self, commit: Commit) -> bool:
         self.record.token_times.append(time.monotonic())
+        self._recent.append(commit.token)
         if commit.token in self.opening.eos:
             self._reason = "stop"
             self._emit(commit, self._rest())
@@ -216,6 +219,9 @@ class ActiveRequest:
             text += self._rest()
         self._emit(commit, text)
         return not stopped
+
+    def provisional(self, drafts: Sequence[int]) -> None:
+        self._events.put(Provisional(self.side.tokenizer.continuation(self._recent, drafts)))
 
     def withdrawn(self, position: int) -> None:
         raise RuntimeError("the device never takes a shown token back")

@@ -33,7 +33,7 @@ def _serve(settings: DeviceSettings) -> None:
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)
-    side = SideRuntime("device", settings, end_process, settings.draft)
+    side = SideRuntime("device", settings, end_process, settings.draft, settings.verifying)
     try:
         engine = DeviceEngine(settings, side)
         link = None

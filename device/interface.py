@@ -36,6 +36,13 @@ class TokenEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Provisional:
+    """Text that is likely to follow, in place of what was told so before. Whatever becomes final takes it back."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of a generation."""
 
@@ -44,13 +51,18 @@ class Finished:
     report: Report
 
 
+AnswerEvent = TokenEvent | Provisional | Finished
+
+
 class Generation(Protocol):
     """A running answer: iterate for events; the last is `Finished`. Cancelling frees both sides at once.
+
+    `Provisional` comes only where the request asks for it.
 
     Iterating raises `AnswerFailed`, or `RequestError` for what shows only on the way (a prompt that is too long).
     """
 
-    def __iter__(self) -> Iterator[TokenEvent | Finished]: ...
+    def __iter__(self) -> Iterator[AnswerEvent]: ...
 
     def cancel(self) -> None: ...
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from common.methods.request import Privacy
-from common.settings import Address, DraftModel, Folder, Settings, default_data, is_loopback
+from common.settings import Address, DraftModel, Folder, LocalTarget, Settings, default_data, is_loopback
 from proto.fields import Placement
 from proto.limits import MOST_ENTRIES
 
@@ -74,6 +74,23 @@ class DeviceSettings(Settings):
     emulate_draft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Milliseconds that a step of the draft model takes at least: slower hardware, for experiments."""
 
+    local_target: str | None = Field(default=None, min_length=1)
+    """Model that verifies on this device, with method edgellm; none: the model itself."""
+    memory_budget: int | None = Field(default=None, ge=2**20)
+    """Bytes that local_target and draft_model may take: the rest is read in every pass; none: all stays in memory."""
+    emulate_read_mbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Megabytes per second that are read at most of local_target: a slower disk, for experiments."""
+    read_ahead: bool = True
+    """Whether layers of local_target are read before they are needed; false is a baseline, for experiments."""
+
+    @property
+    def verifying(self) -> LocalTarget | None:
+        """The model that verifies here, if it is another one."""
+        if self.local_target is None:
+            return None
+        speed = None if self.emulate_read_mbps is None else self.emulate_read_mbps * 1e6
+        return LocalTarget(self.local_target, self.memory_budget, speed, self.read_ahead)
+
     @property
     def draft(self) -> DraftModel | None:
         """The model that drafts, if any."""
@@ -87,6 +104,8 @@ class DeviceSettings(Settings):
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"
                 " which privacy = 'strict' forbids: set privacy = 'balanced', or placement = 'device'"
             )
+        if self.memory_budget is not None and self.local_target is None:
+            return "memory_budget is that of a model that verifies here: set local_target, or memory_budget = 'none'"
         if self.insecure:
             return None
         if not is_loopback(self.host) and self.api_key is None:

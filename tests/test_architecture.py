@@ -37,7 +37,7 @@ ENGINE = (
 )
 
 # The same objects run in daemons, under a virtual clock and in tests: no clock, thread, socket or model.
-PURE = ("session", "rounds", "simulation", "placement", "draft_policy")
+PURE = ("session", "rounds", "trees", "simulation", "placement", "draft_policy")
 IMPURE_LIBRARIES = (
     "torch",
     "transformers",
@@ -141,6 +141,7 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/simulation/a.py", "import zmq.asyncio"),
         ("common/placement/a.py", "import time"),
         ("common/draft_policy/a.py", "import torch"),
+        ("common/trees/a.py", "import torch"),
         ("common/draft_policy/a.py", "from common.simulation import rounds"),
         ("common/model/a.py", "import pickle"),
         ("scripts/a.py", "from joblib import load"),

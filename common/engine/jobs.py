@@ -1,19 +1,18 @@
-"""Jobs of the engine: an answer, or a document to be read ahead. For the engine's thread."""
+"""Jobs of the engine, and the commonest of them: an answer. For the engine's thread."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from common.aggregation.joint import Joint
 from common.engine.sampling import Drafter, Drawn, Sample
 from common.engine.sequences import AnswerRows, Feed, Prompt
-from common.kv.layout import DocumentStates
-from common.kv.memory import KvMemoryFullError, Rows
+from common.kv.memory import KvMemoryFullError
 from common.model.decoder import Decoder
 from common.processors.processor import Processor
 from common.scoring.interface import DocumentScorer, ScoringRun
@@ -21,6 +20,7 @@ from common.session.values import Work
 from common.tracing.recorder import Recorder
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds
+Taken = TypeVar("Taken")
 
 
 class Client(Protocol):
@@ -98,6 +98,22 @@ class Job(Protocol):
         """Note that the first `tokens` tokens of `feed` were fed."""
         ...
 
+    @property
+    def context(self) -> int:
+        """Tokens in its longest row."""
+        ...
+
+    def samples(self) -> Sequence[Sample]:
+        """The drafts to be drawn from the logits of the feed that was handed out, distribution by distribution.
+
+        Raises `ScoringError`, or `ValueError` for scores that weigh nothing.
+        """
+        ...
+
+    def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
+        """Take these drafts, `seconds` after their pass began; `step`: it was a decode step of one token."""
+        ...
+
     def gave_up(self, started: int) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
@@ -105,6 +121,27 @@ class Job(Protocol):
     def close(self) -> None:
         """Free what the job holds."""
         ...
+
+
+def in_memory(decoder: Decoder, take: Callable[[], Taken]) -> Taken | None:
+    """What `take` takes memory for; None while there is none. Raises `KvMemoryFullError` where there never will be."""
+    try:
+        return take()
+    except KvMemoryFullError:
+        if decoder.memory.used_bytes:
+            return None  # answers that end make room
+        raise
+
+
+def make_sample(assignment: Assignment, scoring: ScoringRun, path: list[int]) -> Sample:
+    """The draft to be drawn behind the answer's tokens `path`. Raises as `Job.samples` does."""
+    scores, prompt = scoring.scores(path), assignment.prompt
+    if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
+        raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
+    gain = None if prompt.blank is None else assignment.scorer.gain
+    adjustment = None if assignment.processor is None else assignment.processor.at(path)
+    joint, drafter = assignment.joint, assignment.drafter
+    return Sample(len(path), scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
 
 
 class AnswerJob:
@@ -139,7 +176,6 @@ class AnswerJob:
 
     @property
     def context(self) -> int:
-        """Tokens in its longest row."""
         return 0 if self._rows is None else self._rows.rows.context
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
@@ -170,43 +206,29 @@ class AnswerJob:
         if self._scoring is None:
             # Before the prompt is read: a slow scorer reads it in the meantime.
             self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
-        try:
-            self._rows = AnswerRows(decoder, prompt, self.assignment.reserve)
-        except KvMemoryFullError:
-            if decoder.memory.used_bytes:
-                return False  # answers that end make room
-            raise
-        return True
+        self._rows = in_memory(decoder, lambda: AnswerRows(decoder, prompt, self.assignment.reserve))
+        return self._rows is not None
 
     def fed(self, feed: Feed, tokens: int) -> None:
         if self._rows is not None:
             self._rows.fed(feed, tokens)
 
     def samples(self) -> list[Sample]:
-        """The drafts to be drawn from the logits of the feed that was handed out, position by position.
-
-        Raises `ScoringError`, or `ValueError` for scores that weigh nothing.
-        """
         if self.work is None or self._scoring is None:
             raise RuntimeError("nothing was asked for")
         if not self._running:
             self._running = True
             if self.client.recorder is not None:
                 self.client.recorder.since("prefill", self._begun)
-        first, scoring = self.work.position, self._scoring
-        return [self._sample(scoring, position) for position in range(first, first + self.work.count)]
+        positions = range(self.work.position, self.work.position + self.work.count)
+        return [make_sample(self.assignment, self._scoring, self._path[:position]) for position in positions]
 
-    def _sample(self, scoring: ScoringRun, position: int) -> Sample:
-        assignment = self.assignment
-        path = self._path[:position]
-        scores = scoring.scores(path)
-        prompt = assignment.prompt
-        if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
-            raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
-        gain = None if prompt.blank is None else assignment.scorer.gain
-        adjustment = None if assignment.processor is None else assignment.processor.at(path)
-        joint, drafter = assignment.joint, assignment.drafter
-        return Sample(position, scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
+    def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
+        if self.work is None:
+            return
+        if step:
+            self.assignment.measured(self.context, seconds)
+        self.client.drawn(self.work, drawn, seconds)
 
     def gave_up(self, started: int) -> None:
         if self.work is not None:
@@ -219,76 +241,3 @@ class AnswerJob:
         if self._rows is not None:
             self._rows.close()
             self._rows = None
-
-
-class DocumentJob:
-    """A document whose keys and values are wanted by themselves."""
-
-    def __init__(
-        self,
-        document: Sequence[int],
-        peer: Hashable,
-        done: Callable[[DocumentStates], None],
-        failed: Callable[[Exception], None],
-        over: Callable[[], bool],
-    ) -> None:
-        """`done` or `failed` is called on the engine's thread, unless it is `over` before."""
-        self.peer = peer
-        self._document = tuple(document)
-        self._rows: Rows | None = None
-        self._decoder: Decoder | None = None
-        self._finished = False
-        self._done = done
-        self._failed = failed
-        self._over = over
-
-    @property
-    def over(self) -> bool:
-        return self._finished or self._over()
-
-    @property
-    def running(self) -> bool:
-        return False
-
-    @property
-    def useless(self) -> bool:
-        return self._over()
-
-    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        self._decoder = decoder
-        if self._rows is None:
-            states = decoder.known_document(self._document)
-            if states is not None:
-                self._finish(states)
-                return ()
-            try:
-                decoder.check_ids(self._document)
-                self._rows = decoder.memory.take(1, len(self._document))
-            except KvMemoryFullError:
-                if decoder.memory.used_bytes:
-                    return ()
-                raise
-        return [Feed(self._rows, self._document[self._rows.fed :])]
-
-    def fed(self, feed: Feed, tokens: int) -> None:
-        if self._decoder is None or feed.rows.fed < len(self._document):
-            return
-        states = feed.rows.states(0)
-        self._decoder.keep_document(self._document, states)
-        self._finish(states)
-
-    def gave_up(self, started: int) -> None:
-        pass
-
-    def fail(self, error: Exception) -> None:
-        self._finished = True
-        self._failed(error)
-
-    def close(self) -> None:
-        if self._rows is not None and self._decoder is not None:
-            self._decoder.memory.give_back(self._rows)
-            self._rows = None
-
-    def _finish(self, states: DocumentStates) -> None:
-        self._finished = True
-        self._done(states)

@@ -22,8 +22,9 @@ class Entry:
     @property
     def item(self) -> Item:
         """The tokens to feed; logits are wanted once all of them are."""
-        whole = self.tokens == len(self.feed.tokens)
-        return Item(self.feed.rows, self.feed.tokens[: self.tokens], self.feed.logits if whole else 0)
+        feed, left = self.feed, len(self.feed.tokens) - self.tokens
+        parents = feed.parents if feed.parents is None or not left else feed.parents[:-left]
+        return Item(feed.rows, feed.tokens[: self.tokens], 0 if left else feed.logits, parents)
 
     @property
     def step(self) -> bool:

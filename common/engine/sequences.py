@@ -35,20 +35,18 @@ class Feed:
     rows: Rows
     tokens: Sequence[int]
     logits: int = 0
+    parents: Sequence[int] | None = None  # of a tree that they are the last tokens of, see `Item`
 
 
-class AnswerRows:
-    """The rows `[document][query][answer so far]` of one answer. For the thread that owns the decoder.
+class DocumentParts:
+    """Reads the documents of one answer into the beginnings of its `rows`.
 
-    Documents that were read before are copied in; the others are read first, each in its own row, and remembered. Then
-    query and answer are fed to all rows together: `feeds` compares what the rows hold with what they should.
+    Those that were read before are copied in; the others are read first, each in its own row, and remembered.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, reserve: int) -> None:
         """Takes memory. Raises as `Decoder.take_rows` does."""
         self._decoder = decoder
-        self._query = list(prompt.query)
-        self._held: list[int] = []  # tokens after the documents that are in the rows
         self.rows = decoder.take_rows(prompt.parts, prompt.query, reserve)
         self._unread: dict[tuple[int, ...], list[int]] = {}  # document: the rows that wait for it
         self._reading: dict[tuple[int, ...], Rows] = {}
@@ -66,31 +64,16 @@ class AnswerRows:
             self._reading[document] = self.rows.alone(waiting[0])
 
     @property
-    def reading(self) -> bool:
+    def unread(self) -> bool:
         """Whether documents are still to be read."""
         return bool(self._unread)
 
-    def feeds(self, path: Sequence[int], distributions: int = 1) -> list[Feed]:
-        """Tokens to feed next, so that in the end the last `distributions` tokens of `[query][path]` give logits.
+    def feeds(self) -> list[Feed]:
+        """What is still to be read of each document."""
+        return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.items()]
 
-        Rolls back what the rows hold beyond it.
-        """
-        if self._unread:
-            return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.items()]
-        wanted = [*self._query, *path]
-        keep = min(len(self._held), len(wanted) - distributions)
-        if self._held[:keep] != wanted[:keep]:
-            keep = next(index for index in range(keep) if self._held[index] != wanted[index])
-        if keep < len(self._held):
-            del self._held[keep:]
-            self.rows.fed = keep
-        return [Feed(self.rows, wanted[keep:], distributions)]
-
-    def fed(self, feed: Feed, tokens: int) -> None:
-        """Note that the first `tokens` tokens of `feed` were part of a pass."""
-        if feed.rows is self.rows:
-            self._held.extend(feed.tokens[:tokens])
-            return
+    def fed(self, feed: Feed) -> None:
+        """Note that some of a feed's tokens were part of a pass."""
         for document, rows in self._reading.items():
             if rows is feed.rows and rows.fed == len(document):
                 self._read(document, rows)
@@ -108,3 +91,50 @@ class AnswerRows:
     def close(self) -> None:
         """Give the memory back."""
         self._decoder.memory.give_back(self.rows)
+
+
+class AnswerRows:
+    """The rows `[document][query][answer so far]` of one answer. For the thread that owns the decoder.
+
+    Once the documents are read, query and answer are fed to all rows together: `feeds` compares what the rows hold with
+    what they should.
+    """
+
+    def __init__(self, decoder: Decoder, prompt: Prompt, reserve: int) -> None:
+        """Takes memory. Raises as `Decoder.take_rows` does."""
+        self._documents = DocumentParts(decoder, prompt, reserve)
+        self._query = list(prompt.query)
+        self._held: list[int] = []  # tokens after the documents that are in the rows
+        self.rows = self._documents.rows
+
+    @property
+    def reading(self) -> bool:
+        """Whether documents are still to be read."""
+        return self._documents.unread
+
+    def feeds(self, path: Sequence[int], distributions: int = 1) -> list[Feed]:
+        """Tokens to feed next, so that in the end the last `distributions` tokens of `[query][path]` give logits.
+
+        Rolls back what the rows hold beyond it.
+        """
+        if self._documents.unread:
+            return self._documents.feeds()
+        wanted = [*self._query, *path]
+        keep = min(len(self._held), len(wanted) - distributions)
+        if self._held[:keep] != wanted[:keep]:
+            keep = next(index for index in range(keep) if self._held[index] != wanted[index])
+        if keep < len(self._held):
+            del self._held[keep:]
+            self.rows.fed = keep
+        return [Feed(self.rows, wanted[keep:], distributions)]
+
+    def fed(self, feed: Feed, tokens: int) -> None:
+        """Note that the first `tokens` tokens of `feed` were part of a pass."""
+        if feed.rows is self.rows:
+            self._held.extend(feed.tokens[:tokens])
+        else:
+            self._documents.fed(feed)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._documents.close()

@@ -17,7 +17,8 @@ import torch
 from common.engine.batcher import Batcher, Wish
 from common.engine.budget import PassTimes
 from common.engine.emulation import MinimumTimes
-from common.engine.jobs import AnswerJob, Job
+from common.engine.gate import Gate
+from common.engine.jobs import Job
 from common.engine.passes import Entry, WorkDone, prompt_tokens
 from common.engine.sampling import Drawn, Sample, draw
 from common.engine.sequences import Feed
@@ -35,11 +36,23 @@ class Worker:
     """Runs the model's thread until closed. `submit`, `task` and `wake` may be called from any thread."""
 
     def __init__(
-        self, decoder: Decoder, step: float, minimum: MinimumTimes | None = None, died: Died | None = None
+        self,
+        decoder: Decoder,
+        step: float,
+        minimum: MinimumTimes | None = None,
+        died: Died | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        """`step` is what a decode step takes as profiled, in seconds; `died` is told if the thread ends by itself."""
+        """`step` is what a decode step takes as profiled, in seconds; `died` is told if the thread ends by itself.
+
+        Workers that share a `gate` compute one at a time. Who waits for a streamed layer lets others have turns.
+        """
         self.decoder = decoder
+        self._gate = gate
+        self._waiting = None if gate is None or decoder.streamed is None else gate.lend
         self.times = PassTimes(max(step, 0.0 if minimum is None else minimum.step))
+        if decoder.streamed is not None:
+            self.times.token = 0.0  # until some were measured: reading the weights takes most of a pass
         self.done = WorkDone()
         self._minimum = minimum
         self._batcher = Batcher()
@@ -79,11 +92,20 @@ class Worker:
         with torch.inference_mode():
             while not self._closing:
                 self._wake.clear()
-                if not self._turn():
+                if not self._gated_turn():
                     self.decoder.document_cache.release()
                     self._wake.wait()
             for job in self._jobs:
                 job.close()
+
+    def _gated_turn(self) -> bool:
+        if self._gate is None:
+            return self._turn()
+        with self._gate.turn(self):
+            busy = self._turn()
+        if not busy:
+            self._gate.rests(self)
+        return busy
 
     def _turn(self) -> bool:
         """One pass; returns whether there was anything to do."""
@@ -139,7 +161,7 @@ class Worker:
             return all(job.useless for job in jobs)
 
         try:
-            logits = self.decoder.forward([entry.item for entry in entries], useless)
+            logits = self.decoder.forward([entry.item for entry in entries], useless, self._waiting)
         except Preempted:
             self.done.given_up += 1
             _give_up(jobs, started)
@@ -157,7 +179,7 @@ class Worker:
         self.times.observe(seconds, any(entry.step for entry in entries), prompt_tokens(entries))
         for entry, drafts in drawn:
             try:
-                self._hand_out(entry, drafts, seconds)
+                entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
             except Exception as error:
                 self._fail(entry.job, error)
         if drawn:
@@ -188,14 +210,14 @@ class Worker:
 
     def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, list[Drawn]]]:
         """The drafts of those that asked for distributions and still want them."""
-        asking: list[tuple[Entry, list[Sample]]] = []
+        asking: list[tuple[Entry, Sequence[Sample]]] = []
         parts: list[tuple[slice, int]] = []
         start = 0
         for entry in entries:
             count = entry.item.logits
             part = slice(start, start + len(entry.feed.rows) * count)
             start = part.stop
-            if not count or entry.job.useless or not isinstance(entry.job, AnswerJob):
+            if not count or entry.job.useless:
                 continue
             try:
                 asking.append((entry, entry.job.samples()))
@@ -218,19 +240,11 @@ class Worker:
                 drawn.append((entry, [draft for draft in drafts if isinstance(draft, Drawn)]))
         return drawn
 
-    def _hand_out(self, entry: Entry, drafts: Sequence[Drawn], seconds: float) -> None:
-        job = entry.job
-        if not isinstance(job, AnswerJob) or job.work is None:
-            return
-        if entry.step and len(entry.feed.tokens) == 1:
-            job.assignment.measured(job.context, seconds)
-        job.client.drawn(job.work, drafts, seconds)
-
     def _wait_out(self, entries: Sequence[Entry], started: float, useless: Callable[[], bool]) -> bool:
         """Emulate slower hardware; False when the pass was given up meanwhile."""
         if self._minimum is None:
             return True
-        contexts = [entry.job.context for entry in entries if entry.step and isinstance(entry.job, AnswerJob)]
+        contexts = [entry.job.context for entry in entries if entry.step]
         least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(entries))
         while (left := started + least - time.perf_counter()) > 0:
             self._wake.wait(left)

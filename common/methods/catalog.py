@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from common.methods.aggregate.method import Speculative, TokenWise
 from common.methods.coupled.method import Coupled
+from common.methods.edgellm.method import EdgeLlm
 from common.methods.fetch.method import FetchKv, FetchText
 from common.methods.interface import Method
 from common.methods.long_context.method import LongContext
@@ -26,6 +27,7 @@ METHODS: dict[str, Method] = {
         Coupled(),
         LongContext(),
         Rapid(),
+        EdgeLlm(),
     )
 }
 

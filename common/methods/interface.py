@@ -6,7 +6,7 @@ A method is two state machines, one on each side, that exchange messages and ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -97,6 +97,10 @@ class DeviceContext(Protocol):
 
     def committed(self, commit: Commit) -> bool:
         """Show a token, which is final. Returns whether the answer goes on."""
+        ...
+
+    def provisional(self, drafts: Sequence[int]) -> None:
+        """Show tokens behind the final ones, in place of those shown so before: they may be taken back."""
         ...
 
     def withdrawn(self, position: int) -> None:

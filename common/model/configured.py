@@ -20,6 +20,11 @@ log = logging.getLogger(__name__)
 KV_SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
+def kv_limit(kv_bytes: int | None) -> int:
+    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of the machine's memory."""
+    return kv_bytes or psutil.virtual_memory().total // KV_SHARE
+
+
 def model_place(model: str, models: Path) -> str:
     """Folder or Hub id of a model; a GGUF file is imported into the folder `models` for it. Raises `ModelError`."""
     return str(imported(Path(model), models)) if is_gguf(model) else model
@@ -34,7 +39,7 @@ def load_decoder(settings: Settings) -> Decoder:
         dtype=settings.dtype,
         threads=settings.threads,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
-        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE,
+        kv_bytes=kv_limit(settings.kv_bytes),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
@@ -76,14 +76,18 @@ class Tokenizer:
         text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def continuation(self, before: Iterable[int], ids: Sequence[int]) -> str:
+        """The text that `ids` add to that of the tokens `before`."""
+        begun = self.decode([*before])
+        text = self.decode([*before, *ids])
+        return text[len(begun) :] if text.startswith(begun) else self.decode(ids)
+
     def piece(self, token: int) -> str:
         """The text of one token as it stands between others; a special token's name."""
         if (name := self._special_names.get(token)) is not None:
             return name
         # By itself, a token of some tokenizers loses the space that it begins with.
-        before = self.decode(self._anchor)
-        text = self.decode([*self._anchor, token])
-        return text[len(before) :] if text.startswith(before) else self.decode([token])
+        return self.continuation(self._anchor, [token])
 
     def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The model's chat template on `messages` (role, content), up to where the answer begins. The template runs in

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import psutil
-
 from common.configuration import ConfigurationError
 from common.engine.emulation import MinimumTimes
+from common.engine.gate import Gate
 from common.engine.worker import Worker
 from common.kv.document_store import StoreOptions
-from common.model.configured import KV_SHARE, model_place
+from common.model.configured import kv_limit, model_place
 from common.model.decoder import Decoder
 from common.placement.peer_model import TYPICAL_CONTEXT
 from common.runtime.model_runtime import ModelRuntime
-from common.runtime.offline import profiled_line
+from common.runtime.offline import pass_seconds, profiled_line
 from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER, DraftModel, Settings
 from common.vital import Died
 
+KV_IN_BUDGET = 2**24  # bytes of its keys and values, where it shares a memory budget with what it drafts for
 
-def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, died: Died | None) -> ModelRuntime:
+
+def load_drafter(
+    wanted: DraftModel,
+    settings: Settings,
+    target: ModelRuntime,
+    died: Died | None,
+    gate: Gate | None = None,
+    budget: int | None = None,
+) -> ModelRuntime:
     """The drafter of a daemon with `settings` whose own model is `target`; that itself where none is named for it.
+
+    It shares `gate` with other models, and `budget` bytes of memory.
 
     Raises `ModelError`, or `ConfigurationError` for a model with another tokenizer.
     """
@@ -33,7 +43,7 @@ def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, d
         torch_device=settings.torch_device,
         dtype=settings.dtype,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
-        kv_bytes=settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE,
+        kv_bytes=kv_limit(settings.kv_bytes) if budget is None else KV_IN_BUDGET,
     )
     own, other = target.decoder.tokenizer, decoder.tokenizer
     if (own.content_hash, own.size) != (other.content_hash, other.size):
@@ -42,7 +52,10 @@ def load_drafter(wanted: DraftModel, settings: Settings, target: ModelRuntime, d
             f"draft_model = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
             "would mean other words: choose a draft model of the same family, or draft_model = 'none'"
         )
-    line = profiled_line(decoder, settings.documents, settings.data / "profile")
+    if budget is None:
+        step = profiled_line(decoder, settings.documents, settings.data / "profile").predict(TYPICAL_CONTEXT)
+    else:
+        step = pass_seconds(decoder)
     minimum = None if wanted.step is None else MinimumTimes(wanted.step)
-    worker = Worker(decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
+    worker = Worker(decoder, step, minimum, died, gate)
     return ModelRuntime(decoder, worker, target.scorer, target.format, target.grammars)

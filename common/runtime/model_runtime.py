@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from common.aggregation.joint import Joint
 from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.sampling import Drafter
+from common.engine.trees import TreeClient, TreeJob
 from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
 from common.model.decoder import Decoder
-from common.model.errors import ContextError
+from common.model.errors import ContextError, ModelError
 from common.model.prompt import PromptFormat, query_tokens
 from common.processors.grammar import Grammars
 from common.processors.options import ProcessorError
@@ -41,15 +42,20 @@ class ModelRuntime:
         tokens = self.format.document_tokens(text, room)
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
 
-    def room(self, request: Open) -> int:
-        """Tokens that the context leaves for documents."""
-        return self.decoder.max_context - len(self._query(request)) - request.max_tokens - 1
+    def room(self, request: Open, reserve: int | None = None) -> int:
+        """Tokens that the context leaves for documents; `reserve` are for what follows the query, None: an answer."""
+        reserve = request.max_tokens + 1 if reserve is None else reserve
+        return self.decoder.max_context - len(self._query(request)) - reserve
 
-    def arrange(self, request: Open, own: Sequence[Document], fetched: Sequence[Document]) -> PromptRows:
-        """The rows of an answer from this side's documents and those fetched from the other side."""
+    def arrange(
+        self, request: Open, own: Sequence[Document], fetched: Sequence[Document], room: int | None = None
+    ) -> PromptRows:
+        """The rows of an answer from this side's documents and those fetched from the other side, which have `room`
+        tokens together where they share a row; None: what the context leaves.
+        """
         query = tuple(self._query(request))
         if request.aggregation == "context":
-            return one_row(query, own, fetched, self.format.begin, self.room(request))
+            return one_row(query, own, fetched, self.format.begin, self.room(request) if room is None else room)
         return rows(query, own, fetched, self.format.begin, self.blank(request))
 
     def blank(self, request: Open) -> bool:
@@ -74,6 +80,21 @@ class ModelRuntime:
         assignment = Assignment(found.prompt, self.scorer, drafting, reserve, joint, processor, measured)
         self.decoding.submit(AnswerJob(answer, assignment, peer, partial(_end, answer)))
 
+    def read_trees(
+        self,
+        part: TreeClient,
+        request: Open,
+        drafting: Drafter,
+        found: PromptRows,
+        reserve: int,
+        end: Callable[[Exception], object],
+    ) -> None:
+        """Take a part in an answer by trees, from the rows in `found`, with room for `reserve` tokens behind each;
+        `end` ends it with what its user is told. Raises as `decode` does.
+        """
+        assignment = Assignment(found.prompt, self.scorer, drafting, reserve, None, self.processor(request))
+        self.decoding.submit(TreeJob(part, assignment, None, lambda error: end(_told(error))))
+
     def processor(self, request: Open) -> Processor | None:
         """What changes the answer's distribution, if anything. Raises `RequestError` for what can't be served."""
         try:
@@ -91,11 +112,18 @@ class ModelRuntime:
 
 def _end(answer: Client, error: Exception) -> None:
     """End an answer whose decoding failed, with a sentence for its user."""
-    if isinstance(error, ContextError):
-        answer.end(RequestError(f"The prompt does not fit: {error}.", "prompt"))
-    elif isinstance(error, ProcessorError):
-        answer.end(RequestError(str(error), error.field))
-    elif isinstance(error, KvMemoryFullError):
-        answer.end(AnswerFailed(f"The answer does not fit into memory: {error}."))
-    else:
-        answer.end(as_failure(error, "The model failed while decoding; the daemon's log says why."))
+    answer.end(_told(error))
+
+
+def _told(error: Exception) -> AnswerFailed | RequestError:
+    match error:
+        case ContextError():
+            return RequestError(f"The prompt does not fit: {error}.", "prompt")
+        case ProcessorError():
+            return RequestError(str(error), error.field)
+        case KvMemoryFullError():
+            return AnswerFailed(f"The answer does not fit into memory: {error}.")
+        case ModelError():
+            return AnswerFailed(f"The model can't be used any more: {error}.")
+        case _:
+            return as_failure(error, "The model failed while decoding; the daemon's log says why.")

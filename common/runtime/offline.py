@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from common.model.decoder import Decoder
+from common.model.packed import Item
 from common.model.profile import profile_decode
 from common.placement.estimators import DecodeLine
 from common.placement.profile_store import ProfileKey, ProfileStore
@@ -77,6 +79,17 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
         except OSError as error:
             log.warning("the decode profile can't be kept: %s", error.strerror)
     return line
+
+
+def pass_seconds(decoder: Decoder) -> float:
+    """Seconds of one pass, for a model with little memory: a profile takes long rows, and many passes."""
+    rows = decoder.memory.take(1, 1)
+    started = time.perf_counter()
+    try:
+        decoder.forward([Item(rows, [0])])
+    finally:
+        decoder.memory.give_back(rows)
+    return time.perf_counter() - started
 
 
 def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path) -> None:

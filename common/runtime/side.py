@@ -9,6 +9,7 @@ from functools import partial
 
 from common.configuration import ConfigurationError
 from common.engine.emulation import MinimumTimes
+from common.engine.gate import Gate
 from common.engine.jobs import Client, Measured
 from common.engine.sampling import Drafter
 from common.engine.worker import Worker
@@ -24,13 +25,14 @@ from common.retrieval.watching import FolderWatcher
 from common.runtime.drafter import load_drafter
 from common.runtime.errors import RequestError
 from common.runtime.failures import as_failure
+from common.runtime.local_target import load_local_target
 from common.runtime.model_runtime import ModelRuntime
 from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, PromptRows
 from common.runtime.tasks import Failed, TaskThread
 from common.scoring.choice import load_scorer, scorer_without_model
-from common.settings import EMBEDDED_MODEL, DraftModel, Settings
+from common.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
 from common.transport.limits import Limits
 from common.vital import Died
 from proto.fields import Side
@@ -51,9 +53,14 @@ class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
     def __init__(
-        self, role: Side, settings: Settings, died: Died | None = None, draft: DraftModel | None = None
+        self,
+        role: Side,
+        settings: Settings,
+        died: Died | None = None,
+        draft: DraftModel | None = None,
+        verifying: LocalTarget | None = None,
     ) -> None:
-        """Loads everything, and the model that `draft` names. Raises `ModelError`, `LibraryError` or
+        """Loads everything, and the models that `draft` and `verifying` name. Raises `ModelError`, `LibraryError` or
         `ConfigurationError`, one sentence each.
         """
         self.role: Side = role
@@ -78,11 +85,18 @@ class SideRuntime:
         if minimum is not None:
             line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
-        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died)
+        # A large model beside others must not compute against them.
+        gate = None if verifying is None else Gate()
+        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
         grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
         self.target = ModelRuntime(self.decoder, self.decoding, self.scorer, self.format, grammars)
         # Drafts for methods that verify; the model itself, another one, or none.
-        self.drafter = None if draft is None else load_drafter(draft, settings, self.target, died)
+        budget = None if verifying is None else verifying.budget
+        self.drafter = None if draft is None else load_drafter(draft, settings, self.target, died, gate, budget)
+        # Verifies on this side, where another model than its own does.
+        self.local_target: ModelRuntime | None = None
+        if verifying is not None and gate is not None:
+            self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died)
         self._watcher = FolderWatcher(settings, self.library)
 
     def _profiled_line(self) -> DecodeLine:
@@ -159,6 +173,8 @@ class SideRuntime:
         self.target.close()
         if self.drafter is not None and self.drafter is not self.target:
             self.drafter.close()
+        if self.local_target is not None:
+            self.local_target.close()
         self.scorer.close()
         self.profiler.close()
         self.library.close()
@@ -186,9 +202,11 @@ class SideRuntime:
         """Search this side's library and make the rows of an answer. On the retrieval thread."""
         return self.target.arrange(request, self.find(request), ())
 
-    def find(self, request: Open) -> list[Document]:
-        """Search this side's library for the documents of an answer. On the retrieval thread."""
-        room = self.target.room(request)
+    def find(self, request: Open, room: int | None = None) -> list[Document]:
+        """Search this side's library for the documents of an answer, of `room` tokens at most; None: what the model's
+        context leaves. On the retrieval thread.
+        """
+        room = self.target.room(request) if room is None else room
         hits = self.search(request.question, request.documents)
         return [self.target.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
 

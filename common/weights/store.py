@@ -68,7 +68,7 @@ class WeightStore:
         started, useful = time.perf_counter(), 0.0
         with self._changed:
             self._seek(layer)
-            self._asked = True
+            self._asked, self._failure = True, None  # what failed when nobody waited for it is tried again
             self._changed.notify_all()
         try:
             while (buffer := self._taken(None if waiting is not None else _PATIENCE)) is None:

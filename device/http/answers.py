@@ -10,7 +10,7 @@ from common.methods.request import Request
 from device.http.errors import ApiError, busy, stopping
 from device.http.event_stream import EventStream
 from device.http.places import Place
-from device.interface import Engine, Finished, TokenEvent
+from device.interface import AnswerEvent, Engine, Finished, Provisional, TokenEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Answers:
         self._continued = continued
         self._places = places
         self._streams: dict[int, EventStream] = {}
-        self._events: asyncio.Queue[tuple[int, TokenEvent | Finished | ApiError]] = asyncio.Queue(1)
+        self._events: asyncio.Queue[tuple[int, AnswerEvent | ApiError]] = asyncio.Queue(1)
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cancelled = False
         pairs = enumerate(zip(requests, places, strict=True))
@@ -71,7 +71,7 @@ class Answers:
         """Wait until the engine took the first request. Raises `ApiError` when it refuses."""
         await asyncio.shield(self._begun)
 
-    async def next(self, patience: float | None = None) -> tuple[int, TokenEvent | Finished] | None:
+    async def next(self, patience: float | None = None) -> tuple[int, AnswerEvent] | None:
         """The next event, or None when nothing happened for `patience` seconds. Raises `ApiError`."""
         try:
             async with asyncio.timeout(patience):
@@ -92,7 +92,7 @@ class Answers:
             index, event = following
             if isinstance(event, Finished):
                 told[index] = Told(event, tuple(tokens[index]))
-            else:
+            elif isinstance(event, TokenEvent):
                 tokens[index].append(event)
         return [told[index] for index in range(self.count)]
 
@@ -128,7 +128,7 @@ class Answers:
                 event = await stream.next()
                 if silent or (isinstance(event, Finished) and not self._continued):
                     event = replace(event, text=event.text.lstrip())
-                    silent = not event.text
+                    silent = not event.text or isinstance(event, Provisional)
                 await self._events.put((index, event))
                 if isinstance(event, Finished):
                     return

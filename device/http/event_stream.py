@@ -12,7 +12,7 @@ from collections.abc import Callable
 from common.methods.request import Request
 from common.runtime.errors import AnswerFailed, RequestError
 from device.http.errors import ApiError, answer_failed, engine_failed, reader_too_slow, stopping
-from device.interface import Engine, Finished, Generation, TokenEvent
+from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class EventStream:
         self._unread_limit = unread_limit
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._unread: deque[TokenEvent | Finished] = deque()
+        self._unread: deque[AnswerEvent] = deque()
         self._arrived = asyncio.Event()
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._generation: Generation | None = None
@@ -50,7 +50,7 @@ class EventStream:
         """Wait until the engine took the request. Raises `ApiError` when it refuses."""
         await asyncio.shield(self._begun)
 
-    async def next(self) -> TokenEvent | Finished:
+    async def next(self) -> AnswerEvent:
         """The next event. Raises `ApiError`."""
         while not self._unread or self._cancelled:
             if self._failure is not None:
@@ -101,9 +101,11 @@ class EventStream:
         if not self._begun.done():
             self._begun.set_result(None)
 
-    def _on_event(self, event: TokenEvent | Finished) -> None:
+    def _on_event(self, event: AnswerEvent) -> None:
         if self._cancelled:
             return
+        if self._unread and isinstance(self._unread[-1], Provisional):
+            self._unread.pop()  # what comes now takes it back
         if self._unread_limit is not None and len(self._unread) >= self._unread_limit:
             self.cancel(reader_too_slow())
             return

@@ -76,6 +76,10 @@ class Completions:
         self._shown[index] = self._shown.get(index, 0) + len(text)
         yield event(chunk)
 
+    def provisional(self, index: int, text: str) -> Iterable[bytes]:
+        """A chunk without content that has the text in the extra field `dragon`."""
+        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"provisional": text}})
+
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""
         self._told[index] = told

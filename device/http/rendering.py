@@ -28,6 +28,10 @@ class Rendering(Protocol):
         """The events of text that became final in the answer `index`, and of the tokens that it took."""
         ...
 
+    def provisional(self, index: int, text: str) -> Iterable[bytes]:
+        """The events of text that may follow in the answer `index`, until a piece of it or its end comes."""
+        ...
+
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The events after the last token of the answer `index`."""
         ...

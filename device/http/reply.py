@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from device.http.answers import Answers, Told
 from device.http.errors import ApiError, reader_too_slow
 from device.http.rendering import Rendering
-from device.interface import Finished, TokenEvent
+from device.interface import Finished, Provisional, TokenEvent
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -35,7 +35,7 @@ class WholeReply(Response):
 
 
 class StreamedReply(Response):
-    """Sends every piece of text as it becomes final; a failure after the first byte is an error event.
+    """Sends every piece of text as it becomes final, and what may follow; a late failure is an error event.
 
     `keep_alive` (seconds): silence after which a comment is sent. `stall_limit` (seconds): how long one
     write may wait for the reader before the answers are given up.
@@ -94,6 +94,9 @@ class StreamedReply(Response):
                 if held_back or any(token.chances for token in left):
                     await self._send(send, self._rendering.piece(index, held_back, left))
                 await self._send(send, self._rendering.finished(index, told))
+                continue
+            if isinstance(event, Provisional):
+                await self._send(send, self._rendering.provisional(index, event.text))
                 continue
             tokens[index].append(event)
             if event.text:

@@ -126,6 +126,7 @@ class TestFaults:
             if isinstance(event, Finished):
                 assert event.report.degraded == ()
                 break
+            assert isinstance(event, TokenEvent)
             tokens.append(event.token)
             if len(tokens) in (1, 3):
                 proxy.cut()

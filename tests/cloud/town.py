@@ -90,7 +90,7 @@ class Resident:
     """A device of the town."""
 
     def __init__(self, settings: DeviceSettings) -> None:
-        self.side = SideRuntime("device", settings, draft=settings.draft)
+        self.side = SideRuntime("device", settings, draft=settings.draft, verifying=settings.verifying)
         self.engine = DeviceEngine(settings, self.side)
         connection = self.engine.cloud.connection
         assert connection is not None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from common.engine.jobs import DocumentJob
+from common.engine.document_job import DocumentJob
 from common.kv.document_states import pack_states
 from common.kv.layout import DocumentStates
 from common.methods.failures import failure_message

@@ -5,7 +5,7 @@ Messages are tasks of the receiver's engine thread, as neither half may be calle
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from common.methods.draft_verify.cloud_half import VerifyingCloud
@@ -90,6 +90,9 @@ class Inside:
 
     def committed(self, commit: Commit) -> bool:
         return self._outer.committed(commit)
+
+    def provisional(self, drafts: Sequence[int]) -> None:
+        self._outer.provisional(drafts)
 
     def withdrawn(self, position: int) -> None:
         self._outer.withdrawn(position)

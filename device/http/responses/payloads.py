@@ -59,6 +59,10 @@ class Responses:
         """Text that became final."""
         yield self._text_event("response.output_text.delta", delta=text, logprobs=self._logprobs(tokens))
 
+    def provisional(self, index: int, text: str) -> Iterable[bytes]:
+        """Nothing: this format has no place for it."""
+        return ()
+
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The text, its message and the response are done."""
         text, told_of = told.finished.text, self._logprobs(told.tokens)

@@ -12,8 +12,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from common.engine.document_job import DocumentJob
 from common.engine.emulation import MinimumTimes
-from common.engine.jobs import DocumentJob
 from common.engine.worker import Worker
 from common.kv.memory import KvMemoryFullError
 from common.model.decoder import Decoder
@@ -318,10 +318,10 @@ def test_stale_passes_are_given_up(worker: Worker, decoder: Decoder, monkeypatch
     client = GreedyClient(LENGTH)
     forward = Decoder.forward
 
-    def rejected_meanwhile(decoder: Decoder, items: Sequence[Item], interrupt: Any = None) -> torch.Tensor:
+    def rejected_meanwhile(decoder: Decoder, items: Sequence[Item], interrupt: Any, waiting: Any) -> torch.Tensor:
         if len(client.tokens) == 6 and client.epoch == 0:
             client.epoch += 1
-        return forward(decoder, items, interrupt)
+        return forward(decoder, items, interrupt, waiting)
 
     monkeypatch.setattr(Decoder, "forward", rejected_meanwhile)
     worker.submit(job(decoder, client, documents(5), QUERY, drafter=RaceDrafter(decoder.vocabulary, 5)))

@@ -1,0 +1,163 @@
+"""The device's half, which makes the answer: documents, a draft model, and a model that verifies."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from common.methods.attribution import DIGITS
+from common.methods.coupled.scheme import Racing
+from common.methods.edgellm.drawing import Likeliest
+from common.methods.edgellm.driver import TreeDriver, rounded
+from common.methods.edgellm.method import EdgeRequest
+from common.methods.fetch.gathering import Gathering
+from common.methods.interface import DeviceContext
+from common.methods.report import MethodReport, SideReport
+from common.runtime.errors import RequestError
+from common.runtime.reading import Document
+from common.trees.growth import Adaptive, Even, Growth, Nothing
+from common.trees.rounds import TreeConfig, TreeRounds
+from common.trees.threshold import Threshold
+from proto.messages import Closed, Message
+
+
+class EdgeDevice:
+    """Implements `DeviceHalf`. A shown token was drawn by the verifier."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        """Raises `RequestError` without a draft model, where one is needed."""
+        request, side, opening = context.request, context.side, context.opening
+        assert isinstance(request, EdgeRequest)
+        self._context = context
+        self._target = side.local_target or side.target
+        self._drafter = None if request.growth == "none" else side.drafter
+        if self._drafter is None and request.growth != "none":
+            raise RequestError(
+                "Method 'edgellm' needs a draft model, and this device has none: set draft_model, or growth 'none'.",
+                "method",
+            )
+        # The draft model's rows may hold a tree and the one that is to follow it.
+        self._reserve = opening.max_tokens + 1 + 2 * max(request.tree_size, request.draft_length)
+        models = [model for model in (self._target, self._drafter) if model is not None]
+        self._room = max(0, min(model.room(opening, self._reserve) for model in models))
+        threshold = Threshold(request.threshold)
+        # A target in memory never waits, and two models that compute at once slow each other down.
+        ahead = request.ahead and self._target.decoder.streamed is not None
+        config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
+        self._rounds = TreeRounds(config, make_growth(request, threshold), threshold)
+        self._driver = TreeDriver(
+            self._rounds,
+            None if self._drafter is None else self._drafter.decoding,
+            self._target.decoding,
+            context.committed,
+            context.provisional if request.provisional else None,
+            context.ended,
+            context.trace("device", alone=True),
+        )
+        self._gathering: Gathering | None = None  # of the cloud's documents, too
+        if request.sources == "both":
+            self._gathering = Gathering(context, "text", self._room, lambda: self._driver.over, self._found, self.end)
+        self._before = self._spent()
+
+    # --- DeviceHalf
+
+    @property
+    def over(self) -> bool:
+        return self._driver.over
+
+    @property
+    def waiting(self) -> bool:
+        return self._gathering is not None and self._gathering.waiting
+
+    @property
+    def away(self) -> bool:
+        return True
+
+    def start(self, absence: str | None) -> None:
+        if self._gathering is None:
+            self._context.side.later(self._search, self.end)
+        else:
+            self._gathering.start(absence)
+
+    def receive(self, message: Message) -> None:
+        if self._gathering is not None:
+            self._gathering.receive(message)
+
+    def without_cloud(self, sentence: str) -> None:
+        if self._gathering is not None:
+            self._gathering.without_cloud(sentence)
+
+    def reconnected(self) -> None:
+        if self._gathering is not None:
+            self._gathering.reconnected()
+
+    def tick(self, now: float) -> None:
+        if self._gathering is not None:
+            self._gathering.tick(now)
+
+    def end(self, failure: Exception | None) -> None:
+        self._driver.end(failure)
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        counters, drafter, verifier = self._rounds.counters, self._driver.drafter, self._driver.verifier
+        waited, read = self._spent()
+        passes = max(counters.rounds, 1)
+        record = self._context.record
+        documents = len(record.device_titles) + len(record.cloud_titles)  # without any, a row has none
+        shares = [row[:documents] for row in self._driver.shares[: len(record.token_times)]]
+        return MethodReport(
+            device=SideReport(
+                drafted=counters.drafted,
+                accepted=counters.accepted,
+                rollbacks=counters.rejected,
+                preempted=drafter.preempted + verifier.preempted,
+                decode_ms=1e3 * median(drafter.recent) if drafter.recent else 0.0,
+            ),
+            attribution=() if self._context.request.aggregation == "context" else rounded(shares, DIGITS),
+            figures={
+                "rounds": float(counters.rounds),
+                "nodes_per_round": counters.nodes / passes,
+                "accepted_per_round": counters.accepted / passes,
+                "drafted_ahead": float(counters.ahead),
+                "kept_ahead": float(counters.kept),
+                "verify_ms": 1e3 * verifier.seconds / passes,
+                "draft_seconds": drafter.seconds,
+                "waited_seconds": waited - self._before[0],
+                "read_bytes": float(read - self._before[1]),
+            },
+        )
+
+    def _spent(self) -> tuple[float, int]:
+        """Seconds that the target has waited for layers so far, and bytes that it has read."""
+        streamed = self._target.decoder.streamed
+        return (0.0, 0) if streamed is None else (streamed.counters.waited, streamed.read.bytes)
+
+    # --- on the retrieval thread
+
+    def _search(self) -> None:
+        if not self._driver.over:
+            self._found(self._context.side.find(self._context.opening, self._room), [])
+
+    def _found(self, own: list[Document], fetched: list[Document]) -> None:
+        """Make rows of the documents, the same for both models, and begin."""
+        context, opening, driver = self._context, self._context.opening, self._driver
+        found = self._target.arrange(opening, own, fetched, self._room)
+        context.record.device_titles = found.titles
+        context.record.cloud_titles = found.fetched_titles
+        context.record.prompt_tokens = found.tokens
+        racing = Racing(opening.seed, opening.temperature)
+        self._target.read_trees(driver.verifier, opening, racing, found, self._reserve, driver.end)
+        if self._drafter is not None:
+            self._drafter.read_trees(driver.drafter, opening, Likeliest(), found, self._reserve, driver.end)
+
+
+def make_growth(request: EdgeRequest, threshold: Threshold) -> Growth:
+    """The rule that `request` names; `width` has as many branches as the tree's size holds."""
+    match request.growth:
+        case "chain":
+            return Even(request.draft_length)
+        case "width":
+            return Even(request.draft_length, max(1, request.tree_size // request.draft_length))
+        case "none":
+            return Nothing()
+        case _:
+            return Adaptive(request.tree_size, threshold)

@@ -1,0 +1,128 @@
+"""The tree of tokens that a draft model grows behind the decided part of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+ROOT: Final = -1  # the decided part's last token, which first tokens follow
+
+
+class Candidate(NamedTuple):
+    """A token that may follow, with its probability by the draft model."""
+
+    token: int
+    probability: float
+
+
+class DraftTree:
+    """Nodes in the order in which they were added, parents first.
+
+    A branch is a leaf with what leads to it. Its probability C is the product of the draft model's along it, its length
+    the number of its tokens. Nothing is added behind an end of the sequence, or behind `limit` tokens.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.confidences: list[float] = []  # C of the branch up to each node
+        self.lengths: list[int] = []  # of the branch up to each node
+        self.read: list[int] = []  # nodes that the draft model has read, in that order; it knows what follows them
+        self.root_read = False
+        self._ends: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def grow(self, node: int, candidates: Sequence[Candidate], eos: Collection[int]) -> None:
+        """Note that the draft model has read `node`, or the ROOT, and add `candidates` behind it."""
+        self.note_read(node)
+        confidence, length = (1.0, 0) if node == ROOT else (self.confidences[node], self.lengths[node])
+        for token, probability in candidates:
+            if token in eos:
+                self._ends.add(len(self))
+            self.tokens.append(token)
+            self.parents.append(node)
+            self.confidences.append(confidence * probability)
+            self.lengths.append(length + 1)
+
+    def note_read(self, node: int) -> None:
+        """Note that the draft model has read `node`, or the ROOT."""
+        if node == ROOT:
+            self.root_read = True
+        else:
+            self.read.append(node)
+
+    def ends(self, node: int) -> bool:
+        """Whether `node` is an end of the sequence."""
+        return node in self._ends
+
+    @property
+    def open(self) -> list[int]:
+        """The leaves that may be extended."""
+        read = set(self.read)
+        return [
+            node
+            for node, length in enumerate(self.lengths)
+            if length < self.limit and node not in read and node not in self._ends
+        ]
+
+    @property
+    def leaves(self) -> list[int]:
+        """The last nodes of all branches."""
+        inner = set(self.parents)
+        return [node for node in range(len(self)) if node not in inner]
+
+    @property
+    def best(self) -> int:
+        """The leaf of the most probable branch, the first of equals; ROOT of an empty tree."""
+        return max(self.leaves, key=lambda leaf: (self.confidences[leaf], -leaf), default=ROOT)
+
+    @property
+    def confidence(self) -> float:
+        """T_c: the largest C of a branch; 1 of an empty tree."""
+        return 1.0 if not self.tokens else self.confidences[self.best]
+
+    def child(self, node: int, token: int) -> int | None:
+        """The node of `token` behind `node`, if there is one."""
+        return next((each for each in self._children(node) if self.tokens[each] == token), None)
+
+    def path(self, node: int) -> list[int]:
+        """The nodes that lead to `node`, that itself last; none for the ROOT."""
+        found: list[int] = []
+        while node != ROOT:
+            found.append(node)
+            node = self.parents[node]
+        return found[::-1]
+
+    def reach(self, node: int) -> int:
+        """The length of the longest branch through `node`."""
+        longest = 0 if node == ROOT else self.lengths[node]
+        below = {node}
+        for each in range(len(self)):  # parents come first
+            if self.parents[each] in below:
+                below.add(each)
+                longest = max(longest, self.lengths[each])
+        return longest
+
+    def below(self, node: int) -> DraftTree:
+        """What follows `node`, as a tree behind it: there it has happened, so probabilities are divided by its C."""
+        found = DraftTree(self.limit - self.lengths[node])
+        places = {node: ROOT}
+        for each, parent in enumerate(self.parents):
+            if parent not in places:
+                continue
+            places[each] = len(found)
+            if each in self._ends:
+                found._ends.add(len(found))
+            found.tokens.append(self.tokens[each])
+            found.parents.append(places[parent])
+            found.confidences.append(self.confidences[each] / self.confidences[node])
+            found.lengths.append(self.lengths[each] - self.lengths[node])
+        found.root_read = node in self.read
+        found.read = [places[each] for each in self.read if each in places and each != node]
+        return found
+
+    def _children(self, node: int) -> Iterator[int]:
+        return (each for each, parent in enumerate(self.parents) if parent == node)

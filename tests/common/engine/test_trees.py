@@ -1,0 +1,192 @@
+"""Rows of answers by trees: what they hold, and every node's logits, are those of a fresh prefill."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from common.engine.passes import Entry
+from common.engine.sequences import Prompt
+from common.engine.trees import TreeRows
+from common.kv.memory import Rows
+from common.model.decoder import Decoder
+from common.model.packed import Item
+from common.trees.rounds import Reading
+from common.trees.tree import ROOT
+from tests.common.engine.test_worker import QUERY, documents, load
+
+TOLERANCE = 2e-5  # of the largest number; other orders of summation
+RESERVE = 200
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Iterator[Decoder]:
+    decoder = load()
+    yield decoder
+    assert decoder.memory.used_bytes == 0
+
+
+@dataclass
+class Answer:
+    """An answer whose trees and tokens are drawn at random."""
+
+    decoder: Decoder
+    seed: int
+    path: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.documents = documents(self.seed)
+        prompt = Prompt(tuple(map(tuple, self.documents)), tuple(QUERY), (0.0,) * len(self.documents))
+        self.rows = TreeRows(self.decoder, prompt, RESERVE)
+        while self.rows.documents.unread:
+            for feed in self.rows.documents.feeds():
+                self.decoder.forward([Item(feed.rows, feed.tokens, 0)])
+                self.rows.fed(feed, len(feed.tokens))
+
+    def grow(self, nodes: int) -> None:
+        for _ in range(nodes):
+            self.parents.append(self.random.randrange(-1, len(self.tokens)))
+            self.tokens.append(self.random.randrange(3, 2000))
+
+    def item(self, count: int) -> Item:
+        """What is to be fed for the last `count` distributions."""
+        self.wanted = Reading(0, tuple(self.path), tuple(self.tokens), tuple(self.parents), count)
+        self.fed = self.rows.feed(self.wanted)
+        return Item(self.fed.rows, self.fed.tokens, self.fed.logits, self.fed.parents)
+
+    def take(self, logits: torch.Tensor) -> None:
+        """Compare the logits `[rows * count, vocabulary]` of the item, and what the rows hold on the last path."""
+        self.rows.fed(self.fed, len(self.fed.tokens))
+        by_row = logits.unflatten(0, (len(self.documents), -1))
+        for row, document in enumerate(self.documents):
+            for place, path in enumerate(self.wanted.paths):
+                near(by_row[row, place], self.decoder.fresh_logits([*document, *QUERY, *path]))
+
+    def decide(self, token: int) -> None:
+        """Walk down the tree some way, and then take `token`; what follows it is dropped, or kept if it is a node."""
+        node = ROOT
+        while (below := [place for place, parent in enumerate(self.parents) if parent == node]) and (
+            self.random.random() < 0.8
+        ):
+            node = self.random.choice(below)
+            self.path.append(self.tokens[node])
+        kept = {node: ROOT}
+        tokens: list[int] = []
+        parents: list[int] = []
+        if node != ROOT and self.random.random() < 0.5:
+            for place, parent in enumerate(self.parents):
+                if parent in kept:
+                    kept[place] = len(tokens)
+                    tokens.append(self.tokens[place])
+                    parents.append(kept[parent])
+        else:
+            self.path.append(token)
+        self.tokens, self.parents = tokens, parents
+
+    def check_rows(self) -> None:
+        """What the rows hold of the decided tokens is what a fresh prefill gives."""
+        item = self.item(1)
+        self.take(self.decoder.forward([item]))
+        for row, document in enumerate(self.documents):
+            fresh = self.decoder.memory.take(1, RESERVE)
+            self.decoder.forward([Item(fresh, [*document, *QUERY, *self.path], 0)])
+            length = len(document) + len(QUERY) + len(self.path)
+            for mine, its in zip(self.rows.rows.states(row), fresh.states(0), strict=True):
+                near(mine[0][:, :length], its[0])
+                near(mine[1][:, :length], its[1])
+            self.decoder.memory.give_back(fresh)
+
+
+def near(one: torch.Tensor, other: torch.Tensor) -> None:
+    assert float((one - other).abs().max()) <= TOLERANCE * float(other.abs().max())
+
+
+def together(decoder: Decoder, answers: Sequence[Answer], counts: Sequence[int]) -> None:
+    """One pass over what all answers lack."""
+    items = [answer.item(count) for answer, count in zip(answers, counts, strict=True)]
+    logits = decoder.forward(items)
+    start = 0
+    for answer, item in zip(answers, items, strict=True):
+        stop = start + len(item.rows) * item.logits
+        answer.take(logits[start:stop])
+        start = stop
+
+
+def rounds(decoder: Decoder, count: int, steps: int) -> None:
+    answers = [Answer(decoder, seed) for seed in range(count)]
+    try:
+        for step in range(steps):
+            for answer in answers:
+                answer.grow(answer.random.randrange(6))
+            if step % 3 == 2:  # node by node, as a draft model reads
+                for answer in answers:
+                    answer.grow(1)
+                    together(decoder, [answer], [1])
+            together(decoder, answers, [len(answer.tokens) + 1 for answer in answers])
+            for answer in answers:
+                answer.decide(answer.random.randrange(3, 2000))
+        for answer in answers:
+            answer.check_rows()
+    finally:
+        for answer in answers:
+            answer.rows.documents.close()
+
+
+def test_rows_and_logits_of_several_answers(decoder: Decoder) -> None:
+    rounds(decoder, 3, 7)
+
+
+def test_a_tree_grows_node_by_node(decoder: Decoder) -> None:
+    answer = Answer(decoder, 5)
+    for _ in range(6):
+        answer.grow(1)
+        fed = len(answer.item(1).tokens)
+        together(decoder, [answer], [1])
+        assert fed == (1 if len(answer.tokens) > 1 else len(QUERY) + 1)
+    answer.rows.documents.close()
+
+
+def test_a_prompt_in_parts_ends_before_its_tree(decoder: Decoder) -> None:
+    """As the batcher cuts it: what is cut off has no logits, and the rest is read behind it."""
+    answer = Answer(decoder, 6)
+    answer.grow(4)
+
+    class Owner:
+        running = False
+
+    for tokens in (2, len(QUERY) + 2):
+        answer.item(5)
+        entry = Entry(Owner(), answer.fed, tokens)  # type: ignore[arg-type]
+        logits = decoder.forward([entry.item])
+        if tokens == 2:
+            answer.rows.fed(answer.fed, tokens)
+            assert len(logits) == 0
+    answer.take(logits)
+    answer.rows.documents.close()
+
+
+def _first_columns(rows: Rows, fed: int, path: Sequence[int]) -> None:
+    rows.fed = fed + len(path)
+
+
+@pytest.mark.parametrize("broken", [_first_columns])
+def test_mutant_stale_keys(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, broken: Callable[[Rows, int, Sequence[int]], None]
+) -> None:
+    monkeypatch.setattr(Rows, "keep", broken)
+    with pytest.raises(AssertionError):
+        rounds(decoder, 3, 7)
+
+
+def test_mutant_places_for_positions(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes at the positions of a chain: logits are others."""
+    monkeypatch.setattr(Item, "tree", lambda item: None)
+    with pytest.raises(AssertionError):
+        rounds(decoder, 3, 7)
