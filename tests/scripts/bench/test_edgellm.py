@@ -10,6 +10,8 @@ import pytest
 from scripts.bench.edgellm import ALONE, SHORT, WAYS, Answer, check, run
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 
 def test_short_suite(tmp_path: Path) -> None:
     results = Results("edgellm", tmp_path, short=True)

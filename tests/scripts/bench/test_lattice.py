@@ -13,6 +13,8 @@ from proto.varint import encode_number
 from scripts.bench import lattice
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 
 def test_short_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results("lattice", tmp_path, short=True)

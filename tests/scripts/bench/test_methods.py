@@ -36,6 +36,8 @@ from scripts.bench.methods.prediction import ENCRYPTED, FRAME, TOKEN, chunk, pre
 from scripts.bench.methods.suite import DRAWN, FAMILIES, draw_predictions, draw_speed, run
 from scripts.bench.results import Results
 
+pytestmark = pytest.mark.suite
+
 TOKENS = 101
 PLAN = Plan((Part(0.9, dict.fromkeys((SLOW, FAST), (*AIMED, DSSD_GOODPUT))),), seeds=(1, 2))
 
