@@ -62,12 +62,12 @@ Speeds = Mapping[tuple[Network, str], Spread]  # tokens per second
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """One that the paper's figures show, and what was found here."""
+    """One that the paper's figures show, and what was found here; `shows` is None where intervals overlap."""
 
     figure: str
     said: str
     found: str
-    shows: bool
+    shows: bool | None
 
 
 def orderings(answers: Answers, laws: Laws, speeds: Speeds) -> list[Ordering]:
@@ -118,12 +118,17 @@ def _faster(speeds: Speeds) -> list[Ordering]:
             *((f"DDQN is faster than the heuristic, ℓ {each}", (DDQN,), HEURISTIC[each]) for each in RESOLUTIONS),
         )
         for said, faster, slower in pairs:
-            measured = [each for each in faster if (network, each.name) in speeds]
-            if measured and (network, slower.name) in speeds:
-                times = {
-                    each.name: speeds[network, each.name].median / speeds[network, slower.name].median
-                    for each in measured
-                }
-                told = ", ".join(f"{name}: {ratio:.2f}" for name, ratio in times.items())
-                found.append(Ordering("4", f"{network.rate:g} kb/s: {said}", told, min(times.values()) > 1))
+            those = [(each.name, speeds[network, each.name]) for each in faster if (network, each.name) in speeds]
+            if those and (network, slower.name) in speeds:
+                other = speeds[network, slower.name]
+                told = ", ".join(f"{name}: {spread.median / other.median:.2f}" for name, spread in those)
+                shows = _above([spread for _, spread in those], other)
+                found.append(Ordering("4", f"{network.rate:g} kb/s: {said}", told, shows))
     return found
+
+
+def _above(faster: Sequence[Spread], slower: Spread) -> bool | None:
+    """Whether all of some medians are above another one, by their intervals; None where these leave it open."""
+    if all(each.interval[0] > slower.interval[1] for each in faster):
+        return True
+    return False if any(each.interval[1] < slower.interval[0] for each in faster) else None

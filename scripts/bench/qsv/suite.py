@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DRAWN: Final = (*SQ.values(), *QS.values(), HEURISTIC[64], DDQN)  # beside the target, the reference
+VERDICTS: Final = {True: "shows", False: "does not show", None: "open"}
 ANSWERS_NOTE: Final = (
     "Share of right answers [95 % interval, Wilson]; entropy: mean -log p of the tokens given, nats [95 %, bootstrap "
     "over answers], p the target's at that temperature. Fixed lengths are {}."
@@ -102,7 +103,7 @@ def _laws_table(laws: Laws) -> Table:
 
 
 def _orderings_table(found: Sequence[Ordering]) -> Table:
-    rows = [[each.figure, each.said, each.found, "shows" if each.shows else "does not show"] for each in found]
+    rows = [[each.figure, each.said, each.found, VERDICTS[each.shows]] for each in found]
     return Table(["Fig.", "ordering", "here", ""], rows)
 
 
