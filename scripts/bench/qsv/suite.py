@@ -35,8 +35,9 @@ ANSWERS_NOTE: Final = (
     "over answers], p the target's at that temperature. Fixed lengths are {}."
 )
 LAWS_NOTE: Final = (
-    "Computed, behind the beginnings of right answers, means over the questions. P(right): of the only right answer, "
-    "in rounds of {} tokens. TV: total variation between the law of a drafted token under S-Q and the target's."
+    "Computed, behind the beginnings of right answers, means over the questions. P(right): of the only right answer "
+    "in its usual tokens, in rounds of {}. TV: total variation between the law of a drafted token under "
+    "S-Q and the target's."
 )
 
 
