@@ -1,0 +1,164 @@
+"""The suite `qsv`, after Figs. 3 and 4 of quantize-sample-verify: right answers and token entropy by temperature, the
+bias of rounding too late, and tokens per second at both uplinks.
+
+Answers are those of the embedded models to questions of their world. Speed is measured on a made-up pair, as in the
+suite `methods`: the embedded models' answers are over after three rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from common.drawing import REFERENCE, bar_style, line_style
+from scripts.bench.measuring import Spread, Table
+from scripts.bench.methods.analysis import cells
+from scripts.bench.methods.analysis import table as speed_table
+from scripts.bench.methods.measure import measure
+from scripts.bench.methods.plan import TARGET
+from scripts.bench.qsv.analysis import Answers, Asked, Laws, Ordering, Speeds, orderings
+from scripts.bench.qsv.answers import Answer, Town, ask
+from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, LENGTH, QS, RESOLUTIONS, SHORT, SQ, Sizes
+from scripts.bench.qsv.reading import Models, models
+from scripts.bench.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DRAWN: Final = (*SQ.values(), *QS.values(), HEURISTIC[64], DDQN)  # beside the target, the reference
+VERDICTS: Final = {True: "shows", False: "does not show", None: "open"}
+ANSWERS_NOTE: Final = (
+    "Share of right answers [95 % interval, Wilson]; entropy: mean -log p of the tokens given, nats [95 %, bootstrap "
+    "over answers], p the target's at that temperature. Fixed lengths are {}."
+)
+LAWS_NOTE: Final = (
+    "Computed, behind the beginnings of right answers, means over the questions. P(right): of the only right answer "
+    "in its usual tokens, in rounds of {}. TV: total variation between the law of a drafted token under "
+    "S-Q and the target's."
+)
+
+
+def run(results: Results) -> None:
+    """Ask, compute, measure; tables of each, what shows of the paper's orderings, and both pictures."""
+    sizes = SHORT if results.short else FULL
+    town = Town.draw(sizes.questions)
+    given = ask(town, sizes, results.say)
+    with models(town, given) as loaded:
+        answers = _judged(given, loaded)
+        laws = {(each, at): loaded.computed(at, each) for each in RESOLUTIONS for at in sizes.computed}
+        untold = sum(len(each.pieces) - len(loaded.tokens(each)) for each in given)
+    results.say(f"{untold} of {sum(len(each.pieces) for each in given)} tokens can't be told from their text")
+    results.samples("answers", [asdict(each) for each in given])
+    results.samples("laws", [{"resolution": key[0], "temperature": key[1], **asdict(laws[key])} for key in laws])
+    results.table("Answers by temperature", _answers_table(answers), ANSWERS_NOTE.format(LENGTH))
+    results.table("Sample, then quantise: what it does to laws", _laws_table(laws), LAWS_NOTE.format(LENGTH))
+    speeds = _speeds(results, sizes)
+    found = orderings(answers, laws, speeds)
+    results.table("Orderings of Figs. 3 and 4", _orderings_table(found))
+    draw_answers(results, answers, laws)
+    draw_speeds(results, speeds)
+
+
+def _judged(given: Sequence[Answer], loaded: Models) -> Answers:
+    grouped: dict[tuple[str, float], list[Answer]] = {}
+    for answer in given:
+        grouped.setdefault((answer.way, answer.temperature), []).append(answer)
+    return {
+        key: Asked(tuple(each.right for each in those), tuple(tuple(loaded.surprises(each)) for each in those))
+        for key, those in grouped.items()
+    }
+
+
+def _speeds(results: Results, sizes: Sizes) -> Speeds:
+    (part,) = sizes.speed.parts
+    every = cells(measure(part, sizes.speed, results.say), sizes.speed)
+    results.samples("speed", [asdict(answer) for cell in every.values() for answer in cell.answers])
+    results.table("Tokens per second at temperature 1", speed_table(every))
+    return {(network, name): cell.per_second for (_, network, name), cell in every.items()}
+
+
+def _answers_table(answers: Answers) -> Table:
+    rows = [
+        [f"{at:g}", way, _interval(each.share, each.interval), _interval(each.entropy, each.entropy_interval)]
+        for (way, at), each in answers.items()
+    ]
+    return Table(["T", "way", "right", "entropy"], rows)
+
+
+def _laws_table(laws: Laws) -> Table:
+    rows = [
+        [
+            f"{at:g}",
+            resolution,
+            *(f"{each.right[order]:.3f}" for order in ("target", "S-Q")),
+            *(f"{value:.4f}" for value in (each.first, each.every, *each.entropies)),
+            f"{each.exact:.0e}",
+        ]
+        for (resolution, at), each in sorted(laws.items())
+    ]
+    heads = ["T", "ℓ", "P(right), target", "S-Q", "TV, first token", "every token", "entropy, target", "S-Q"]
+    return Table([*heads, "TV of Q-S, at most"], rows)
+
+
+def _orderings_table(found: Sequence[Ordering]) -> Table:
+    rows = [[each.figure, each.said, each.found, VERDICTS[each.shows]] for each in found]
+    return Table(["Fig.", "ordering", "here", ""], rows)
+
+
+def _interval(value: float, interval: tuple[float, float]) -> str:
+    return f"{value:.2f} [{interval[0]:.2f}-{interval[1]:.2f}]"
+
+
+def draw_answers(results: Results, answers: Answers, laws: Laws) -> None:
+    """Fig. 3: right answers and entropy by temperature, and S-Q's bias."""
+    title = "Right answers and token entropy by temperature, with 95 % intervals; S-Q's bias is computed"
+    with results.figure("answers", columns=3, title=title) as (right, entropy, bias):
+        for number, name in enumerate(way.name for way in (*DRAWN, TARGET)):
+            found = {at: each for (way, at), each in answers.items() if way == name}
+            if found:
+                _line(right, list(found), [(each.share, each.interval) for each in found.values()], number, name)
+                values = [(each.entropy, each.entropy_interval) for each in found.values()]
+                _line(entropy, list(found), values, number, name)
+        for resolution, way in SQ.items():
+            at = sorted(temperature for each, temperature in laws if each == resolution)
+            style = line_style(DRAWN.index(way))
+            bias.plot(at, [laws[resolution, each].every for each in at], label=way.name, **style)
+        right.set(ylabel="share of right answers", ylim=(0, 1.03), xlabel="temperature")
+        entropy.set(ylabel="nats per token", xlabel="temperature")
+        entropy.set_ylim(bottom=0)
+        bias.set(ylabel="total variation from the target", xlabel="temperature")
+        bias.set_ylim(bottom=0)
+
+
+def _line(
+    axis: Axes, places: Sequence[float], values: Sequence[tuple[float, tuple[float, float]]], number: int, label: str
+) -> None:
+    style = REFERENCE if label == TARGET.name else line_style(number)
+    (line,) = axis.plot(places, [value for value, _ in values], label=label, **style)
+    least, most = zip(*(interval for _, interval in values), strict=True)
+    axis.fill_between(places, least, most, color=line.get_color(), alpha=0.08, linewidth=0)
+
+
+def draw_speeds(results: Results, speeds: Speeds) -> None:
+    """Fig. 4 at temperature 1: tokens per second of every way at each uplink."""
+    networks = list(dict.fromkeys(network for network, _ in speeds))
+    ways = list(dict.fromkeys(way for _, way in speeds))
+    places = np.arange(len(ways), dtype=float)
+    title = "Tokens per second at temperature 1, with 95 % intervals of the medians"
+    with results.figure("speeds", title=title) as (axis,):
+        for number, network in enumerate(networks):
+            found: list[Spread] = [spread for (each, _), spread in speeds.items() if each == network]
+            medians = [each.median for each in found]
+            errors = [
+                [each.median - each.interval[0] for each in found],
+                [each.interval[1] - each.median for each in found],
+            ]
+            shifted = places + 0.4 * (number - (len(networks) - 1) / 2)
+            label = f"uplink {network.rate:g} kb/s"
+            axis.barh(shifted, medians, height=0.38, xerr=errors, capsize=2, label=label, **bar_style(number))
+        axis.set_yticks(places, ways)
+        axis.invert_yaxis()
+        axis.set_xlabel("tokens per second")

@@ -1,0 +1,132 @@
+"""The suite `qsv`: its laws and verdicts, and a short run. How long anything takes is not tested."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.drawing import MOST_LINES
+from scripts.bench.measuring import Spread
+from scripts.bench.methods.plan import TARGET
+from scripts.bench.qsv.analysis import Asked, orderings
+from scripts.bench.qsv.laws import Drafting, distance, entropy, probability
+from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, LENGTH, QS, RESOLUTIONS, SHORT, SQ, UPLINKS
+from scripts.bench.qsv.reading import Computed
+from scripts.bench.qsv.suite import DRAWN, run
+from scripts.bench.results import Results
+
+pytestmark = pytest.mark.suite
+
+P, Q = np.asarray([0.5, 0.3, 0.2]), np.asarray([0.2, 0.3, 0.5])
+
+
+class TestLaws:
+    def test_sampling_before_rounding_follows_neither_model(self) -> None:
+        """Worked by hand: q rounds to (.25, .25, .5)."""
+        position = Drafting.inexact(P, Q, 4)
+        assert position.law() == pytest.approx([0.45, 0.35, 0.20])
+        assert distance(position.law(), P) == pytest.approx(0.05)
+
+    @pytest.mark.parametrize("resolution", [1, 4, 16])
+    def test_sampling_behind_the_rounding_follows_the_target(self, resolution: int) -> None:
+        assert Drafting.exact(P, Q, resolution).law() == pytest.approx(P, abs=1e-12)
+
+    def test_a_drawn_token_without_a_unit_is_accepted(self) -> None:
+        target, drafter = np.asarray([0.9, 0.0, 0.1]), np.asarray([0.8, 0.1, 0.1])
+        assert Drafting.inexact(target, drafter, 2).accepted() == pytest.approx([0.8 * 0.9, 0.0, 0.1])
+
+    @pytest.mark.parametrize("length", [1, 2, 3])
+    def test_answers_of_an_exact_order_have_the_targets_probability(self, length: int) -> None:
+        positions = [Drafting.exact(P, Q, 4), Drafting.exact(Q, P, 3), Drafting.exact(P, P, 2), Drafting.exact(Q, Q, 1)]
+        tokens = [0, 2, 1, 0]
+        expected = np.prod([each.target[token] for each, token in zip(positions, tokens, strict=True)])
+        assert probability(tokens, positions, length) == pytest.approx(expected)
+
+    def test_all_answers_together_are_certain(self) -> None:
+        """In rounds of two drafts, of which the token behind a whole one is the target's."""
+        positions = [Drafting.inexact(P, Q, 4), Drafting.inexact(Q, P, 4), Drafting.inexact(P, Q, 2)]
+        total = sum(probability(tokens, positions, 2) for tokens in product(range(3), repeat=3))
+        assert total == pytest.approx(1.0)
+        first = sum(probability((0, *others), positions, 2) for others in product(range(3), repeat=2))
+        assert first == pytest.approx(0.45)
+
+    def test_entropy_is_in_nats(self) -> None:
+        assert entropy(np.asarray([0.5, 0.5, 0.0])) == pytest.approx(np.log(2))
+
+
+def asked(right: int, surprise: float) -> Asked:
+    return Asked((True,) * right + (False,) * (96 - right), ((surprise, surprise),) * 96)
+
+
+def verdicts(exact: int, sampled: float, ddqn: float) -> dict[str, bool | None]:
+    """Of answers whose exact ways have `exact` right ones of 96 at temperature 1, where the target has 60."""
+    ways = [(TARGET, 60), (SQ[16], 40), (QS[16], exact), (DDQN, 60)]
+    answers = {(way.name, at): asked(right, at) for way, right in ways for at in (0.2, 1.0)}
+    losses = {0.2: 0.0, 1.0: sampled}
+    laws = {
+        (resolution, at): Computed({"target": 0.6, "S-Q": 0.6 - lost}, lost, lost, (0.1, 0.1), 0.0)
+        for resolution in RESOLUTIONS
+        for at, lost in losses.items()
+    }
+    speeds = {
+        (UPLINKS[0], way.name): Spread.of([per_second - 0.6, per_second, per_second + 0.6])
+        for way, per_second in ((TARGET, 30.0), (QS[64], 40.0), (HEURISTIC[64], 42.0), (DDQN, ddqn))
+    }
+    return {each.said.rpartition("kb/s: ")[2]: each.shows for each in orderings(answers, laws, speeds)}
+
+
+def test_orderings_that_show() -> None:
+    found = verdicts(exact=58, sampled=0.1, ddqn=45.0)
+    assert len(found) == 7
+    assert all(found.values())
+
+
+def test_orderings_that_do_not_show() -> None:
+    found = verdicts(exact=20, sampled=0.0, ddqn=38.0)
+    shown = {said for said, shows in found.items() if shows}
+    assert shown == {
+        "token entropy grows with temperature in every way",
+        "S-Q and Q-S of fixed length are faster than the target alone",
+    }
+    assert None not in found.values()
+
+
+def test_intervals_that_overlap_leave_it_open() -> None:
+    found = verdicts(exact=58, sampled=0.1, ddqn=41.0)
+    assert found["DDQN is faster than the heuristic, ℓ 64"] is None
+    assert found["DDQN is faster than a fixed length, ℓ 64"] is None
+    assert verdicts(exact=58, sampled=0.1, ddqn=40.5)["DDQN is faster than the heuristic, ℓ 64"] is False
+
+
+def test_the_whole_run_has_what_the_orderings_compare() -> None:
+    assert len(DRAWN) <= MOST_LINES
+    assert all(way in FULL.ways for way in DRAWN)
+    assert set(FULL.temperatures) <= set(FULL.computed)
+    (part,) = FULL.speed.parts
+    for ways in part.modes.values():
+        assert all(way in ways for way in (TARGET, DDQN, *SQ.values(), *QS.values(), *HEURISTIC.values()))
+
+
+@pytest.mark.timeout(400)  # daemons to start and a pair to make, on a busy machine
+def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Answers are right when the models are sure, laws are those of the same prompts, and pictures are drawn."""
+    results = Results("qsv", tmp_path, short=True)
+    run(results)
+    assert "Orderings of Figs. 3 and 4" in capsys.readouterr().out
+    samples = json.loads(results.write().read_text())["samples"]
+    answers = samples["answers"]
+    assert len(answers) == len(SHORT.temperatures) * len(SHORT.ways) * SHORT.questions * SHORT.draws
+    assert all(each["right"] and each["ended"] for each in answers if each["temperature"] == min(SHORT.temperatures))
+    for law in samples["laws"]:
+        assert law["exact"] < 1e-9
+        assert law["right"]["target"] >= law["right"]["S-Q"] - 1e-9
+        if law["temperature"] == max(SHORT.temperatures):
+            assert law["first"] > 0.001
+    assert {each["tokens"] for each in samples["speed"]} == {SHORT.speed.max_tokens}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"qsv-answers.png", "qsv-speeds.png"}
+    fixed = {each["mode"]: each["proposed"] for each in samples["speed"]}
+    assert all(1 < fixed[way.name] <= LENGTH for way in (SQ[64], QS[64]))
