@@ -39,7 +39,8 @@ def of_both_sides(record: Record, answer: SessionDriver, closed: Closed | None) 
 def of_one_process(record: Record, answer: SessionDriver) -> tuple[tuple[float, ...], ...]:
     """Shares [tokens][sources] of an answer for which this device read the documents of both sides."""
     shares = answer.record.shares[: len(record.token_times)]
-    return tuple(tuple(round(share, DIGITS) for share in row) for row in shares)
+    sources = len(record.device_titles) + len(record.cloud_titles)  # without any, the prompt's row is nobody's
+    return tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in shares)
 
 
 def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> tuple[tuple[float, ...], ...]:

@@ -193,3 +193,10 @@ def test_private_documents_change_nothing_that_is_sent(
         device.ask(QUESTIONS[0], method=method, **fields)
     assert sent[0]
     assert [replace(each, session=0) for each in sent[0]] == [replace(each, session=0) for each in sent[1]]
+
+
+@pytest.mark.parametrize("method", ["speculative", "fetch-text", "coupled"])
+def test_nothing_is_attributed_without_documents(devices: list[Resident], method: str) -> None:
+    report = devices[0].ask(QUESTIONS[0], method=method, documents=0, max_tokens=4).report
+    assert report.sources == ()
+    assert all(row == () for row in report.attribution)
