@@ -25,9 +25,9 @@ RESERVE: Final = 64  # tokens of an answer that rows have room for
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Of one temperature: means over questions, the last three over the positions of right answers, too."""
+    """Of one temperature and resolution: means over questions, `every` and `entropies` over all positions."""
 
-    right: dict[str, float]  # probability of the right answer, by order
+    right: dict[str, float]  # probability of the right answer, under the target and under S-Q
     first: float  # total variation between S-Q's law and the target's, of the first token
     every: float  # of every token
     entropies: tuple[float, float]  # nats of the target's law and of S-Q's

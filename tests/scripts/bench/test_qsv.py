@@ -62,13 +62,13 @@ def asked(right: int, surprise: float) -> Asked:
     return Asked((True,) * right + (False,) * (96 - right), ((surprise, surprise),) * 96)
 
 
-def verdicts(exact: int, sampled: float, ddqn: float) -> dict[str, bool | None]:
+def verdicts(exact: int, sampled: float, ddqn: float, off: float = 1e-14) -> dict[str, bool | None]:
     """Of answers whose exact ways have `exact` right ones of 96 at temperature 1, where the target has 60."""
     ways = [(TARGET, 60), (SQ[16], 40), (QS[16], exact), (DDQN, 60)]
     answers = {(way.name, at): asked(right, at) for way, right in ways for at in (0.2, 1.0)}
     losses = {0.2: 0.0, 1.0: sampled}
     laws = {
-        (resolution, at): Computed({"target": 0.6, "S-Q": 0.6 - lost}, lost, lost, (0.1, 0.1), 0.0)
+        (resolution, at): Computed({"target": 0.6, "S-Q": 0.6 - lost}, lost, lost, (0.1, 0.1), off)
         for resolution in RESOLUTIONS
         for at, lost in losses.items()
     }
@@ -93,6 +93,12 @@ def test_orderings_that_do_not_show() -> None:
         "S-Q and Q-S of fixed length are faster than the target alone",
     }
     assert None not in found.values()
+
+
+def test_a_law_that_is_off_is_not_the_targets_whatever_few_answers_say() -> None:
+    said = "Q-S keeps the target's quality, with or without dynamic lengths"
+    assert verdicts(exact=58, sampled=0.1, ddqn=45.0)[said] is True
+    assert verdicts(exact=58, sampled=0.1, ddqn=45.0, off=0.01)[said] is False
 
 
 def test_intervals_that_overlap_leave_it_open() -> None:
