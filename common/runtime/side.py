@@ -32,6 +32,7 @@ from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, PromptRows
 from common.runtime.tasks import Failed, TaskThread
 from common.scoring.choice import load_scorer, scorer_without_model
+from common.scoring.interface import DocumentScorer
 from common.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
 from common.transport.limits import Limits
 from common.vital import Died
@@ -72,7 +73,7 @@ class SideRuntime:
         self.decoder = load_decoder(settings)
         self.tokenizer = self.decoder.tokenizer
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
-        self.scorer = load_scorer(settings, self.tokenizer, self.embedder)
+        scorer = load_scorer(settings, self.tokenizer, self.embedder)
         self.library = Library(
             settings.library, self.embedder, approximate_from=settings.approximate_from, kind=settings.search
         )
@@ -89,7 +90,7 @@ class SideRuntime:
         gate = None if verifying is None else Gate()
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
         grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
-        self.target = ModelRuntime(self.decoder, self.decoding, self.scorer, self.format, grammars)
+        self.target = ModelRuntime(self.decoder, self.decoding, scorer, self.format, grammars)
         # Drafts for methods that verify; the model itself, another one, or none.
         budget = None if verifying is None else verifying.budget
         self.drafter = None if draft is None else load_drafter(draft, settings, self.target, died, gate, budget)
@@ -108,6 +109,11 @@ class SideRuntime:
                 f"kv_bytes = {settings.kv_bytes} is too small for an answer from {settings.documents} documents: "
                 f"{error.needed} bytes are needed at least"
             ) from None
+
+    @property
+    def scorer(self) -> DocumentScorer:
+        """The document weights that this side tells of."""
+        return self.target.scorer
 
     @property
     def hello(self) -> Hello:

@@ -54,7 +54,7 @@ class Town:
         """Let both sides score by other settings."""
         for side in self.process.sides:
             side.scorer.close()
-            side.scorer = load_scorer(
+            side.target.scorer = load_scorer(
                 side.settings.model_copy(update=changes), side.tokenizer, SentenceTransformerEmbedder()
             )
 
@@ -128,10 +128,10 @@ def test_scoring_that_fails_ends_its_answer_with_a_sentence(town: Town, caplog: 
     broken = load_scorer(device.settings, device.tokenizer, SentenceTransformerEmbedder())
     assert isinstance(broken, LaggedScorer)
     vars(broken._model)["_longest"] = None  # the next pass raises
-    device.scorer = broken
+    device.target.scorer = broken
     with pytest.raises(AnswerFailed, match="The documents could not be scored; the daemon's log says why"):
         town.ask(QUESTIONS[0])
-    device.scorer = whole
+    device.target.scorer = whole
     broken.close()
     assert not any(question in caplog.text for question in QUESTIONS)
     assert town.ask(QUESTIONS[0]).report.tokens == LENGTH
