@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -45,15 +46,15 @@ class Scheme(Protocol):
     def judge(self) -> Judge: ...
 
 
-class DraftVerify:
+class DraftVerify(ABC):
     """Implements `Method` but for `scheme`: the device's draft model proposes, the cloud's model decides."""
 
     name: ClassVar[str]
     request: ClassVar[type[Request]]  # a subclass of `DraftRequest`
 
+    @abstractmethod
     def scheme(self, opening: Open, request: Any, vocabulary: int) -> Scheme:
         """The mathematics of one answer; `request` has the method's own options, and nothing else that is of use."""
-        raise NotImplementedError
 
     def reading(self, opening: Open, request: Any) -> Reading:
         """What both sides read for one answer."""
