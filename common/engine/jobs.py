@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from common.aggregation.joint import Joint
 from common.engine.sampling import Drafter, Drawn, Sample
 from common.engine.sequences import AnswerRows, Feed, Prompt
-from common.kv.memory import KvMemoryFullError
+from common.kv.memory import KvMemoryFullError, Rows
 from common.model.decoder import Decoder
 from common.processors.processor import Processor
 from common.scoring.interface import DocumentScorer, ScoringRun
@@ -20,11 +20,13 @@ from common.session.values import Work
 from common.tracing.recorder import Recorder
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds
+Asked = TypeVar("Asked", contravariant=True)
+Wanted = TypeVar("Wanted")
 Taken = TypeVar("Taken")
 
 
-class Client(Protocol):
-    """An answer's state machine, as the engine sees it. The engine's thread may call any of this at any time."""
+class Asking(Protocol[Asked]):
+    """What asks for distributions, as the engine sees it. The engine's thread may call any of this at any time."""
 
     @property
     def over(self) -> bool:
@@ -34,24 +36,28 @@ class Client(Protocol):
     @property
     def recorder(self) -> Recorder | None: ...
 
+    def outdated(self, work: Asked) -> bool:
+        """Whether work that is under way has become useless. Polled between layers: be quick."""
+        ...
+
+    def drawn(self, work: Asked, drawn: Sequence[Drawn], seconds: float) -> None:
+        """Take the drafts of the `work.count` distributions, `seconds` after their pass began."""
+        ...
+
+    def gave_up(self, work: Asked, started: int) -> None:
+        """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
+        ...
+
+
+class Client(Asking[Work], Protocol):
+    """An answer's state machine."""
+
     def work(self) -> tuple[Work, list[int]] | None:
         """The distributions that are wanted next, and the answer's tokens before the last of them.
 
         Tokens that the rows hold beyond these are rolled back, those that they lack are fed. None while there is
         nothing to do.
         """
-        ...
-
-    def outdated(self, work: Work) -> bool:
-        """Whether work that is under way has become useless. Polled between layers: be quick."""
-        ...
-
-    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
-        """Take the drafts of the `work.count` positions, `seconds` after their pass began."""
-        ...
-
-    def gave_up(self, work: Work, started: int) -> None:
-        """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
         ...
 
     def end(self, failure: Exception) -> None:
@@ -144,19 +150,32 @@ def make_sample(assignment: Assignment, scoring: ScoringRun, path: list[int]) ->
     return Sample(len(path), scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
 
 
-class AnswerJob:
-    """An answer: its prompt is read, then its steps are decoded until it is over."""
+class Held(Protocol):
+    """The rows of an answer, as far as jobs of all kinds use them."""
+
+    rows: Rows
+
+    def fed(self, feed: Feed, tokens: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Row = TypeVar("Row", bound=Held)
+
+
+class AskingJob(Generic[Wanted, Row]):
+    """The part of a `Job` that all kinds of answers share: the prompt is read, then drafts are drawn and handed out."""
 
     def __init__(
-        self, client: Client, assignment: Assignment, peer: Hashable, end: Callable[[Exception], None]
+        self, asking: Asking[Wanted], assignment: Assignment, peer: Hashable, end: Callable[[Exception], object]
     ) -> None:
         """`end` ends the answer with the reason that its user is told."""
         self.peer = peer
-        self.client = client
         self.assignment = assignment
-        self.work: Work | None = None  # the one whose feeds were handed out last
-        self._path: list[int] = []
-        self._rows: AnswerRows | None = None
+        self._asking = asking
+        self._work: Wanted | None = None  # the one whose feeds were handed out last
+        self._paths: Sequence[list[int]] = ()  # the answer's tokens before each of its distributions
+        self._rows: Row | None = None
         self._scoring: ScoringRun | None = None
         self._begun = time.monotonic_ns()
         self._running = False
@@ -164,7 +183,7 @@ class AnswerJob:
 
     @property
     def over(self) -> bool:
-        return self.client.over
+        return self._asking.over
 
     @property
     def running(self) -> bool:
@@ -172,67 +191,35 @@ class AnswerJob:
 
     @property
     def useless(self) -> bool:
-        return self.client.over or (self.work is not None and self.client.outdated(self.work))
+        return self._asking.over or (self._work is not None and self._asking.outdated(self._work))
 
     @property
     def context(self) -> int:
         return 0 if self._rows is None else self._rows.rows.context
-
-    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """The documents that are not read yet, or else the tokens that the next distributions need.
-
-        Nothing for now while there is no memory; a slow scorer holds back the last tokens only.
-        """
-        self.work = None
-        found = self.client.work()
-        if found is None:
-            return ()
-        if self._rows is None and not self._begin(decoder):
-            return ()
-        if self._rows is None or self._scoring is None:
-            return ()
-        work, path = found
-        if self._rows.reading:
-            return self._rows.feeds(path)
-        (feed,) = self._rows.feeds(path, work.count)
-        if not self._scoring.ready(path, wake):
-            before = feed.tokens[: -work.count]
-            return [Feed(feed.rows, before)] if before else ()
-        self.work, self._path = work, path
-        return [feed]
-
-    def _begin(self, decoder: Decoder) -> bool:
-        prompt = self.assignment.prompt
-        if self._scoring is None:
-            # Before the prompt is read: a slow scorer reads it in the meantime.
-            self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
-        self._rows = in_memory(decoder, lambda: AnswerRows(decoder, prompt, self.assignment.reserve))
-        return self._rows is not None
 
     def fed(self, feed: Feed, tokens: int) -> None:
         if self._rows is not None:
             self._rows.fed(feed, tokens)
 
     def samples(self) -> list[Sample]:
-        if self.work is None or self._scoring is None:
+        if self._work is None or self._scoring is None:
             raise RuntimeError("nothing was asked for")
         if not self._running:
             self._running = True
-            if self.client.recorder is not None:
-                self.client.recorder.since("prefill", self._begun)
-        positions = range(self.work.position, self.work.position + self.work.count)
-        return [make_sample(self.assignment, self._scoring, self._path[:position]) for position in positions]
+            if self._asking.recorder is not None:
+                self._asking.recorder.since("prefill", self._begun)
+        return [make_sample(self.assignment, self._scoring, path) for path in self._paths]
 
     def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
-        if self.work is None:
+        if self._work is None:
             return
         if step:
             self.assignment.measured(self.context, seconds)
-        self.client.drawn(self.work, drawn, seconds)
+        self._asking.drawn(self._work, drawn, seconds)
 
     def gave_up(self, started: int) -> None:
-        if self.work is not None:
-            self.client.gave_up(self.work, started)
+        if self._work is not None:
+            self._asking.gave_up(self._work, started)
 
     def fail(self, error: Exception) -> None:
         self._end(error)
@@ -241,3 +228,45 @@ class AnswerJob:
         if self._rows is not None:
             self._rows.close()
             self._rows = None
+
+    def _scored(self) -> ScoringRun:
+        """The scores of this answer's documents, begun before the prompt is read: a slow scorer reads it meanwhile."""
+        if self._scoring is None:
+            prompt = self.assignment.prompt
+            self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
+        return self._scoring
+
+
+class AnswerJob(AskingJob[Work, AnswerRows]):
+    """An answer: its prompt is read, then its steps are decoded until it is over."""
+
+    def __init__(
+        self, client: Client, assignment: Assignment, peer: Hashable, end: Callable[[Exception], object]
+    ) -> None:
+        super().__init__(client, assignment, peer, end)
+        self.client = client
+
+    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
+        """The documents that are not read yet, or else the tokens that the next distributions need.
+
+        Nothing for now while there is no memory; a slow scorer holds back the last tokens only.
+        """
+        self._work = None
+        found = self.client.work()
+        if found is None:
+            return ()
+        scoring, prompt = self._scored(), self.assignment.prompt
+        if self._rows is None:
+            self._rows = in_memory(decoder, lambda: AnswerRows(decoder, prompt, self.assignment.reserve))
+        if self._rows is None:
+            return ()
+        work, path = found
+        if self._rows.reading:
+            return self._rows.feeds(path)
+        (feed,) = self._rows.feeds(path, work.count)
+        if not scoring.ready(path, wake):
+            before = feed.tokens[: -work.count]
+            return [Feed(feed.rows, before)] if before else ()
+        self._work = work
+        self._paths = [path[:position] for position in range(work.position, work.position + work.count)]
+        return [feed]

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-from common.engine.jobs import Assignment, in_memory, make_sample
-from common.engine.sampling import Drawn, Sample
+from common.engine.jobs import Asking, AskingJob, Assignment, in_memory
 from common.engine.sequences import DocumentParts, Feed, Prompt
 from common.model.decoder import Decoder
 from common.model.tree import ROOT
-from common.scoring.interface import ScoringRun
-from common.tracing.recorder import Recorder
 from common.trees.rounds import Reading
 
 
-class TreeClient(Protocol):
-    """One model's part in an answer, as the engine sees it. The engine's thread may call any of this at any time."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more is wanted."""
-        ...
-
-    @property
-    def recorder(self) -> Recorder | None: ...
+class TreeClient(Asking[Reading], Protocol):
+    """One model's part in an answer."""
 
     def work(self) -> Reading | None:
         """What the model is to read next; None while there is nothing to do. It is asked for just before a pass."""
-        ...
-
-    def outdated(self, work: Reading) -> bool:
-        """Whether work that is under way has become useless. Polled between layers: be quick."""
-        ...
-
-    def drawn(self, work: Reading, drawn: Sequence[Drawn], seconds: float) -> None:
-        """Take the drafts of the `work.count` distributions, `seconds` after their pass began."""
-        ...
-
-    def gave_up(self, work: Reading, started: int) -> None:
-        """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
         ...
 
 
@@ -85,6 +61,10 @@ class TreeRows:
         nodes = len(self._tokens) + max(0, tokens - len(self._missing))
         self._tokens, self._parents = list(self._wanted.tokens[:nodes]), list(self._wanted.parents[:nodes])
 
+    def close(self) -> None:
+        """Give the memory back."""
+        self.documents.close()
+
     def _keep(self, chain: Sequence[int], wanted: Reading) -> None:
         """Drop what the rows hold beside what is wanted, and move the rest together."""
         held = len(self._chain)
@@ -122,38 +102,14 @@ class TreeRows:
         self.rows.fed = len(self._chain) + len(self._tokens)
 
 
-class TreeJob:
+class TreeJob(AskingJob[Reading, TreeRows]):
     """One model's part in an answer: the prompt is read, and then whatever the client wants to have read."""
 
     def __init__(
         self, client: TreeClient, assignment: Assignment, peer: Hashable, end: Callable[[Exception], object]
     ) -> None:
-        """`end` ends the answer with the reason that its user is told."""
-        self.peer = peer
+        super().__init__(client, assignment, peer, end)
         self.client = client
-        self.assignment = assignment
-        self._work: Reading | None = None  # the one whose feed was handed out last
-        self._rows: TreeRows | None = None
-        self._scoring: ScoringRun | None = None
-        self._begun = time.monotonic_ns()
-        self._running = False
-        self._end = end
-
-    @property
-    def over(self) -> bool:
-        return self.client.over
-
-    @property
-    def running(self) -> bool:
-        return self._running
-
-    @property
-    def useless(self) -> bool:
-        return self.client.over or (self._work is not None and self.client.outdated(self._work))
-
-    @property
-    def context(self) -> int:
-        return 0 if self._rows is None else self._rows.rows.context
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
         """The documents that are not read yet, or else what the wanted distributions need."""
@@ -161,49 +117,15 @@ class TreeJob:
         wanted = self.client.work()
         if wanted is None:
             return ()
-        prompt = self.assignment.prompt
-        if self._scoring is None:
-            self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
+        scoring, prompt = self._scored(), self.assignment.prompt
         if self._rows is None:
             self._rows = in_memory(decoder, lambda: TreeRows(decoder, prompt, self.assignment.reserve))
-            if self._rows is None:
-                return ()
+        if self._rows is None:
+            return ()
         if self._rows.documents.unread:
             return self._rows.documents.feeds()
         # Scores behind a tree's own tokens are waited for where they are needed: branches ask for many at once.
-        if not self._scoring.ready(list(wanted.path), wake):
+        if not scoring.ready(list(wanted.path), wake):
             return ()
-        self._work = wanted
+        self._work, self._paths = wanted, wanted.paths
         return [self._rows.feed(wanted)]
-
-    def fed(self, feed: Feed, tokens: int) -> None:
-        if self._rows is not None:
-            self._rows.fed(feed, tokens)
-
-    def samples(self) -> list[Sample]:
-        if self._work is None or self._scoring is None:
-            raise RuntimeError("nothing was asked for")
-        if not self._running:
-            self._running = True
-            if self.client.recorder is not None:
-                self.client.recorder.since("prefill", self._begun)
-        return [make_sample(self.assignment, self._scoring, path) for path in self._work.paths]
-
-    def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
-        if self._work is None:
-            return
-        if step:
-            self.assignment.measured(self.context, seconds)
-        self.client.drawn(self._work, drawn, seconds)
-
-    def gave_up(self, started: int) -> None:
-        if self._work is not None:
-            self.client.gave_up(self._work, started)
-
-    def fail(self, error: Exception) -> None:
-        self._end(error)
-
-    def close(self) -> None:
-        if self._rows is not None:
-            self._rows.documents.close()
-            self._rows = None

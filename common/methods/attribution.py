@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from common.methods.report import Record
 from common.runtime.session_driver import SessionDriver
@@ -36,11 +36,11 @@ def of_both_sides(record: Record, answer: SessionDriver, closed: Closed | None) 
     return tuple(rows)
 
 
-def of_one_process(record: Record, answer: SessionDriver) -> tuple[tuple[float, ...], ...]:
-    """Shares [tokens][sources] of an answer for which this device read the documents of both sides."""
-    shares = answer.record.shares[: len(record.token_times)]
+def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """Shares [tokens][sources] of an answer for which this device read all documents; `shares` [tokens][documents]."""
     sources = len(record.device_titles) + len(record.cloud_titles)  # without any, the prompt's row is nobody's
-    return tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in shares)
+    told = shares[: len(record.token_times)]
+    return tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told)
 
 
 def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> tuple[tuple[float, ...], ...]:

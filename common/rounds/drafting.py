@@ -141,7 +141,6 @@ class Drafting:
             return []
         self.alone = False
         self._known = self.position
-        self.counters.repeated += len(self._outstanding)
         again = [message for message, _ in self._outstanding]
         return [Send(self._sync(wants_reply=False)), *(Send(message) for message in again)]
 

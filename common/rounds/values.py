@@ -132,4 +132,3 @@ class RoundsCounters:
     rejected: int = 0  # the others behind one that was rejected were not judged
     bonus: int = 0
     stale: int = 0  # verdicts fenced off
-    repeated: int = 0  # proposals that were sent again

@@ -45,8 +45,7 @@ def load_drafter(
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
         kv_bytes=kv_limit(settings.kv_bytes) if budget is None else KV_IN_BUDGET,
     )
-    own, other = target.decoder.tokenizer, decoder.tokenizer
-    if (own.content_hash, own.size) != (other.content_hash, other.size):
+    if not target.understands(decoder):
         decoder.close()
         raise ConfigurationError(
             f"draft_model = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "

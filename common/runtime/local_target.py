@@ -50,8 +50,7 @@ def load_local_target(
             kv_bytes=settings.kv_bytes or KV_IN_BUDGET,
             streaming=Streaming(wanted.budget, _beside(drafter, own), wanted.bytes_per_second, wanted.read_ahead),
         )
-    mine, other = own.decoder.tokenizer, decoder.tokenizer
-    if (mine.content_hash, mine.size) != (other.content_hash, other.size):
+    if not own.understands(decoder):
         decoder.close()
         raise ConfigurationError(
             f"local_target = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "

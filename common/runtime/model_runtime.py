@@ -102,6 +102,11 @@ class ModelRuntime:
         except ProcessorError as error:
             raise RequestError(str(error), error.field) from None
 
+    def understands(self, other: Decoder) -> bool:
+        """Whether token ids of `other` mean the same here."""
+        own, theirs = self.decoder.tokenizer, other.tokenizer
+        return (own.content_hash, own.size) == (theirs.content_hash, theirs.size)
+
     def close(self) -> None:
         self.decoding.close()
         self.decoder.close()

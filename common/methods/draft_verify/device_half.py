@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -28,10 +27,7 @@ from proto.errors import malformed
 from proto.messages import Closed, Fetched, Hello, Message, Ready, Sync
 from proto.rounds import Verdict
 
-log = logging.getLogger(__name__)
-
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
-MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
 RECENT = 256  # step times that a median is taken over
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
 PASSES = 4  # that a verdict may take as long as before it is asked for again
@@ -196,7 +192,7 @@ class DraftingDevice:
         return formula(times, counters.accepted / judged, length, size)
 
     def _limits(self) -> Patience:
-        """Limits on the wait for a verdict. Asking again makes a verifier give up the pass that it is at."""
+        """Limits on the wait for a verdict: no shorter than passes take here, or questions would fill a slow link."""
         if not self._verifying:  # its first pass follows a prompt
             limits = self._context.cloud.limits(False)
             patience = max(limits.patience, self._prompt_seconds)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from statistics import median
 
-from common.methods.attribution import DIGITS
+from common.methods.attribution import of_one_process
 from common.methods.coupled.scheme import Racing
 from common.methods.edgellm.drawing import Likeliest
-from common.methods.edgellm.driver import TreeDriver, rounded
+from common.methods.edgellm.driver import TreeDriver
 from common.methods.edgellm.method import EdgeRequest
 from common.methods.fetch.gathering import Gathering
 from common.methods.interface import DeviceContext
@@ -101,9 +101,7 @@ class EdgeDevice:
         counters, drafter, verifier = self._rounds.counters, self._driver.drafter, self._driver.verifier
         waited, read = self._spent()
         passes = max(counters.rounds, 1)
-        record = self._context.record
-        documents = len(record.device_titles) + len(record.cloud_titles)  # without any, a row has none
-        shares = [row[:documents] for row in self._driver.shares[: len(record.token_times)]]
+        shares = of_one_process(self._context.record, self._driver.shares)
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
@@ -112,7 +110,7 @@ class EdgeDevice:
                 preempted=drafter.preempted + verifier.preempted,
                 decode_ms=1e3 * median(drafter.recent) if drafter.recent else 0.0,
             ),
-            attribution=() if self._context.request.aggregation == "context" else rounded(shares, DIGITS),
+            attribution=() if self._context.request.aggregation == "context" else shares,
             figures={
                 "rounds": float(counters.rounds),
                 "nodes_per_round": counters.nodes / passes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from common.engine.sampling import Drawn
@@ -170,8 +170,3 @@ class Verifying(_Part):
             if not self.driver.over:
                 self._took(work, seconds)
                 self.driver.decide(work, drawn)
-
-
-def rounded(shares: Iterable[Shares], digits: int) -> tuple[Shares, ...]:
-    """Shares of all tokens for the report."""
-    return tuple(tuple(round(share, digits) for share in row) for row in shares)

@@ -58,7 +58,7 @@ class FetchDevice:
         self._answer.end(failure)
 
     def report(self, closed: Closed | None) -> MethodReport:
-        return self._device.figures(closed, of_one_process(self._context.record, self._answer))
+        return self._device.figures(closed, of_one_process(self._context.record, self._answer.record.shares))
 
     # --- on the retrieval thread
 
