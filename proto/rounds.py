@@ -19,7 +19,7 @@ class Propose:
     session: SessionId
     round: Round  # one more than that of the proposal before
     position: Position  # of the first proposed token
-    digest: Digest
+    digest: Annotated[tuple[Digest, ...], Count(2)]  # none: behind the proposal of the round before, as a whole
     tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
     tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # empty where the payload names them
     payload: Annotated[bytes, Bytes(LARGEST_PROPOSAL)]  # of the method: the distributions that tokens were drawn from

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from common.draft_policy.acceptance import ConfidenceAcceptance
 from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Outcome, Plan, RoundTimes
 
 WEIGHTS: Final = Path(__file__).with_name("ddqn.safetensors")
@@ -81,16 +82,24 @@ def state_of(confidences: Sequence[float], up_rate: float) -> NDArray[np.float32
 
 
 class DoubleQ:
-    """The action of the largest Q; the first of equals."""
+    """The action of the largest Q; the first of equals.
 
-    def __init__(self, network: Network | None = None) -> None:
+    It was trained where a confidence is the probability of being accepted. Drafters are seldom so well calibrated, so
+    what it is told is the share that was accepted at such confidences (ours); the confidence itself before any was.
+    """
+
+    def __init__(self, network: Network | None = None, acceptance: ConfidenceAcceptance | None = None) -> None:
+        """`acceptance` may have learnt from earlier answers."""
         self._network = network or Network.load()
+        self._acceptance = acceptance or ConfidenceAcceptance()
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
-        return ACTIONS[int(np.argmax(self._network.values(state_of(confidences, times.up_rate))))]
+        told = [self._acceptance.of(confidence, confidence) for confidence in confidences]
+        return ACTIONS[int(np.argmax(self._network.values(state_of(told, times.up_rate))))]
 
     def goes_on(self, confidence: float, drafted: int) -> bool:
         return True
 
     def observe(self, outcome: Outcome) -> None:
-        """It does not learn any more: the prefix and the estimates of the times are its state."""
+        """Learn what confidences are worth; the network itself stays as it is."""
+        self._acceptance.observe(outcome)

@@ -60,6 +60,11 @@ class Client(Asking[Work], Protocol):
         """
         ...
 
+    @property
+    def resting(self) -> bool:
+        """Whether work will not come soon, so that the rows' memory can be given back until then."""
+        ...
+
     def end(self, failure: Exception) -> None:
         """End the answer, which can't go on because of `failure`."""
         ...
@@ -254,6 +259,8 @@ class AnswerJob(AskingJob[Work, AnswerRows]):
         self._work = None
         found = self.client.work()
         if found is None:
+            if self.client.resting:
+                self.close()
             return ()
         scoring, prompt = self._scored(), self.assignment.prompt
         if self._rows is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from common.rounds.values import Drafts, DraftView, Lengths, RoundsConfig, RoundsCounters
@@ -29,6 +30,7 @@ class Drafting:
         self.counters = RoundsCounters()
         self.epoch = 0  # counts roll-backs
         self.alone = False  # without a verifier for now: what is drafted is decided
+        self.relieved = False  # by another model of the device, which decides in the verifier's place
         self.degraded: list[int] = []  # positions that were decided so
         self.finished: FinishReason | None = None
         self._drafts = drafts
@@ -48,6 +50,11 @@ class Drafting:
         return self._prefix.length
 
     @property
+    def decided(self) -> list[int]:
+        """The tokens that are decided."""
+        return self._prefix.committed()
+
+    @property
     def waiting(self) -> bool:
         """Whether only a verdict can bring the answer forward."""
         return bool(self._outstanding) and self.finished is None and self.work() is None
@@ -60,7 +67,9 @@ class Drafting:
     def work(self) -> tuple[Work, list[int]] | None:
         """The next draft to be made, and the path before it."""
         path = self._prefix.path
-        if self.finished is not None or (len(path) > self.position and self.config.ends(path[-1], len(path))):
+        if self.finished is not None or self.relieved:
+            return None
+        if len(path) > self.position and self.config.ends(path[-1], len(path)):
             return None
         if self._outstanding and len(path) - self.position >= min(self.config.ahead, self._lengths.most_ahead):
             return None
@@ -135,13 +144,33 @@ class Drafting:
         self._outstanding.clear()
         return self._decide_alone()
 
+    def relieve(self) -> None:
+        """Let another model decide while there is no verifier, by `decide`; until then or `rejoined`, drafts rest."""
+        if self.alone and self.finished is None:
+            self.relieved = True
+            self._roll_back()
+
+    def decide(self, position: int, token: int) -> list[Action]:
+        """Take a token of the model that decides in the verifier's place; none that comes too late."""
+        if not self.relieved or self.finished is not None or position != self.position:
+            return []
+        self._prefix.extend(token)
+        return self._commit({}, degraded=True)
+
+    def relief_failed(self) -> list[Action]:
+        """Decide by drafts again."""
+        self.relieved = False
+        return []
+
     def rejoined(self) -> list[Action]:
         """Tell a verifier that is there again what is decided, and propose again what it has not judged."""
         if self.finished is not None:
             return []
-        self.alone = False
+        self.alone = self.relieved = False
         self._known = self.position
         again = [message for message, _ in self._outstanding]
+        if again:  # the proposal that it follows may be forgotten
+            again[0] = replace(again[0], digest=(self._prefix.digest(again[0].position),))
         return [Send(self._sync(wants_reply=False)), *(Send(message) for message in again)]
 
     def asking(self) -> list[Action]:
@@ -174,9 +203,11 @@ class Drafting:
         """Propose the drafts that were not proposed yet; `behind` are views of what is not."""
         start, end = self._start, self._prefix.path_length
         tokens, payload = self._drafts.pack([*self._views[start - self.position :], *behind], end - start)
-        tail = tuple(self._prefix.path[self._known : start]) if not self._outstanding else ()
+        first = not self._outstanding
+        tail = tuple(self._prefix.path[self._known : start]) if first else ()
+        digest = (self._prefix.digest(start),) if first else ()
         self._round += 1
-        digest = self._prefix.digest(start)
+        self.counters.sent += 1
         message = Propose(self.config.session, self._round, start, digest, tail, tokens, payload)
         self._outstanding.append((message, end))
         confidences = [view.confidence for view in self._views[start - self.position :]]

@@ -125,6 +125,7 @@ class RoundsCounters:
     """Counts of events so far, on the drafter's side."""
 
     rounds: int = 0  # that were judged
+    sent: int = 0  # proposals
     drafted: int = 0
     late: int = 0  # drafts that were rolled back before they were made
     proposed: int = 0  # tokens of the proposals that were judged

@@ -45,6 +45,7 @@ class Verifying:
         self._prefix = Prefix()
         self._pending: deque[Pending] = deque()
         self._round = 0  # that was judged last
+        self._whole = False  # whether all of it held, and nothing was added
         self._verdict: Verdict | None = None
         self._read = False  # the prompt
 
@@ -96,6 +97,7 @@ class Verifying:
             self._pending.clear()
             self._verdict = None
             self._round = 0
+            self._whole = False
             self._prefix = Prefix()
             for token in message.tokens:
                 self._append(token)
@@ -123,6 +125,7 @@ class Verifying:
         self.accepted += judgement.accepted
         token = () if judgement.token is None else (judgement.token,)
         self._round = last
+        self._whole = judgement.accepted == len(proposed) and not token
         held = max(0.0, now - batch[-1].arrived)
         payload = judgement.payload
         verdict = Verdict(self.config.session, last, start, judgement.accepted, token, int(1e6 * held), payload)
@@ -158,12 +161,14 @@ class Verifying:
         """Take the tail of the next proposal, and drop proposals for another prefix."""
         while self._pending:
             message = self._pending[0].message
+            if self._whole and _continues(message, self._round, self.position):
+                return
             known = self.position - (message.position - len(message.tail))
-            if 0 <= known <= len(message.tail):
+            if message.digest and 0 <= known <= len(message.tail):
                 digest = self._prefix.path_digest
                 for token in message.tail[known:]:
                     digest = extend(digest, token)
-                if digest == message.digest:
+                if digest == message.digest[0]:
                     for token in message.tail[known:]:
                         self._append(token)
                     return
@@ -173,16 +178,10 @@ class Verifying:
     def _batch(self) -> list[Pending]:
         """The proposals that are judged next: the first, and those that follow it without a gap."""
         batch: list[Pending] = []
-        end, digest = self.position, self._prefix.path_digest
         for pending in self._pending:
-            message = pending.message
-            follows = message.position == end and message.digest == digest and not message.tail
-            if batch and (self.config.bonus or not follows):
+            if batch and (self.config.bonus or not _continues(pending.message, batch[-1].message.round, batch[-1].end)):
                 break
             batch.append(pending)
-            end = pending.end
-            for each in pending.proposed:
-                digest = extend(digest, each.token)
         return batch
 
     def _asked_by(self, work: Work) -> list[Pending]:
@@ -204,3 +203,8 @@ class Verifying:
     def _append(self, token: int) -> None:
         self._prefix.extend(token)
         self._prefix.commit()
+
+
+def _continues(message: Propose, before: int, end: int) -> bool:
+    """Whether a proposal says that it follows the one of round `before`, which ends at position `end`."""
+    return (message.digest, message.tail, message.round, message.position) == ((), (), before + 1, end)

@@ -173,6 +173,10 @@ class SessionDriver:
             work = self.session.work
             return (work, self.session.path[: work.position]) if work is not None else None
 
+    @property
+    def resting(self) -> bool:
+        return False
+
     def outdated(self, work: Work) -> bool:
         """Whether the step under way for `work` has become useless. Takes no lock: it reads two single values."""
         return self.over or self.session.epoch != work.epoch

@@ -81,14 +81,15 @@ class TreeCounters:
 class TreeRounds:
     """The drafter and the verifier of one answer. Both models ask for their work and hand in what they found."""
 
-    def __init__(self, config: TreeConfig, growth: Growth, threshold: Threshold) -> None:
+    def __init__(self, config: TreeConfig, growth: Growth, threshold: Threshold, decided: Sequence[int] = ()) -> None:
+        """`decided` are the tokens that the answer has already."""
         self.config = config
         self.counters = TreeCounters()
         self.epoch = 0  # counts verifications that are over
         self.finished: FinishReason | None = None
         self._growth = growth
         self._threshold = threshold
-        self._path: list[int] = []  # decided
+        self._path = list(decided)
         self._tree = self._new_tree()
         self._verifying = False
         self._ahead: DraftTree | None = None  # behind the tree's best branch, during a verification

@@ -120,10 +120,10 @@ class TestStrangers:
     @pytest.mark.parametrize(
         "bad",
         [
-            Propose(9, 1, 0, digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 2)),
-            Propose(9, 1, 0, digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 4)),
-            Propose(9, 1, 0, digest(()), (), (5,), encode_sparse([sparse(6), sparse(5)])),
-            Propose(9, 1, 0, digest(()), (), (5,), b""),
+            Propose(9, 1, 0, (digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 2)),
+            Propose(9, 1, 0, (digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 4)),
+            Propose(9, 1, 0, (digest(()),), (), (5,), encode_sparse([sparse(6), sparse(5)])),
+            Propose(9, 1, 0, (digest(()),), (), (5,), b""),
         ],
     )
     def test_a_bad_proposal(self, town: Town, bad: Propose) -> None:
@@ -155,7 +155,7 @@ class TestStrangers:
     def test_a_repeated_proposal_gets_the_same_verdict(self, town: Town) -> None:
         stranger = town.stranger()
         stranger.send(replace(opening(12), temperature=1.0))
-        message = Propose(12, 1, 0, digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 3))
+        message = Propose(12, 1, 0, (digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 3))
         stranger.send(message)
         wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")
         stranger.send(message)

@@ -75,9 +75,9 @@ class TestNeighbours:
     @pytest.mark.parametrize(
         "bad",
         [
-            Propose(9, 1, 0, digest(()), (2**20,), (), tokens(5)),
-            Propose(9, 1, 0, digest(()), (), (5,), b"surplus"),
-            Propose(9, 1, 2**19, digest(()), (), (), tokens(5)),
+            Propose(9, 1, 0, (digest(()),), (2**20,), (), tokens(5)),
+            Propose(9, 1, 0, (digest(()),), (), (5,), b"surplus"),
+            Propose(9, 1, 2**19, (digest(()),), (), (), tokens(5)),
         ],
     )
     def test_beside_a_stranger_with_a_bad_proposal(
@@ -100,7 +100,7 @@ class TestNeighbours:
             ask_all(asking, devices)
             stranger.send(opening(9))
             for number in range(2000):
-                stranger.link.send(Propose(9, number + 1, 0, 7, (), (), tokens(5, 6, 7)))
+                stranger.link.send(Propose(9, number + 1, 0, (7,), (), (), tokens(5, 6, 7)))
         check(asking, expected)
 
 
@@ -115,10 +115,10 @@ class TestPassages:
         parts = stranger.of(Fetched)
         assert [part.index for part in parts] == list(range(OPEN.documents))
         assert all(part.count == OPEN.documents for part in parts)
-        stranger.send(Propose(11, 1, 0, digest(()), (), (), tokens(5, 6)))
+        stranger.send(Propose(11, 1, 0, (digest(()),), (), (), tokens(5, 6)))
         wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")
         (first,) = stranger.of(Verdict)
-        stranger.send(Propose(11, 1, 0, digest(()), (), (), tokens(5, 6)))
+        stranger.send(Propose(11, 1, 0, (digest(()),), (), (), tokens(5, 6)))
         wait_until(lambda: len(stranger.of(Verdict)) == 2, "the same verdict comes again")
         assert stranger.of(Verdict)[1] == first
 

@@ -14,6 +14,7 @@ from common.methods.draft_verify.driver import RoundsDriver
 from common.methods.draft_verify.lengths import PolicyLengths, make_policy
 from common.methods.draft_verify.method import Scheme
 from common.methods.draft_verify.reading import Passage, Reading
+from common.methods.draft_verify.relief import Relief
 from common.methods.draft_verify.request import DraftRequest
 from common.methods.fetch.receiver import LARGEST_TEXT, DocumentReceiver
 from common.methods.interface import DeviceContext
@@ -21,6 +22,7 @@ from common.methods.report import MethodReport, SideReport
 from common.rounds.drafting import Drafting
 from common.runtime.errors import RequestError
 from common.runtime.handshake import changes
+from common.runtime.reading import PromptRows
 from common.session.values import Commit
 from common.session.watch import Patience
 from proto.errors import malformed
@@ -69,6 +71,8 @@ class DraftingDevice:
         self._waiting_since = self._asked = time.monotonic()  # `_asked`: when the cloud was last asked again
         self._prompt_seconds = 0.0  # that the verifier may take to read its prompt
         self._opened_on: Hello | None = None
+        self._rows: PromptRows | None = None  # that the draft model reads
+        self._relief = Relief(context, self._model, self._machine, self._driver)
 
     # --- DeviceHalf
 
@@ -111,7 +115,7 @@ class DraftingDevice:
                     self._context.cloud.peer.meter.spare(self._waiting_since)
                     self._driver.apply(lambda: self._machine.judged(message))
                 if self._machine.alone:  # it was slow, and is there again
-                    self._driver.apply(self._machine.rejoined)
+                    self._rejoin()
 
     def without_cloud(self, sentence: str) -> None:
         self._context.note(sentence)
@@ -120,6 +124,7 @@ class DraftingDevice:
         if awaited:
             self._later_read([])
         self._driver.apply(self._machine.out_of_patience)
+        self._context.side.later(self._relieve, self.end)
 
     def reconnected(self) -> None:
         if self._driver.over:
@@ -132,7 +137,7 @@ class DraftingDevice:
                 self._context.note(
                     f"From token {position} on the cloud is another one than before: its {what} has changed."
                 )
-        self._driver.apply(self._machine.rejoined)
+        self._rejoin()
 
     def tick(self, now: float) -> None:
         """Ask again after silence, and go on alone after more of it."""
@@ -150,6 +155,7 @@ class DraftingDevice:
 
     def end(self, failure: Exception | None) -> None:
         self._driver.end(failure)
+        self._relief.end()
 
     def report(self, closed: Closed | None) -> MethodReport:
         counters, degraded = self._machine.counters, tuple(self._machine.degraded)
@@ -172,6 +178,7 @@ class DraftingDevice:
             attribution=of_cloud(self._context.record, frozenset(degraded), closed),
             figures={
                 "rounds": float(counters.rounds),
+                "proposals": float(counters.sent),
                 "proposed_per_round": counters.proposed / rounds,
                 "accepted_per_round": counters.accepted / rounds,
                 "predicted_ms": 1e3 * self._predicted(),
@@ -238,10 +245,22 @@ class DraftingDevice:
         opening, model = self._context.opening, self._model
         found = self._reading.rows(model, opening, passages)
         self._context.record.prompt_tokens += found.tokens
+        self._rows = found
         model.decode(self._driver, opening, self._scheme.drafter, found, self._measured)
+        self._relieve()
 
     def _measured(self, context: int, seconds: float) -> None:
         self._steps.append(seconds)
+
+    # --- without the cloud
+
+    def _rejoin(self) -> None:
+        self._driver.apply(self._machine.rejoined)
+        self._relief.end()
+
+    def _relieve(self) -> None:
+        if self._rows is not None:
+            self._relief.begin(self._rows)
 
     # --- under the driver's lock
 

@@ -50,6 +50,7 @@ class RoundsDriver:
         self.machine = machine
         self.recorder = recorder
         self.over = False
+        self.resting = False
         self.preempted = 0
         self.lock = threading.RLock()
         self._engine = engine

@@ -14,7 +14,7 @@ from common.draft_policy.goodput import Goodput
 from common.draft_policy.heuristic import Heuristic
 from common.draft_policy.values import DraftPolicy, Outcome, Plan
 from common.methods.draft_verify.request import DraftRequest
-from common.runtime.round_history import CARRIED, RoundHistory
+from common.runtime.round_history import PROBE, RoundHistory
 from proto.framing import encode, wire_size
 from proto.rounds import Propose, Verdict
 
@@ -53,12 +53,12 @@ class PolicyLengths:
         return self._policy.goes_on(confidence, drafted)
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
-        size = wire_size(encode(message)) + int(CARRIED)
+        size = _beyond_probe(message)
         self._open[message.round] = _Open(time.monotonic(), seconds, size, tuple(confidences), self._plan.resolution)
 
     def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
         """Of proposals that were judged together, only the last one's times say what a round takes."""
-        now, size = time.monotonic(), wire_size(encode(verdict)) + int(CARRIED)
+        now, size = time.monotonic(), _beyond_probe(verdict)
         rounds = [number for number in self._open if number <= verdict.round][-len(accepted) :]
         judged = [self._open[number] for number in rounds]
         self._open = {number: each for number, each in self._open.items() if number > verdict.round}
@@ -68,10 +68,17 @@ class PolicyLengths:
                 self._policy.observe(outcome)
                 if not isinstance(self._policy, Goodput):  # which shares the history's
                     self._history.acceptance.observe(outcome)
+                if not isinstance(self._policy, DoubleQ):
+                    self._history.confidence.observe(outcome)
                 if each is judged[-1]:
                     self._history.estimates.observe(outcome)
                 if outcome.rejected:
                     break  # those behind it were not judged
+
+
+def _beyond_probe(message: Propose | Verdict) -> int:
+    """Bytes, as `RoundHistory` counts them."""
+    return max(0, wire_size(encode(message)) - PROBE)
 
 
 def reach(acceptance: float) -> int:
@@ -120,6 +127,6 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: 
         case "heuristic":
             return Heuristic(resolution=first)
         case "ddqn":
-            return DoubleQ()
+            return DoubleQ(acceptance=history.confidence)
         case _:
             return Fixed(request.draft_length, first)

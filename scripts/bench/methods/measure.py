@@ -41,6 +41,7 @@ class Answered:
     received: int
     forwarded: tuple[int, int]  # up and down, of the whole answer: probes, passages and encryption included
     rounds: int
+    proposals: int  # more than rounds, drafting ahead
     proposed: float  # per round
     acceptance: float | None
     drafted: int
@@ -163,6 +164,7 @@ def answered(
         report["received_bytes"],
         forwarded,
         round(figures.get("rounds", 0)),
+        round(figures.get("proposals", 0)),
         figures.get("proposed_per_round", 0.0),
         device["acceptance"] if figures else None,
         device["drafted"],

@@ -11,8 +11,6 @@ from scripts.bench.methods.measure import Answered
 from scripts.bench.methods.plan import DRAFT, TARGET, Mode, Plan
 
 ENCRYPTED: Final = 33  # bytes more of a message that CurveZMQ carries: command's name, nonce, authenticator, flags
-FRAME: Final = 27.0  # bytes of a coupled proposal without its tokens, on the average
-TOKEN: Final = 11 / 8  # bytes of a token of the pair's vocabulary in it
 
 
 def predicted(answer: Answered, mode: Mode, plan: Plan) -> float:
@@ -23,7 +21,7 @@ def predicted(answer: Answered, mode: Mode, plan: Plan) -> float:
     if mode in (TARGET, DRAFT):
         return plan.verify_ms if mode == TARGET else plan.draft_ms
     alpha = answer.acceptance or 0.0
-    messages = proposals(answer, mode)
+    messages = max(1, answer.proposals)
     length = chunk(answer, mode)
     times = RoundTimes(
         draft=plan.draft_ms / 1e3,
@@ -44,15 +42,6 @@ def predicted(answer: Answered, mode: Mode, plan: Plan) -> float:
     return 1e3 * seconds * max(0.0, answer.tokens - first) / (answer.tokens - 1)
 
 
-def proposals(answer: Answered, mode: Mode) -> float:
-    """Proposals that were sent. Drafting ahead there are more than verdicts; their bytes tell how many."""
-    if not mode.ahead:
-        return float(max(1, answer.rounds))
-    return max(1.0, (answer.sent - TOKEN * answer.drafted) / FRAME)
-
-
 def chunk(answer: Answered, mode: Mode) -> float:
     """Mean tokens of a proposal."""
-    if mode.ahead:
-        return max(1.0, answer.drafted / proposals(answer, mode))
-    return max(1.0, answer.proposed)
+    return max(1.0, answer.drafted / max(1, answer.proposals) if mode.ahead else answer.proposed)

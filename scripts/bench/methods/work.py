@@ -89,7 +89,7 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
             views = [_view(scheme.drafter, kernel, place, positions[place].device) for place in places]
         with _Lap(laps, PACK):
             tokens, payload = scheme.drafts.pack(views, len(views))
-        message = Propose(1, start + 1, start, 0, (), tokens, payload)
+        message = Propose(1, start + 1, start, (), (), tokens, payload)
         with _Lap(laps, READ):
             proposed = scheme.judge.read(message)
         with _Lap(laps, TARGET):

@@ -50,6 +50,10 @@ class GreedyClient:
     def work(self) -> tuple[Work, list[int]] | None:
         return None if self.over else (Work(self.epoch, len(self.tokens), 0), list(self.tokens))
 
+    @property
+    def resting(self) -> bool:
+        return False
+
     def outdated(self, work: Work) -> bool:
         return self.over or work.epoch != self.epoch
 

@@ -44,6 +44,15 @@ def pair_of(method: str, fields: dict[str, Any], seed: int, length: int = 4) -> 
     return Pair(scheme, DRAFTER, VERIFIER, Length(length))
 
 
+def pair_alone(seed: int) -> list[int]:
+    """The answer of the draft model."""
+    pair = pair_of("coupled", {"ahead": True}, seed)
+    pair.act(pair.device.out_of_patience())
+    while pair.draft():
+        pass
+    return pair.tokens
+
+
 def happen(pair: Pair, event: str) -> None:
     link = pair.up if event.endswith("up") else pair.down
     match event.split()[0]:
@@ -131,6 +140,49 @@ class TestAlone:
         settle(pair)
         assert pair.degraded[taken:] == [False] * (len(pair.tokens) - taken)
         assert pair.device.degraded == list(range(verified, taken))
+
+    @pytest.mark.parametrize(("method", "fields"), METHODS)
+    @given(before=st.integers(0, 40), tokens=st.lists(st.integers(2, 4), max_size=5), seed=st.integers(0, 20))
+    @settings(max_examples=25)
+    def test_another_model_decides_until_the_verifier_returns(
+        self, method: str, fields: dict[str, Any], before: int, tokens: list[int], seed: int
+    ) -> None:
+        pair = pair_of(method, fields, seed)
+        for _ in range(before):
+            if pair.device.finished is None:
+                pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()
+        device = pair.device
+        device.relieve()
+        assert not device.relieved  # there is a verifier
+        assert device.decide(device.position, 2) == []
+        pair.act(device.out_of_patience())
+        device.relieve()
+        begun = device.position
+        for token in tokens:
+            if device.finished is None:
+                assert not pair.draft()
+                pair.act(device.decide(device.position, token))
+                pair.act(device.decide(device.position - 1, token))  # comes too late
+        assert device.decided[begun:] == tokens[: device.position - begun]
+        taken = len(pair.tokens)
+        pair.up.clear()
+        pair.down.clear()
+        pair.renew_cloud()
+        pair.act(device.rejoined())
+        assert device.decide(device.position, 2) == []
+        settle(pair)
+        assert pair.degraded[taken:] == [False] * (len(pair.tokens) - taken)
+
+    def test_drafts_decide_where_that_model_fails(self) -> None:
+        pair = pair_of("coupled", {"ahead": True}, 3)
+        pair.act(pair.device.out_of_patience())
+        pair.draft()
+        pair.device.relieve()
+        pair.act(pair.device.relief_failed())
+        while pair.draft():
+            pass
+        assert pair.device.finished is not None
+        assert pair.tokens == pair_alone(3)
 
     def test_tokens_behind_degraded_ones_are_the_verifiers(self) -> None:
         """Coupled: what the verifier decides behind the drafter's own tokens is what it would decide there anyway."""

@@ -49,7 +49,7 @@ ONE_ID = b"\0\2" + 2 * (b"\5" + 2 * b"\xff\x7f" + b"\1\2")
 
 
 def propose(tokens: tuple[int, ...], payload: bytes = b"", **fields: Any) -> Propose:
-    given: dict[str, Any] = {"round": 1, "position": 0, "digest": digest(()), "tail": ()} | fields
+    given: dict[str, Any] = {"round": 1, "position": 0, "digest": (digest(()),), "tail": ()} | fields
     return Propose(SESSION, tokens=tokens, payload=payload, **given)
 
 
@@ -119,7 +119,7 @@ def test_more_proposals_than_may_wait() -> None:
     tokens: list[int] = []
     with pytest.raises(ProtocolError, match=f"at most {MOST_PENDING}"):
         for number in range(MOST_PENDING + 1):
-            message = ids((1,), round=number + 1, position=0, digest=digest(tokens))
+            message = ids((1,), round=number + 1, position=0, digest=(digest(tokens),))
             pair.cloud._pending.append(pair.cloud._pending[0]) if number else None
             pair.cloud.proposed(message, 0.0)
 

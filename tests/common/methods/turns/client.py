@@ -29,6 +29,10 @@ class TurnsClient:
             position = len(self.rules.tokens)
             return (Work(0, position, 0), list(self.rules.tokens)) if self.rules.mine and not self.over else None
 
+    @property
+    def resting(self) -> bool:
+        return False
+
     def outdated(self, work: Work) -> bool:
         return self.over or work.position < len(self.rules.tokens)
 
