@@ -36,20 +36,31 @@ class Schema:
     to_wire: tuple[Convert, ...]
     from_wire: tuple[Convert, ...]
     has_payload: bool  # the last field is bytes
+    least: int  # fields, beside it, that are not left out when they are empty
 
 
 def pack(message: object) -> list[Any]:
-    """The field values of `message` in order, as MessagePack can carry them. Raises `ProtocolError`."""
+    """The field values of `message` in order, as MessagePack can carry them, and the payload, if its type has one.
+
+    Empty arrays at the end of the others are left out. Raises `ProtocolError`.
+    """
     schema = schema_of(type(message))
-    return [convert(getattr(message, name)) for name, convert in zip(schema.names, schema.to_wire, strict=True)]
+    values = [convert(getattr(message, name)) for name, convert in zip(schema.names, schema.to_wire, strict=True)]
+    payload = [values.pop()] if schema.has_payload else []
+    while len(values) > schema.least and not values[-1]:
+        values.pop()
+    return values + payload
 
 
 def unpack(kind: type[M], values: list[Any]) -> M:
-    """The message of type `kind` whose fields are `values`. Raises `ProtocolError`."""
-    from_wire = schema_of(kind).from_wire
-    if len(values) != len(from_wire):
-        raise malformed(f"{kind.__name__} must have {len(from_wire)} fields")
-    return kind(*[convert(value) for convert, value in zip(from_wire, values, strict=True)])
+    """The message of type `kind` whose fields are `values`, as `pack` makes them. Raises `ProtocolError`."""
+    schema = schema_of(kind)
+    count, given = len(schema.names) - schema.has_payload, values[: len(values) - schema.has_payload]
+    if not schema.least <= len(given) <= count or (len(given) > schema.least and given[-1] == []):
+        raise malformed(f"{kind.__name__} must have {count} fields, without empty arrays at their end")
+    left_out: list[Any] = [[] for _ in range(count - len(given))]
+    whole = given + left_out + values[len(given) :]
+    return kind(*[convert(value) for convert, value in zip(schema.from_wire, whole, strict=True)])
 
 
 def schema_of(kind: type) -> Schema:
@@ -64,11 +75,16 @@ def _compile_message(kind: type) -> Schema:
     hints = get_type_hints(kind, include_extras=True)
     names = tuple(field.name for field in fields(kind))
     converters = [_compile(f"{kind.__name__}.{name}", hints[name]) for name in names]
+    has_payload = _split(hints[names[-1]])[0] is bytes
+    least = len(names) - has_payload
+    while least and get_origin(_split(hints[names[least - 1]])[0]) is tuple:
+        least -= 1
     return Schema(
         names=names,
         to_wire=tuple(converter.to_wire for converter in converters),
         from_wire=tuple(converter.from_wire for converter in converters),
-        has_payload=_split(hints[names[-1]])[0] is bytes,
+        has_payload=has_payload,
+        least=least,
     )
 
 

@@ -136,19 +136,16 @@ class Drafting:
             self._make_plan()
         return actions
 
-    def out_of_patience(self) -> list[Action]:
-        """Go on without the verifier: the drafts are decided."""
+    def out_of_patience(self, relieved: bool = False) -> list[Action]:
+        """Go on without the verifier: the drafts are decided, or, where it is `relieved`, what comes by `decide`."""
         if self.alone:
             return []
-        self.alone = True
+        self.alone, self.relieved = True, relieved
+        if relieved:
+            self._roll_back()
+            return []
         self._outstanding.clear()
         return self._decide_alone()
-
-    def relieve(self) -> None:
-        """Let another model decide while there is no verifier, by `decide`; until then or `rejoined`, drafts rest."""
-        if self.alone and self.finished is None:
-            self.relieved = True
-            self._roll_back()
 
     def decide(self, position: int, token: int) -> list[Action]:
         """Take a token of the model that decides in the verifier's place; none that comes too late."""

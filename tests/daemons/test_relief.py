@@ -23,7 +23,7 @@ FIELDS: dict[str, Any] = {"method": "coupled", "seed": 11, "temperature": 1.0, "
 def proxy_and_pair(fresh_data: Callable[[], Path]) -> Iterator[tuple[FaultyProxy, Pair]]:
     data, port = fresh_data(), free_port()
     model = str(make_wordy_model(data / "model"))
-    both = {"model": model, "scorer": SCORER, "documents": 0}
+    both = {"model": model, "scorer": SCORER}
     device = both | {"local_target": model, "patience": 0.5, "emulate_decode_ms": STEP_MS}
     with FaultyProxy(port) as proxy:
         between = int(proxy.address.rpartition(":")[2])
@@ -57,6 +57,10 @@ def test_cloud_killed_and_started_again(proxy_and_pair: tuple[FaultyProxy, Pair]
     degraded = report["degraded"]
     assert degraded == list(range(degraded[0], TOKENS))
     assert report["pieces"] == expected["dragon"]["pieces"]
-    alone = pair.complete(QUESTION, max_tokens=TOKENS, **FIELDS)["dragon"]
+    alone = pair.complete(QUESTION, max_tokens=TOKENS, documents=0, **FIELDS)["dragon"]
     assert alone["degraded"] == list(range(TOKENS))
-    assert alone["pieces"] == expected["dragon"]["pieces"]
+    pair.cloud.start()
+    pair.wait_for_cloud("connected")
+    verified = pair.complete(QUESTION, max_tokens=TOKENS, documents=0, **FIELDS)["dragon"]
+    assert verified["degraded"] == []
+    assert alone["pieces"] == verified["pieces"] != expected["dragon"]["pieces"]

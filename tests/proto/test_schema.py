@@ -152,7 +152,38 @@ def test_items_of_an_array_are_checked_both_ways() -> None:
 
 @pytest.mark.parametrize("values", [[], WIRE[:-1], [*WIRE, 0]])
 def test_number_of_fields_is_exact(values: list[Any]) -> None:
-    assert refusal_of(unpack, Sample, values) == "Sample must have 10 fields"
+    assert refusal_of(unpack, Sample, values) == "Sample must have 9 fields, without empty arrays at their end"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Arrays at the end, the first of them behind another field."""
+
+    words: Annotated[tuple[Annotated[str, Text(4)], ...], Count(3)]
+    number: Annotated[int, Count(9)]
+    first: Annotated[tuple[bool, ...], Count(3)]
+    second: Annotated[tuple[bool, ...], Count(3)]
+    data: Annotated[bytes, Bytes(4)]
+
+
+def test_empty_arrays_at_the_end_are_left_out_and_only_these() -> None:
+    made: list[tuple[Ending, list[Any]]] = [
+        (Ending((), 1, (), (), b""), [[], 1, b""]),
+        (Ending((), 1, (True,), (), b"x"), [[], 1, [True], b"x"]),
+        (Ending((), 1, (), (True,), b""), [[], 1, [], [True], b""]),
+    ]
+    for message, wire in made:
+        assert pack(message) == wire
+        assert unpack(Ending, wire) == message
+    refused: list[list[Any]] = [
+        [[], b""],
+        [[], 1, [], b""],
+        [[], 1, [True], [], b""],
+        [[], 1, [], [], b""],
+        [1, [True], b""],
+    ]
+    for wire in refused:
+        refusal_of(unpack, Ending, wire)
 
 
 @given(messages())

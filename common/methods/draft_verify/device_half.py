@@ -123,7 +123,7 @@ class DraftingDevice:
             awaited, self._passages = self._passages, False
         if awaited:
             self._later_read([])
-        self._driver.apply(self._machine.out_of_patience)
+        self._driver.apply(lambda: self._machine.out_of_patience(self._relief.possible))
         self._context.side.later(self._relieve, self.end)
 
     def reconnected(self) -> None:

@@ -32,15 +32,16 @@ class Relief:
         self._trees: TreeDriver | None = None
         self._failed = False
 
+    @property
+    def possible(self) -> bool:
+        return self._target is not None and not self._failed
+
     def begin(self, found: PromptRows) -> None:
-        """Decide from here on, behind the rows that the draft model reads, if the cloud is away. Retrieval thread."""
+        """Decide behind the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
         target, drafter, machine, opening = self._target, self._drafter, self._machine, self._context.opening
-        if target is None:
-            return
         with self._driver.lock:
-            if self._driver.over or self._failed or machine.relieved or not machine.alone:
+            if target is None or self._driver.over or self._trees is not None or not machine.relieved:
                 return
-            machine.relieve()
             self._driver.resting = True
             threshold = Threshold()
             config = TreeConfig(frozenset(opening.eos), opening.max_tokens, target.decoder.streamed is not None)

@@ -9,7 +9,7 @@ from statistics import median
 from scripts.bench.measuring import Spread, Table
 from scripts.bench.methods.measure import Answered
 from scripts.bench.methods.plan import AHEAD, DRAFT, DSSD, QSV_FIXED_INDEX, TARGET, Mode, Network, Plan
-from scripts.bench.methods.prediction import chunk, predicted
+from scripts.bench.methods.prediction import Steps, chunk, predicted
 
 BYTES_AIM = 8.0  # of coupled drafting, per token and direction
 OVER_QSV = {0.9: 1.5, 0.97: 2.0}  # times the best quantise-sample-verify with the fixed index, by overlap
@@ -59,8 +59,9 @@ def cells(found: Sequence[Answered], plan: Plan) -> dict[Key, Cell]:
     grouped: dict[Key, list[Answered]] = {}
     for answer in found:
         grouped.setdefault((answer.overlap, answer.network, answer.mode), []).append(answer)
+    steps = Steps.of(found, plan)
     return {
-        key: Cell(modes[key[2]], tuple(those), tuple(predicted(one, modes[key[2]], plan) for one in those))
+        key: Cell(modes[key[2]], tuple(those), tuple(predicted(one, modes[key[2]], steps) for one in those))
         for key, those in grouped.items()
     }
 

@@ -1,8 +1,11 @@
-"""What the formulas of rounds give for an answer: the true link and floors, its own acceptance and lengths."""
+"""What the formulas of rounds give for an answer: the true link, both models alone, its own acceptance and lengths."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from common.draft_policy.times import ahead_seconds, expected_tokens, round_seconds
@@ -13,19 +16,33 @@ from scripts.bench.methods.plan import DRAFT, TARGET, Mode, Plan
 ENCRYPTED: Final = 33  # bytes more of a message that CurveZMQ carries: command's name, nonce, authenticator, flags
 
 
-def predicted(answer: Answered, mode: Mode, plan: Plan) -> float:
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Milliseconds per token of each model alone: its floor, and what there is to do beside it."""
+
+    draft: float
+    verify: float
+
+    @classmethod
+    def of(cls, answers: Sequence[Answered], plan: Plan) -> Steps:
+        """As they were measured, each by its own answers; the floor where there are none."""
+        drafts, passes = ([one.per_token for one in answers if one.mode == mode.name] for mode in (DRAFT, TARGET))
+        return cls(median(drafts or [plan.draft_ms]), median(passes or [plan.verify_ms]))
+
+
+def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
     """Milliseconds per token between the first and the last.
 
     The tokens of the first verdict arrive with the first token, so that what follows it has fewer to wait for.
     """
     if mode in (TARGET, DRAFT):
-        return plan.verify_ms if mode == TARGET else plan.draft_ms
+        return steps.verify if mode == TARGET else steps.draft
     alpha = answer.acceptance or 0.0
     messages = max(1, answer.proposals)
     length = chunk(answer, mode)
     times = RoundTimes(
-        draft=plan.draft_ms / 1e3,
-        verify=plan.verify_ms / 1e3,
+        draft=steps.draft / 1e3,
+        verify=steps.verify / 1e3,
         rtt=2 * answer.delay / 1e3,
         up_rate=answer.network.bytes_per_second,
     )

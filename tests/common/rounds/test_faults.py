@@ -152,11 +152,8 @@ class TestAlone:
             if pair.device.finished is None:
                 pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()
         device = pair.device
-        device.relieve()
-        assert not device.relieved  # there is a verifier
-        assert device.decide(device.position, 2) == []
-        pair.act(device.out_of_patience())
-        device.relieve()
+        assert device.decide(device.position, 2) == []  # there is a verifier
+        pair.act(device.out_of_patience(relieved=True))
         begun = device.position
         for token in tokens:
             if device.finished is None:
@@ -175,9 +172,9 @@ class TestAlone:
 
     def test_drafts_decide_where_that_model_fails(self) -> None:
         pair = pair_of("coupled", {"ahead": True}, 3)
-        pair.act(pair.device.out_of_patience())
         pair.draft()
-        pair.device.relieve()
+        pair.act(pair.device.out_of_patience(relieved=True))
+        assert pair.tokens == []
         pair.act(pair.device.relief_failed())
         while pair.draft():
             pass

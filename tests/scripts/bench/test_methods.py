@@ -32,7 +32,7 @@ from scripts.bench.methods.plan import (
     Part,
     Plan,
 )
-from scripts.bench.methods.prediction import ENCRYPTED, chunk, predicted
+from scripts.bench.methods.prediction import ENCRYPTED, Steps, chunk, predicted
 from scripts.bench.methods.suite import DRAWN, FAMILIES, draw_predictions, draw_speed, run
 from scripts.bench.results import Results
 
@@ -40,6 +40,8 @@ pytestmark = pytest.mark.suite
 
 TOKENS = 101
 PLAN = Plan((Part(0.9, dict.fromkeys((SLOW, FAST), (*AIMED, DSSD_GOODPUT))),), seeds=(1, 2))
+
+FLOORS = Steps.of([], PLAN)
 
 
 def answered(mode: Mode, per_token: float, network: Network = FAST, **changes: object) -> Answered:
@@ -74,21 +76,25 @@ class TestPrediction:
         decided = 1 + 0.75 + 0.75**2 + 0.75**3 + 0.75**4
         transmission = 1e3 * (1000 / 20 + ENCRYPTED) / 5_000
         expected = (4 * 5 + 32 + 50 + transmission) / decided
-        found = predicted(answered(DSSD[0], 30.0, SLOW), DSSD[0], PLAN)
+        found = predicted(answered(DSSD[0], 30.0, SLOW), DSSD[0], FLOORS)
         assert found == pytest.approx(expected * (TOKENS - decided) / (TOKENS - 1))
 
     def test_a_length_between_two_is_rounds_of_both(self) -> None:
-        times = [predicted(answered(DSSD[0], 30.0, proposed=length), DSSD[0], PLAN) for length in (4.0, 4.5, 5.0)]
+        times = [predicted(answered(DSSD[0], 30.0, proposed=length), DSSD[0], FLOORS) for length in (4.0, 4.5, 5.0)]
         assert min(times[0], times[2]) < times[1] < max(times[0], times[2])
 
     def test_chunks_that_are_drafted_ahead_are_more_than_rounds(self) -> None:
         answer = answered(AHEAD, 15.0, drafted=200, proposals=40)
         assert chunk(answer, AHEAD) == 5.0
-        assert predicted(answer, AHEAD, PLAN) < predicted(answer, DSSD[0], PLAN)
+        assert predicted(answer, AHEAD, FLOORS) < predicted(answer, DSSD[0], FLOORS)
+
+    def test_one_model_alone_takes_what_it_took(self) -> None:
+        alone = [answered(TARGET, time, acceptance=None) for time in (33.0, 35.0, 34.0)]
+        assert Steps.of(alone, PLAN) == Steps(PLAN.draft_ms, 34.0)
 
     def test_one_model_alone_takes_its_floor(self) -> None:
-        assert predicted(answered(TARGET, 33.0, acceptance=None), TARGET, PLAN) == PLAN.verify_ms
-        assert predicted(answered(DRAFT, 5.3, NO_NETWORK, acceptance=None), DRAFT, PLAN) == PLAN.draft_ms
+        assert predicted(answered(TARGET, 33.0, acceptance=None), TARGET, FLOORS) == PLAN.verify_ms
+        assert predicted(answered(DRAFT, 5.3, NO_NETWORK, acceptance=None), DRAFT, FLOORS) == PLAN.draft_ms
 
 
 class TestAims:
