@@ -48,7 +48,10 @@ SUITES = {
         "scripts.bench.latency.placements",
     ),
     "methods": ("drafting and verifying over an emulated link, two real daemons", "scripts.bench.methods.suite"),
-    "methods-grid": ("the same at every rate with every delay", "scripts.bench.methods.suite:run_grid"),
+    "methods-grid": (
+        "the same at every rate with every delay, and by pair of models",
+        "scripts.bench.methods.suite:run_grid",
+    ),
     "methods-work": ("what drafting and verifying costs per token beside the models", "scripts.bench.methods.work"),
     "qsv": ("right answers, entropy and speed of quantise-sample-verify (Figs. 3 and 4)", "scripts.bench.qsv.suite"),
     "dssd-tables": ("the tables of DSSD, by its equations", "scripts.bench.dssd_tables"),

@@ -68,7 +68,7 @@ def measure(part: Part, plan: Plan, say: Callable[[str], None]) -> list[Answered
         models = make_pair(Path(folder), part.overlap)
         say(f"overlap {part.overlap:g}: measured {models.measured.overlap:.3f}, {models.measured.entropy:.2f} nats")
         if part.alone:
-            found += _drafter_alone(Path(folder) / "alone", models, texts, part.overlap, plan)
+            found += _drafter_alone(Path(folder) / "alone", models, texts, part, plan)
         for answer in _verified(Path(folder) / "data", models, texts, part, plan, say):
             found.append(answer)
             check_identity(found)
@@ -88,16 +88,16 @@ def _alike(answer: Answered) -> bool:
     return answer.mode.startswith(ALIKE)
 
 
-def _drafter_alone(data: Path, models: DraftPair, texts: Texts, overlap: float, plan: Plan) -> Iterator[Answered]:
+def _drafter_alone(data: Path, models: DraftPair, texts: Texts, part: Part, plan: Plan) -> Iterator[Answered]:
     """The drafter as the model of a device whose cloud takes no part."""
     own = models.cloud | {"model": models.drafter}
     data.mkdir()
     texts.fill_libraries(data)
     with Pair(data, own | {"emulate_decode_ms": plan.draft_ms}, own) as pair:
-        _ask(pair, texts, DRAFT, plan.seeds[0], WARM_UP)
-        for seed in plan.seeds:
+        _ask(pair, texts, DRAFT, part.seeds[0], WARM_UP)
+        for seed in part.seeds:
             report = _ask(pair, texts, DRAFT, seed, plan.max_tokens)
-            yield answered(overlap, NO_NETWORK, DRAFT, report, (0, 0))
+            yield answered(part.overlap, NO_NETWORK, DRAFT, report, (0, 0))
 
 
 def _verified(
@@ -113,12 +113,12 @@ def _verified(
         between = int(proxy.address.rpartition(":")[2])
         with Pair(data, device, cloud, between=between, cloud_port=port) as pair:
             for mode in {each.family: each for each in part.everything.values() if each != DRAFT}.values():
-                _ask(pair, texts, mode, plan.seeds[0], min(WARM_UP, plan.max_tokens))
+                _ask(pair, texts, mode, part.seeds[0], min(WARM_UP, plan.max_tokens))
             for network, modes in part.modes.items():
                 proxy.set_line("up", Line(network.delay / 1e3, rate=network.bytes_per_second))
                 proxy.set_line("down", Line(network.delay / 1e3))
                 _settle(pair, network)
-                for place, seed in enumerate(plan.seeds):
+                for place, seed in enumerate(part.seeds):
                     for mode in modes[place:] + modes[:place]:
                         before = proxy.forwarded
                         report = _ask(pair, texts, mode, seed, plan.max_tokens)

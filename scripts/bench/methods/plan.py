@@ -65,6 +65,7 @@ AHEAD = _adaptive("coupled", "goodput", "coupled ahead", ahead=True)
 
 MAIN = (*DSSD, DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_GOODPUT, AHEAD)
 OTHERS = (TARGET, DSD, QSV_FIXED_INDEX[1], QSV_SHORT, QSV_HEURISTIC, QSV_DDQN, *SYNCHRONOUS, AHEAD_FIXED)
+POLICIES = (*DSSD, DSSD_GOODPUT, QSV_SHORT, QSV_GOODPUT, QSV_HEURISTIC, QSV_DDQN)
 AIMED = (TARGET, *DSSD, *QSV_FIXED_INDEX, AHEAD)  # what the aims compare
 
 
@@ -90,7 +91,7 @@ def rate_name(rate: float) -> str:
 
 
 NO_NETWORK: Final = Network(0.0, 0.0)  # where the device answers by itself
-DELAYS: Final = (0.0, 25.0, 50.0, 150.0)
+DELAYS: Final = (0.0, 20.0, 50.0, 150.0)
 RATES: Final = (40.0, 400.0, 10_000.0, 100_000.0)
 SLOW, FAST = Network(25.0, RATES[0]), Network(25.0, RATES[-1])  # the networks of the aims: 50 ms both ways
 CROSS = (*(Network(25.0, rate) for rate in RATES), *(Network(delay, RATES[-1]) for delay in (0.0, 50.0, 150.0)))
@@ -98,11 +99,15 @@ CROSS = (*(Network(25.0, rate) for rate in RATES), *(Network(delay, RATES[-1]) f
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One pair of models, and what is asked on which network. `alone`: the drafter by itself, too."""
+    """One pair of models, and what is asked on which network. `alone`: the drafter by itself, too.
+
+    Answers of several parts with one pair count together.
+    """
 
     overlap: float
     modes: Mapping[Network, tuple[Mode, ...]]
     alone: bool = False
+    seeds: tuple[int, ...] = (1, 2, 3)
 
     @property
     def everything(self) -> dict[str, Mode]:
@@ -116,7 +121,6 @@ class Plan:
     """A whole run."""
 
     parts: tuple[Part, ...]
-    seeds: tuple[int, ...] = (1, 2, 3)
     max_tokens: int = 128
     draft_ms: float = DRAFT_MS
     verify_ms: float = VERIFY_MS
@@ -130,16 +134,25 @@ FULL = Plan(
     (
         Part(0.9, {each: _everything(each) if each in (SLOW, FAST) else MAIN for each in CROSS}, alone=True),
         Part(0.97, dict.fromkeys((SLOW, FAST), AIMED)),
+        # What policies are worth hangs on which tokens are drawn: more answers.
+        Part(0.9, dict.fromkeys((SLOW, FAST), POLICIES), seeds=(4, 5, 6, 7, 8, 9)),
     )
 )
-# Every rate with every delay, and the other pairs: more than an hour.
+# Every rate with every delay, and all pairs on two networks.
 GRID = Plan(
-    tuple(
+    (
         Part(
-            overlap,
+            0.9,
             dict.fromkeys([Network(delay, rate) for rate in RATES for delay in DELAYS], (TARGET, *MAIN)),
-        )
-        for overlap in (0.6, 0.8, 0.9, 0.97)
+            alone=True,
+            seeds=(1,),
+        ),
+        *(
+            Part(
+                overlap, dict.fromkeys((Network(20.0, RATES[0]), Network(20.0, RATES[-1])), (TARGET, *MAIN)), seeds=(1,)
+            )
+            for overlap in (0.6, 0.8, 0.97)
+        ),
     )
 )
 SHORT = Plan(
@@ -151,9 +164,9 @@ SHORT = Plan(
                 Network(0.0, RATES[1]): (DSSD[0], AHEAD),
             },
             alone=True,
+            seeds=(1,),
         ),
     ),
-    seeds=(1,),
     max_tokens=12,
     draft_ms=2.0,
     verify_ms=8.0,

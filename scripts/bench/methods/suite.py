@@ -48,7 +48,7 @@ def run(results: Results) -> None:
 
 
 def run_grid(results: Results) -> None:
-    """The main methods at every rate with every delay, for four pairs of models."""
+    """The main methods at every rate with every delay, and four pairs of models on two networks."""
     report(results, SHORT if results.short else GRID)
 
 
@@ -63,7 +63,7 @@ def report(results: Results, plan: Plan) -> None:
     line = "On the line there are the question, passages, probes and encryption, too."
     results.table(f"Bytes per token at {slow.name}", bytes_table(every, plan.parts[0].overlap, slow), line)
     results.table("Aims", aims(every, SLOW, FAST))
-    for part in plan.parts:
+    for part in {part.overlap: part for part in reversed(plan.parts)}.values():  # the first of each pair
         draw_speed(results, every, part)
     draw_predictions(results, every)
 

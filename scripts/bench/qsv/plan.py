@@ -53,7 +53,7 @@ FULL: Final = Sizes(
     draws=8,
     max_tokens=20,  # the longest right answer has fewer
     ways=ASKED,
-    speed=SpeedPlan((SpeedPart(0.9, dict.fromkeys(UPLINKS, TIMED)),), seeds=(1, 2, 3), max_tokens=64),
+    speed=SpeedPlan((SpeedPart(0.9, dict.fromkeys(UPLINKS, TIMED)),), max_tokens=64),
 )
 SHORT: Final = replace(
     FULL,
@@ -63,8 +63,7 @@ SHORT: Final = replace(
     draws=2,
     ways=(TARGET, SQ[16], QS[16], DDQN),
     speed=SpeedPlan(
-        (SpeedPart(0.9, {UPLINKS[1]: (TARGET, SQ[64], QS[64], HEURISTIC[64], DDQN)}),),
-        seeds=(1,),
+        (SpeedPart(0.9, {UPLINKS[1]: (TARGET, SQ[64], QS[64], HEURISTIC[64], DDQN)}, seeds=(1,)),),
         max_tokens=12,
         draft_ms=2.0,
         verify_ms=8.0,

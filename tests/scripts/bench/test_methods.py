@@ -39,7 +39,7 @@ from scripts.bench.results import Results
 pytestmark = pytest.mark.suite
 
 TOKENS = 101
-PLAN = Plan((Part(0.9, dict.fromkeys((SLOW, FAST), (*AIMED, DSSD_GOODPUT))),), seeds=(1, 2))
+PLAN = Plan((Part(0.9, dict.fromkeys((SLOW, FAST), (*AIMED, DSSD_GOODPUT)), seeds=(1, 2)),))
 
 FLOORS = Steps.of([], PLAN)
 
@@ -159,7 +159,7 @@ def test_no_panel_is_crowded(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_the_whole_run_measures_what_the_aims_compare() -> None:
-    for part in FULL.parts:
+    for part in FULL.parts[:2]:
         for network in (SLOW, FAST):
             assert all(mode in part.modes[network] for mode in AIMED)
     assert set(FULL.parts[0].modes) == set(CROSS)
