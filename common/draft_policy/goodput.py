@@ -10,7 +10,7 @@ from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, keeps_up, synchronous_seconds
 from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
 
-NEARLY: Final = 1.05  # of the least time: chunks that take no longer are as good
+NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 
 
 class Goodput:
