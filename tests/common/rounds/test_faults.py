@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.rounds.drafting import Drafting
+from common.rounds.verifying import Verifying
 from common.sampling.draws import SeededDraws
 from common.sampling.noise import Purpose
 from common.session.values import Action
@@ -247,6 +248,22 @@ class TestMutants:
             pair.deliver_up()
             judged += pair.verify()
         assert (judged == 0) == fenced
+
+    @pytest.mark.parametrize("fenced", [True, False])
+    def test_behind_a_proposal_that_did_not_hold(self, fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where the last token of a proposal is replaced, the next one, sent ahead, begins where the answer is."""
+        if not fenced:
+            monkeypatch.setattr(
+                Verifying, "_whole", property(lambda self: True, lambda self, value: None), raising=False
+            )
+        pairs = [pair_of("coupled", {"ahead": True}, seed, length=2) for seed in range(20)]
+        for pair in pairs:
+            while pair.device.finished is None:
+                for step in (pair.draft, pair.draft, pair.draft, pair.draft, pair.deliver_up, pair.deliver_up):
+                    step()
+                if not (pair.verify() or pair.deliver_down()):
+                    pair.act(pair.device.rejoined())
+        assert (sum(pair.cloud.judged - pair.device.counters.proposed for pair in pairs) == 0) == fenced
 
     def test_with_fresh_randomness_for_a_repeated_proposal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         random = Random(7)
