@@ -15,6 +15,7 @@ from common.methods.catalog import opened_by
 from common.methods.failures import failure_message, unknown_session
 from common.methods.interface import CloudContext, CloudHalf
 from common.runtime import handshake
+from common.runtime.errors import NoPlace
 from common.runtime.failures import as_failure
 from common.runtime.peer_estimates import PeerEstimates
 from common.runtime.side import SEARCH_FAILED, SideRuntime
@@ -144,18 +145,35 @@ class Sessions:
             self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED)))
             return
         with self._lock:
-            wait = self._wait(key[0], kv_bytes)
+            wait = self._wait(key, kv_bytes)
         if wait is not None:
             self._send(key[0], Busy(request.session, int(1e6 * wait)))
         else:
             self._start(key, request, kv_bytes)
 
-    def _wait(self, peer: Peer, kv_bytes: int) -> float | None:
-        """Seconds until there may be a place for `peer`, None when there is one. The caller holds the lock."""
+    def _reserve(self, key: Key, session: CloudHalf, kv_bytes: int) -> None:
+        """Note the memory that a session needs, as its documents show. Raises `NoPlace` where others have it: then it
+        was never open. On the retrieval thread.
+        """
+        with self._lock:
+            if self._sessions.get(key) is not session:
+                return  # it has ended meanwhile
+            wait = self._wait(key, kv_bytes)
+            if wait is None:
+                self._kv_bytes[key] = kv_bytes
+                return
+            del self._sessions[key], self._kv_bytes[key]
+        raise NoPlace(wait)
+
+    def _wait(self, key: Key, kv_bytes: int) -> float | None:
+        """Seconds until there may be a place for this session beside the others, None when there is one. The caller
+        holds the lock.
+        """
         now, settings = time.monotonic(), self._settings
         taken = [
-            Taken(now - session.began, _owner(key[0]) == _owner(peer), self._kv_bytes[key])
-            for key, session in self._sessions.items()
+            Taken(now - session.began, _owner(other[0]) == _owner(key[0]), self._kv_bytes[other])
+            for other, session in self._sessions.items()
+            if other != key
         ]
         memory = self._side.decoder.memory.limit_bytes
         places = Places(settings.max_sessions, settings.max_sessions_per_key, memory)
@@ -174,8 +192,9 @@ class Sessions:
 
     def _context(self, key: Key) -> CloudContext:
         peer = key[0]
-        send, queued, over = partial(self._send, peer), partial(self._queued, peer), partial(self._ended, key)
-        return CloudContext(self._side, self._estimates(peer), send, queued, over)
+        send, queued = partial(self._send, peer), partial(self._queued, peer)
+        over, reserve = partial(self._ended, key), partial(self._reserve, key)
+        return CloudContext(self._side, self._estimates(peer), send, queued, over, reserve)
 
     # --- messages of an open session
 
@@ -228,7 +247,7 @@ class Sessions:
     def _fail(self, key: Key, error: Exception) -> None:
         self._give_up(key, failure_message(key[1], as_failure(error)))
 
-    def _give_up(self, key: Key, reason: Error) -> None:
+    def _give_up(self, key: Key, reason: Busy | Error) -> None:
         """End a session and tell the device why."""
         self._free(key)
         self._send(key[0], reason)

@@ -138,8 +138,8 @@ def in_memory(decoder: Decoder, take: Callable[[], Taken]) -> Taken | None:
     """What `take` takes memory for; None while there is none. Raises `KvMemoryFullError` where there never will be."""
     try:
         return take()
-    except KvMemoryFullError:
-        if decoder.memory.used_bytes:
+    except KvMemoryFullError as full:
+        if full.needed <= (decoder.memory.limit_bytes or 0):
             return None  # answers that end make room
         raise
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from common.runtime.errors import RequestError
-from proto.messages import Error
+from common.runtime.errors import NoPlace, RequestError
+from proto.messages import Busy, Error
 
 
-def failure_message(session: int, failure: Exception) -> Error:
+def failure_message(session: int, failure: Exception) -> Busy | Error:
     """The message that ends a running session; the text of `failure` was made for the user (`as_failure`)."""
+    if isinstance(failure, NoPlace):
+        return Busy(session, int(1e6 * failure.wait))
     if not isinstance(failure, RequestError):
         return Error(session, "failed", str(failure))
     return Error(session, "document" if failure.field == "long_document" else "unservable", str(failure))

@@ -202,6 +202,8 @@ class CloudContext:
     send: Callable[[Message], int]  # returns the bytes, 0 for what was dropped
     queued: Callable[[], int]  # bytes that wait in the link for the device
     over: Callable[[CloudHalf], None]  # called when the session ends by itself, after the `Error` if it failed
+    # Told the bytes of KV memory that an answer needs where only its documents show them. Raises `NoPlace`.
+    reserve: Callable[[CloudHalf, int], None]
 
 
 class Method(Protocol):

@@ -16,3 +16,11 @@ class RequestError(ValueError):
 
 class AnswerFailed(RuntimeError):
     """An answer that was begun can't be completed; the text is one sentence for the user."""
+
+
+class NoPlace(AnswerFailed):
+    """An answer turns out to need more memory than others leave it; there may be room `wait` seconds later."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__("There is no memory for the answer while others are under way.")
+        self.wait = wait

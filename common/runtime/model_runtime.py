@@ -58,6 +58,12 @@ class ModelRuntime:
             return one_row(query, own, fetched, self.format.begin, self.room(request) if room is None else room)
         return rows(query, own, fetched, self.format.begin, self.blank(request))
 
+    def kv_bytes(self, request: Open, found: PromptRows) -> int:
+        """Bytes of KV memory that an answer from the rows in `found` takes."""
+        prompt = found.prompt
+        tokens = max(map(len, prompt.parts)) + len(prompt.query) + request.max_tokens + 1
+        return self.decoder.memory.needed_bytes(len(prompt.parts), tokens)
+
     def blank(self, request: Open) -> bool:
         """Whether an answer reads a row without a document beside those with one. One row with all needs no weight."""
         return self.scorer.gain > 0 and request.aggregation == "output"

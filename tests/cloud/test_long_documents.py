@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 
+from common.methods.long_context.reading import read_whole
 from common.runtime.errors import AnswerFailed, RequestError
 from common.settings import EMBEDDED_DRAFT
 from common.transport.faulty import FaultyProxy
+from device.interface import Finished, TokenEvent
 from proto.digest import digest
-from proto.messages import Close, Closed, Contributions, Ready
+from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Ready
 from proto.payloads.sparse import encode_sparse
 from proto.rounds import Propose, Verdict
 from tests.cloud.long_documents import (
+    LENGTH,
     NETWORK,
     QUESTION,
     RESIDENT,
@@ -28,7 +32,7 @@ from tests.cloud.long_documents import (
     tokens_of,
     town,
 )
-from tests.cloud.town import Resident, Town
+from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
 from tests.common.rounds.test_hostile import sparse
 from tests.daemons.streaming import wait_until
 
@@ -114,6 +118,64 @@ class TestBadInput:
         with pytest.raises(AnswerFailed, match="The cloud did not take part"):
             tokens_of(device, **NETWORK)
         assert tokens_of(device, **RESIDENT)[0]
+
+
+PROPOSED = (digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 3))
+
+
+class TestMemory:
+    """A cloud with memory for one of these answers. The document counts, whatever else is asked for."""
+
+    @pytest.fixture
+    def holder(self, town: Town) -> Iterator[Stranger]:
+        """Has one; those that are refused are told to come again soon."""
+        memory, first = town.cloud.decoder.memory, replace(opening(1), documents=1)
+        needed = town.cloud.target.kv_bytes(first, read_whole(town.cloud, TITLE, first).rows)
+        assert town.cloud.kv_bytes(first) < needed / 2  # what a passage would need
+        town.sessions._lasted.extend([0.1] * 100)
+        limit, memory.limit_bytes = memory.limit_bytes, needed + needed // 2
+        stranger = town.stranger()
+        stranger.send(first)
+        wait_until(lambda: bool(stranger.of(Ready)), "the first answer is open")
+        yield stranger
+        stranger.close()
+        town.check_that_all_is_free()
+        memory.limit_bytes = limit
+
+    def test_the_second_is_refused_at_once_and_the_first_goes_on(self, town: Town, holder: Stranger) -> None:
+        other = town.stranger()
+        other.send(replace(opening(2), documents=1))
+        wait_until(lambda: bool(other.of(Busy)), "no memory for a second one", AT_ONCE)
+        assert 0 < other.of(Busy)[0].retry_after < 1e6 * AT_ONCE
+        assert not other.of(Ready) and not other.of(Fetched)
+        assert town.sessions.open == 1
+        holder.send(Propose(1, 1, 0, *PROPOSED))
+        wait_until(lambda: bool(holder.of(Verdict)), "the first one's verdict", AT_ONCE)
+        holder.send(Cancel(1))
+        other.send(replace(opening(2), documents=1))
+        other.send(Propose(2, 1, 0, *PROPOSED))
+        wait_until(lambda: bool(other.of(Verdict)), "the second one's, when the first is over", AT_ONCE)
+        first, second = holder.of(Verdict)[0], other.of(Verdict)[0]
+        assert (first.accepted, first.token, first.payload) == (second.accepted, second.token, second.payload)
+        other.close()
+
+    @pytest.mark.parametrize("fields", [NETWORK | {"eta": 0.0}, TestLongContext.ALONE], ids=lambda each: each["method"])
+    def test_a_device_waits_for_its_turn(
+        self, device: Resident, holder: Stranger, alone: list[int], fields: dict[str, Any]
+    ) -> None:
+        generation = device.begin(QUESTION, max_tokens=LENGTH, documents=1, **fields)
+        (active,) = device.engine._active.values()
+        wait_until(lambda: active.retry_at is not None, "the cloud is busy", AT_ONCE)
+        holder.send(Cancel(1))
+        *events, last = generation
+        assert isinstance(last, Finished)
+        assert [event.token for event in events if isinstance(event, TokenEvent)] == alone
+        assert last.report.notes == ()
+
+    def test_a_device_is_told_when_it_is_not_its_turn_for_long(self, device: Resident, holder: Stranger) -> None:
+        with pytest.raises(AnswerFailed, match="it serves as many answers as it can"):
+            tokens_of(device, documents=1, **NETWORK)
+        assert holder.of(Error) == []
 
 
 class TestStrangers:

@@ -22,6 +22,7 @@ class WireTap:
     def __init__(self, port: int) -> None:
         self._target = port
         self._up: list[bytearray] = []  # from the device, one per connection
+        self._down: list[bytearray] = []
         self._listener = socket.create_server((_HOST, 0))
         self._open: list[socket.socket] = [self._listener]
         self.port: int = self._listener.getsockname()[1]
@@ -44,7 +45,17 @@ class WireTap:
     @property
     def messages(self) -> list[Message]:
         """The same as messages. Raises `ProtocolError` for anything that is none."""
-        return [decode(frame, LARGEST_PAYLOAD) for connection in self._up for frame in _messages(bytes(connection))]
+        return [message for message, _ in self.up]
+
+    @property
+    def up(self) -> list[tuple[Message, int]]:
+        """The device's messages, with the bytes of each, ZeroMQ's framing included."""
+        return _messages(self._up)
+
+    @property
+    def down(self) -> list[tuple[Message, int]]:
+        """The same of the cloud."""
+        return _messages(self._down)
 
     def _accept(self) -> None:
         while True:
@@ -58,10 +69,9 @@ class WireTap:
                 device.close()
                 continue
             self._open += [device, cloud]
-            record = bytearray()
-            self._up.append(record)
-            threading.Thread(target=_copy, args=(device, cloud, record), daemon=True).start()
-            threading.Thread(target=_copy, args=(cloud, device, bytearray()), daemon=True).start()
+            for records, source, sink in ((self._up, device, cloud), (self._down, cloud, device)):
+                records.append(bytearray())
+                threading.Thread(target=_copy, args=(source, sink, records[-1]), daemon=True).start()
 
 
 def _copy(source: socket.socket, sink: socket.socket, record: bytearray) -> None:
@@ -74,8 +84,16 @@ def _copy(source: socket.socket, sink: socket.socket, record: bytearray) -> None
             each.shutdown(socket.SHUT_RDWR)
 
 
-def _messages(data: bytes) -> Iterator[bytes]:
-    """The messages of one direction of a connection, each of one frame; an incomplete one is left out."""
+def _messages(connections: list[bytearray]) -> list[tuple[Message, int]]:
+    return [
+        (decode(body, LARGEST_PAYLOAD), size) for connection in connections for body, size in _frames(bytes(connection))
+    ]
+
+
+def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """The messages of one direction of a connection, each of one frame, and the frames' sizes; an incomplete one is
+    left out.
+    """
     at = _GREETING
     while at < len(data):
         flags = data[at]
@@ -90,4 +108,4 @@ def _messages(data: bytes) -> Iterator[bytes]:
         if flags & _COMMAND:  # handshake and heartbeats
             continue
         assert not flags & _MORE
-        yield body
+        yield body, header + size

@@ -97,7 +97,9 @@ class VerifyingCloud:
 
     def _retrieve(self, request: Open) -> PromptRows:
         """Look up what both sides read, and hand the drafter its passages."""
-        found = self._reading.find(self._context.side, request)
+        side = self._context.side
+        found = self._reading.find(side, request)
+        self._context.reserve(self, side.target.kv_bytes(request, found.rows))
         with self._passages_lock:
             if not found.passages:
                 self._passages.add_none()

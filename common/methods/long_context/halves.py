@@ -29,4 +29,7 @@ class LongContextCloud(AggregateCloud):
         self._document = document
 
     def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self.context.side, self._document, request).rows
+        side = self.context.side
+        rows = read_whole(side, self._document, request).rows
+        self.context.reserve(self, side.target.kv_bytes(request, rows))
+        return rows

@@ -128,7 +128,7 @@ class ResidentRapid(RapidDevice):
         """`scheme` is the drafter's, `verifying` the same for the verifier. Raises `RequestError` without a drafter."""
         super().__init__(Inside(context, self._to_verifier, self._stop), scheme, reading)
         side = context.side
-        surroundings = CloudContext(side, side.profiler.nobody, self._to_drafter, lambda: 0, _nothing)
+        surroundings = CloudContext(side, side.profiler.nobody, self._to_drafter, lambda: 0, _nothing, _waits)
         opening = replace(context.opening, trace=False)  # the drafter's trace has no second side
         self._verifier = ResidentVerifier(opening, surroundings, verifying, reading, self._failed)
 
@@ -174,3 +174,7 @@ class ResidentRapid(RapidDevice):
 
 def _nothing(half: CloudHalf) -> None:
     """There is no place to be freed."""
+
+
+def _waits(half: CloudHalf, kv_bytes: int) -> None:
+    """Nobody is refused: an answer of the device waits for memory."""

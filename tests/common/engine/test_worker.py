@@ -303,7 +303,9 @@ class TestMemory:
         assert decoder.memory.used_bytes == 0
 
     def test_what_can_never_fit_is_refused(self) -> None:
-        decoder = load(kv_bytes=10_000)
+        """At once: that others will give memory back is no reason to wait."""
+        decoder = load(kv_bytes=200_000)
+        decoder.memory.take(1, 64)
         worker, client = Worker(decoder, 0.003), GreedyClient(LENGTH)
         try:
             worker.submit(job(decoder, client, documents(1), QUERY))
