@@ -120,7 +120,7 @@ class TestBadInput:
         assert tokens_of(device, **RESIDENT)[0]
 
 
-PROPOSED = (digest(()), (), (5, 6), encode_sparse([sparse(5, 6)] * 3))
+PROPOSED = ((digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 3))
 
 
 class TestMemory:
