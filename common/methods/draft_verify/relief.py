@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from common.methods.coupled.scheme import Racing
 from common.methods.draft_verify.driver import RoundsDriver
-from common.methods.edgellm.drawing import Likeliest
+from common.methods.edgellm.drawing import Finishers
 from common.methods.edgellm.driver import TreeDriver
 from common.methods.interface import DeviceContext
 from common.rounds.drafting import Drafting
 from common.runtime.model_runtime import ModelRuntime
 from common.runtime.reading import PromptRows
 from common.session.values import Commit
-from common.trees.growth import Adaptive
+from common.trees.best_first import BestFirst
 from common.trees.rounds import TreeConfig, TreeRounds
-from common.trees.threshold import Threshold
 
-NODES = 24  # most drafts of a tree
+NODES = 64  # most drafts of a tree
 RELIEVED = "From token {} on local_target decides, as long as the cloud takes no part."
 FAILED = "{} The draft model goes on alone."
 
@@ -43,16 +42,19 @@ class Relief:
             if target is None or self._driver.over or self._trees is not None or not machine.relieved:
                 return
             self._driver.resting = True
-            threshold = Threshold()
+            history = self._context.side.trees
+            growth = BestFirst(NODES, history.times, history.agreement)
             config = TreeConfig(frozenset(opening.eos), opening.max_tokens, target.decoder.streamed is not None)
-            rounds = TreeRounds(config, Adaptive(NODES, threshold), threshold, machine.decided)
-            trees = TreeDriver(rounds, drafter.decoding, target.decoding, self._committed, None, self._ended)
+            rounds = TreeRounds(config, growth, machine.decided)
+            trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self._committed, None, self._ended)
             self._trees = trees
         self._context.note(RELIEVED.format(rounds.position))
         reserve = opening.max_tokens + 1 + 2 * NODES
         racing = Racing(opening.seed, opening.temperature)
         target.read_trees(trees.verifier, opening, racing, found, reserve, trees.end)
-        drafter.read_trees(trees.drafter, opening, Likeliest(), found, reserve, trees.end)
+        drafter.read_trees(
+            trees.drafter, opening, Finishers(opening.seed, opening.temperature), found, reserve, trees.end
+        )
 
     def end(self) -> None:
         """Decide no more: the answer is over, or the cloud is back."""

@@ -36,7 +36,7 @@ from tests.common.methods.edge_device import (
 __all__ = ["device", "large", "streamed"]  # fixtures
 
 TEMPERATURES = (0.0, 0.7, 1.5)
-GROWTHS = ("adaptive", "chain", "width", "none")
+GROWTHS = ("best-first", "adaptive", "chain", "width", "none")
 
 
 @pytest.fixture(scope="module")
