@@ -21,6 +21,7 @@ MOST_TOKENS: Final = 8192  # of an answer
 MOST_FETCHED: Final = 256  # passages that one answer is handed
 LARGEST_PROPOSAL: Final = 2**21  # a proposal's payload is below that, in bytes
 MOST_PROPOSED: Final = 64  # drafted tokens of one proposal
+MOST_NODES: Final = 256  # drafted tokens of a tree
 SEEDS: Final = 2**64  # seeds are below it
 
 # Noise is raised to the power of the temperature: below the least one, float32 could not tell its law from that of 0.

@@ -31,6 +31,7 @@ from common.runtime.offline import profiled_line
 from common.runtime.profiler import Profiler
 from common.runtime.reading import Document, PromptRows
 from common.runtime.tasks import Failed, TaskThread
+from common.runtime.tree_history import TreeHistory
 from common.scoring.choice import load_scorer, scorer_without_model
 from common.scoring.interface import DocumentScorer
 from common.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
@@ -98,6 +99,7 @@ class SideRuntime:
         self.local_target: ModelRuntime | None = None
         if verifying is not None and gate is not None:
             self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died)
+        self.trees = TreeHistory.expecting(self.drafter, self.local_target or self.target)
         self._watcher = FolderWatcher(settings, self.library)
 
     def _profiled_line(self) -> DecodeLine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from common.trees.matching import Match
 from common.trees.threshold import Threshold
 from common.trees.tree import ROOT, Candidate, DraftTree
 
@@ -22,8 +23,26 @@ class Growth(Protocol):
         """The tokens that are added behind `node`, of `candidates`, the most probable first."""
         ...
 
+    def verified(self, tree: DraftTree) -> Sequence[int]:
+        """The nodes of a complete tree that the verifier reads, each with its parent; the others are dropped."""
+        ...
 
-class Adaptive:
+    def judged(self, tree: DraftTree, found: Match) -> None:
+        """Take in how far a tree held."""
+        ...
+
+
+class Whole:
+    """The part of a rule that has the whole tree verified, and learns nothing."""
+
+    def verified(self, tree: DraftTree) -> Sequence[int]:
+        return range(len(tree))
+
+    def judged(self, tree: DraftTree, found: Match) -> None:
+        """Nothing depends on it."""
+
+
+class Adaptive(Whole):
     """Grows where it is worth most (EdgeLLM §III-B): of M nodes, a branch of probability C should have M C.
 
     The leaf with the largest M C - length is extended. What is nearly as probable as the likeliest token enters beside
@@ -50,8 +69,11 @@ class Adaptive:
         entering = [each for each in candidates[1:] if probable * each.probability >= self._threshold.value]
         return [*candidates[:1], *entering][: self._size - len(tree)]
 
+    def judged(self, tree: DraftTree, found: Match) -> None:
+        self._threshold.judged(found.correct, found.whole, tree.confidence)
 
-class Even:
+
+class Even(Whole):
     """`width` branches of the same `length`, which part at the first token: a chain where the width is 1."""
 
     def __init__(self, length: int, width: int = 1) -> None:
@@ -69,7 +91,7 @@ class Even:
         return candidates[: self._width if node == ROOT else 1]
 
 
-class Nothing:
+class Nothing(Whole):
     """Drafts nothing: the verifier decodes token by token."""
 
     def leaf(self, tree: DraftTree) -> int | None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from common.session.values import Action, Commit, Finish, FinishReason
 from common.trees.growth import Growth
 from common.trees.matching import Match, match
-from common.trees.threshold import Threshold
 from common.trees.tree import ROOT, Candidate, DraftTree
 
 
@@ -81,13 +80,12 @@ class TreeCounters:
 class TreeRounds:
     """The drafter and the verifier of one answer. Both models ask for their work and hand in what they found."""
 
-    def __init__(self, config: TreeConfig, growth: Growth, threshold: Threshold) -> None:
+    def __init__(self, config: TreeConfig, growth: Growth) -> None:
         self.config = config
         self.counters = TreeCounters()
         self.epoch = 0  # counts verifications that are over
         self.finished: FinishReason | None = None
         self._growth = growth
-        self._threshold = threshold
         self._path: list[int] = []  # decided
         self._tree = self._new_tree()
         self._verifying = False
@@ -124,7 +122,7 @@ class TreeRounds:
             self.counters.ahead += 1
             if node == ROOT and (leaf := self._tree.best) != ROOT:
                 self._tree.note_read(leaf)
-        tree.grow(node, self._growth.chosen(tree, node, candidates), self.config.eos)
+        tree.grow(node, self._growth.chosen(tree, node, candidates), self.config.eos, candidates)
 
     # --- the verifier
 
@@ -134,6 +132,7 @@ class TreeRounds:
             return None
         if not self._verifying:
             self._verifying = True
+            self._tree = self._tree.pruned(self._growth.verified(self._tree))
             self._ahead = self._new_ahead()
         tree, nodes = self._tree, self._verified_nodes()
         places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
@@ -148,7 +147,7 @@ class TreeRounds:
         nodes = [ROOT, *self._verified_nodes()]
         found = match(self._tree, dict(zip(nodes, tokens, strict=True)))
         self._count(found, len(nodes) - 1)
-        self._threshold.judged(found.correct, found.whole, self._tree.confidence)
+        self._growth.judged(self._tree, found)
         decided = [self._tree.tokens[node] for node in found.nodes] + ([] if found.token is None else [found.token])
         places = [0, *(nodes.index(node) for node in found.nodes[: len(decided) - 1])]
         actions: list[Action] = []

@@ -9,7 +9,9 @@ ROOT: Final = -1  # the decided part's last token, which first tokens follow
 
 
 class Candidate(NamedTuple):
-    """A token that may follow, with its probability by the draft model."""
+    """A token that may follow, with its probability by the draft model: its share of the speeds in the verifier's race,
+    which is its probability before the temperature where that is 0.
+    """
 
     token: int
     probability: float
@@ -18,8 +20,8 @@ class Candidate(NamedTuple):
 class DraftTree:
     """Nodes in the order in which they were added, parents first.
 
-    A branch is a leaf with what leads to it. Its probability C is the product of the draft model's along it, its length
-    the number of its tokens. Nothing is added behind an end of the sequence, or behind `limit` tokens.
+    A branch is a leaf with what leads to it. Its probability C is the product of those that its tokens were added with,
+    its length the number of its tokens. Nothing is added behind an end of the sequence, or behind `limit` tokens.
     """
 
     def __init__(self, limit: int) -> None:
@@ -30,14 +32,23 @@ class DraftTree:
         self.lengths: list[int] = []  # of the branch up to each node
         self.read: list[int] = []  # nodes that the draft model has read, in that order; it knows what follows them
         self.root_read = False
+        self.offered: dict[int, Sequence[Candidate]] = {}  # what the draft model told behind nodes that it has read
         self._ends: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def grow(self, node: int, candidates: Sequence[Candidate], eos: Collection[int]) -> None:
-        """Note that the draft model has read `node`, or the ROOT, and add `candidates` behind it."""
+    def grow(
+        self,
+        node: int,
+        candidates: Sequence[Candidate],
+        eos: Collection[int],
+        offered: Sequence[Candidate] = (),
+    ) -> None:
+        """Note that the draft model has read `node`, or the ROOT, and add `candidates` of those `offered` behind it."""
         self.note_read(node)
+        if offered:
+            self.offered[node] = offered
         confidence, length = (1.0, 0) if node == ROOT else (self.confidences[node], self.lengths[node])
         for token, probability in candidates:
             if token in eos:
@@ -108,20 +119,31 @@ class DraftTree:
 
     def below(self, node: int) -> DraftTree:
         """What follows `node`, as a tree behind it: there it has happened, so probabilities are divided by its C."""
-        found = DraftTree(self.limit - self.lengths[node])
-        places = {node: ROOT}
-        for each, parent in enumerate(self.parents):
-            if parent not in places:
-                continue
+        below = {node}
+        for each, parent in enumerate(self.parents):  # parents come first
+            if parent in below:
+                below.add(each)
+        return self._part(node, below - {node})
+
+    def pruned(self, nodes: Collection[int]) -> DraftTree:
+        """The tree with these `nodes` only. The parent of each must be one of them, or the ROOT."""
+        return self._part(ROOT, set(nodes))
+
+    def _part(self, root: int, kept: Collection[int]) -> DraftTree:
+        confidence, length = (1.0, 0) if root == ROOT else (self.confidences[root], self.lengths[root])
+        found = DraftTree(self.limit - length)
+        places = {root: ROOT}
+        for each in sorted(kept):
             places[each] = len(found)
             if each in self._ends:
                 found._ends.add(len(found))
             found.tokens.append(self.tokens[each])
-            found.parents.append(places[parent])
-            found.confidences.append(self.confidences[each] / self.confidences[node])
-            found.lengths.append(self.lengths[each] - self.lengths[node])
-        found.root_read = node in self.read
-        found.read = [places[each] for each in self.read if each in places and each != node]
+            found.parents.append(places[self.parents[each]])
+            found.confidences.append(self.confidences[each] / confidence)
+            found.lengths.append(self.lengths[each] - length)
+        found.root_read = self.root_read if root == ROOT else root in self.read
+        found.read = [places[each] for each in self.read if each in kept]
+        found.offered = {places[each]: told for each, told in self.offered.items() if each in places}
         return found
 
     def _children(self, node: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ from statistics import median
 
 from common.methods.attribution import of_one_process
 from common.methods.coupled.scheme import Racing
-from common.methods.edgellm.drawing import Likeliest
+from common.methods.edgellm.drawing import Finishers
 from common.methods.edgellm.driver import TreeDriver
 from common.methods.edgellm.method import EdgeRequest
 from common.methods.fetch.gathering import Gathering
@@ -14,6 +14,8 @@ from common.methods.interface import DeviceContext
 from common.methods.report import MethodReport, SideReport
 from common.runtime.errors import RequestError
 from common.runtime.reading import Document
+from common.runtime.tree_history import TreeHistory
+from common.trees.best_first import BestFirst
 from common.trees.growth import Adaptive, Even, Growth, Nothing
 from common.trees.rounds import TreeConfig, TreeRounds
 from common.trees.threshold import Threshold
@@ -35,17 +37,21 @@ class EdgeDevice:
                 "Method 'edgellm' needs a draft model, and this device has none: set draft_model, or growth 'none'.",
                 "method",
             )
+        largest = max(request.tree_size, request.draft_length)
+        self._reserve = opening.max_tokens + 1 + largest
         # The draft model's rows may hold a tree and the one that is to follow it.
-        self._reserve = opening.max_tokens + 1 + 2 * max(request.tree_size, request.draft_length)
-        models = [model for model in (self._target, self._drafter) if model is not None]
-        self._room = max(0, min(model.room(opening, self._reserve) for model in models))
-        threshold = Threshold(request.threshold)
+        self._drafts_reserve = self._reserve + largest
+        rooms = [self._target.room(opening, self._reserve)]
+        if self._drafter is not None:
+            rooms.append(self._drafter.room(opening, self._drafts_reserve))
+        self._room = max(0, min(rooms))
         # A target in memory never waits, and two models that compute at once slow each other down.
         ahead = request.ahead and self._target.decoder.streamed is not None
         config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
-        self._rounds = TreeRounds(config, make_growth(request, threshold), threshold)
+        self._rounds = TreeRounds(config, make_growth(request, side.trees))
         self._driver = TreeDriver(
             self._rounds,
+            side.trees,
             None if self._drafter is None else self._drafter.decoding,
             self._target.decoding,
             context.committed,
@@ -145,10 +151,11 @@ class EdgeDevice:
         racing = Racing(opening.seed, opening.temperature)
         self._target.read_trees(driver.verifier, opening, racing, found, self._reserve, driver.end)
         if self._drafter is not None:
-            self._drafter.read_trees(driver.drafter, opening, Likeliest(), found, self._reserve, driver.end)
+            finishers = Finishers(opening.seed, opening.temperature)
+            self._drafter.read_trees(driver.drafter, opening, finishers, found, self._drafts_reserve, driver.end)
 
 
-def make_growth(request: EdgeRequest, threshold: Threshold) -> Growth:
+def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:
     """The rule that `request` names; `width` has as many branches as the tree's size holds."""
     match request.growth:
         case "chain":
@@ -157,5 +164,7 @@ def make_growth(request: EdgeRequest, threshold: Threshold) -> Growth:
             return Even(request.draft_length, max(1, request.tree_size // request.draft_length))
         case "none":
             return Nothing()
+        case "adaptive":
+            return Adaptive(request.tree_size, Threshold(request.threshold))
         case _:
-            return Adaptive(request.tree_size, threshold)
+            return BestFirst(request.tree_size, history.times, history.agreement)

@@ -1,4 +1,4 @@
-"""What the draft model tells of its distributions: the most probable tokens."""
+"""What the draft model tells of its distributions: the tokens that the verifier probably draws."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.trees.tree import Candidate
 
-MOST_CANDIDATES: Final = 64  # as many as a tree may have nodes
+MOST_CANDIDATES: Final = 64  # behind one node
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The most probable tokens, likeliest first."""
+    """The first finishers, the fastest first."""
 
     candidates: tuple[Candidate, ...]
 
@@ -32,21 +32,28 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeliest:
-    """Implements `Drafter`. Probabilities are those before the temperature, at every temperature: at 0 all of them
-    would be 0 or 1, and say nothing of how sure the model is.
+class Finishers:
+    """Implements `Drafter`: runs the verifier's race, with the same noise E, on the draft model's distribution q.
+
+    The verifier draws argmax p_i / E_i^T, so it is not the most probable tokens that are likely but those with large
+    q_i / E_i^T. A candidate's probability is its share of the sum of these speeds, in which tokens that are not listed
+    count with E = 1; at temperature 0 that is q_i.
     """
 
+    seed: int
+    temperature: float
     count: int = MOST_CANDIDATES
 
-    def race(self, position: int) -> Race | None:
-        return None
+    def race(self, position: int) -> Race:
+        return Race(self.seed, position, self.temperature, self.count)
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Following:
         """Raises `ValueError` for a mixture without a positive probability."""
-        values, ids = probabilities.topk(min(self.count, len(probabilities)))
-        pairs = zip(ids.tolist(), values.tolist(), strict=True)
-        candidates = tuple(Candidate(token, probability) for token, probability in pairs if probability > 0)
-        if not candidates:
+        if found is None or not len(found[0]):
             raise ValueError(f"the mixture at position {position} has no positive probability")
-        return Following(candidates)
+        ids, speeds = found
+        order = np.argsort(-speeds, kind="stable")
+        unlisted = max(0.0, 1.0 - float(probabilities[torch.from_numpy(ids).to(probabilities.device)].sum()))
+        shares = speeds / (speeds.sum() + unlisted)
+        pairs = zip(ids[order].tolist(), shares[order].tolist(), strict=True)
+        return Following(tuple(Candidate(token, share) for token, share in pairs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from common.engine.sampling import Drawn
 from common.runtime.session_driver import Engine
+from common.runtime.tree_history import TreeHistory
 from common.session.values import Commit, Finish
 from common.tracing.recorder import Recorder
 from common.trees.rounds import Reading, TreeRounds
@@ -28,6 +28,7 @@ class TreeDriver:
     def __init__(
         self,
         rounds: TreeRounds,
+        history: TreeHistory,
         drafting: Engine | None,
         verifying: Engine,
         committed: Callable[[Commit], bool],
@@ -41,7 +42,8 @@ class TreeDriver:
         self.rounds = rounds
         self.recorder = recorder
         self.over = False
-        self.lock = threading.RLock()
+        self.history = history
+        self.lock = history.lock
         self.shares: list[Shares] = []  # of each decided token
         self.drafter = Drafting(self)
         self.verifier = Verifying(self)
@@ -142,6 +144,8 @@ class Drafting(_Part):
             if driver.over:
                 return
             self._took(work, seconds)
+            if work.path or work.tokens:  # else it has read the question, too
+                driver.history.times.drafted(seconds)
             view: Any = drawn[0].view
             driver.rounds.drafted(work, view.candidates)
             driver.show()
@@ -169,4 +173,6 @@ class Verifying(_Part):
         with self.driver.lock:
             if not self.driver.over:
                 self._took(work, seconds)
+                if work.path:  # else it has read the question, too
+                    self.driver.history.times.verified(len(work.tokens), seconds)
                 self.driver.decide(work, drawn)

@@ -10,13 +10,13 @@ from common.methods.checks import check_processors
 from common.methods.request import Request, Sources
 from common.runtime.errors import RequestError
 from common.trees.threshold import FIRST, LEAST, MOST
-from proto.limits import MOST_PROPOSED
+from proto.limits import MOST_NODES, MOST_PROPOSED
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
 
-GrowthName = Literal["adaptive", "chain", "width", "none"]
+GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
 
 
 class EdgeRequest(Request):
@@ -24,11 +24,11 @@ class EdgeRequest(Request):
 
     sources: Sources = Field(default="device", description="Whose documents to use")
     draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
-    growth: GrowthName = Field(default="adaptive", description="How the tree of drafts grows")
-    tree_size: int = Field(default=24, ge=1, le=MOST_PROPOSED, description="Most drafts of a tree")
+    growth: GrowthName = Field(default="best-first", description="How the tree of drafts grows")
+    tree_size: int = Field(default=64, ge=1, le=MOST_NODES, description="Most drafts of a tree")
     threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # alpha of the first tree
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
-    provisional: bool = False  # whether drafts are shown that may be taken back
+    provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
 
 
 class EdgeLlm:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.methods.edgellm.drawing import Finishers
 from common.sampling.drafting import Race, RaceKernel
 from common.session.values import Commit
 from common.trees.growth import Growth
 from common.trees.rounds import Reading, TreeConfig, TreeRounds
-from common.trees.threshold import Threshold
 from common.trees.tree import Candidate
 
 Model = Callable[[Sequence[int]], NDArray[np.float64]]  # next-token distribution [vocab] behind a path
@@ -37,10 +37,12 @@ def alone(model: Model, config: TreeConfig, seed: int, temperature: float) -> li
     return path
 
 
-def candidates(model: Model, path: Sequence[int], count: int = 5) -> list[Candidate]:
-    probabilities = model(path)
-    order = np.argsort(-probabilities, kind="stable")[:count]
-    return [Candidate(int(each), float(probabilities[each])) for each in order]
+def candidates(model: Model, path: Sequence[int], seed: int, temperature: float, count: int = 5) -> list[Candidate]:
+    """What a draft model tells behind `path`."""
+    mixture = torch.from_numpy(model(path).astype(np.float32))
+    drafter = Finishers(seed, temperature, count)
+    (found,) = KERNEL.run(mixture[None], [drafter.race(len(path))])
+    return list(drafter.drafted(len(path), mixture, found).candidates)
 
 
 @dataclass
@@ -49,7 +51,6 @@ class Pair:
 
     config: TreeConfig
     growth: Growth
-    threshold: Threshold
     drafter: Model
     target: Model
     seed: int = 0
@@ -58,7 +59,7 @@ class Pair:
     tokens: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rounds = TreeRounds(self.config, self.growth, self.threshold)
+        self.rounds = TreeRounds(self.config, self.growth)
 
     def run(self) -> list[int]:
         while self.rounds.finished is None:
@@ -79,7 +80,7 @@ class Pair:
         (path,) = reading.paths
         assert len(path) < self.config.max_tokens - 1
         assert not set(path) & self.config.eos
-        self.rounds.drafted(reading, candidates(self.drafter, path))
+        self.rounds.drafted(reading, candidates(self.drafter, path, self.seed, self.temperature))
 
     def verify(self, reading: Reading) -> None:
         drawn = [token(self.target, path, self.seed, self.temperature) for path in reading.paths]

@@ -11,21 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.trees import rounds as rounds_module
+from common.trees.agreement import Agreement
+from common.trees.best_first import BestFirst
 from common.trees.growth import Adaptive, Even, Growth, Nothing
 from common.trees.matching import Match, match
 from common.trees.rounds import Reading, TreeConfig
 from common.trees.threshold import Threshold
+from common.trees.times import TreeTimes
 from common.trees.tree import ROOT, DraftTree
 from tests.common.rounds.pump import table_model
 from tests.common.trees.table_rounds import VOCABULARY, Pair, alone
 
 EOS = frozenset({0})
-GROWTHS: dict[str, Callable[[Threshold], Growth]] = {
-    "adaptive": lambda threshold: Adaptive(12, threshold),
-    "tiny": lambda threshold: Adaptive(2, threshold),
-    "chain": lambda threshold: Even(4),
-    "width": lambda threshold: Even(3, 3),
-    "none": lambda threshold: Nothing(),
+GROWTHS: dict[str, Callable[[float], Growth]] = {  # by the paper's threshold
+    "best first": lambda alpha: BestFirst(12, TreeTimes(0.01, 1.0, 0.001), Agreement()),
+    "best first, large": lambda alpha: BestFirst(64, TreeTimes(alpha / 100, 1.0), Agreement()),
+    "best first, dear": lambda alpha: BestFirst(8, TreeTimes(0.1, 1.0, alpha), Agreement()),
+    "adaptive": lambda alpha: Adaptive(12, Threshold(alpha)),
+    "tiny": lambda alpha: Adaptive(2, Threshold(alpha)),
+    "chain": lambda alpha: Even(4),
+    "width": lambda alpha: Even(3, 3),
+    "none": lambda alpha: Nothing(),
 }
 
 
@@ -45,10 +51,9 @@ def pair(
         "near": table_model(VOCABULARY, seed + 1, 4.0, beside=target),
         "other": table_model(VOCABULARY, seed + 2, 4.0),
     }[likeness]
-    threshold = Threshold(alpha)
     config = TreeConfig(eos, length, ahead)
     chance = random.Random(seed)
-    return Pair(config, GROWTHS[growth](threshold), threshold, drafter, target, seed, temperature, chance)
+    return Pair(config, GROWTHS[growth](alpha), drafter, target, seed, temperature, chance)
 
 
 @settings(max_examples=150)
@@ -106,10 +111,13 @@ def test_the_next_tree_begins_with_what_was_drafted_ahead() -> None:
 class TestMutants:
     """Each changes one thing that the law rests on; the comparison above must notice."""
 
-    @staticmethod
-    def differs() -> bool:
+    @pytest.fixture(params=["adaptive", "best first"], autouse=True)
+    def growth(self, request: pytest.FixtureRequest) -> None:
+        self.chosen = request.param
+
+    def differs(self) -> bool:
         def one(seed: int) -> bool:
-            asked = pair("adaptive", "near", 25, 1.0, seed, True, 0.01)
+            asked = pair(self.chosen, "near", 25, 1.0, seed, True, 0.01)
             try:
                 return asked.run() != alone(asked.target, asked.config, seed, 1.0)
             except (AssertionError, KeyError):

@@ -1,0 +1,110 @@
+"""Trees that give the most expected tokens per second: best first, for as long as it is worth the time.
+
+A tree whose nodes hold with probabilities C_i (of the branches up to them) decides 1 + Σ C_i tokens in expectation, and
+a round takes
+
+    T = draft steps · T_S + T_L + nodes · T_N
+
+A node is verified while C > (1 + Σ C) / T · T_N: it gives more tokens per second than the round without it. Nodes enter
+in the order of C, so each comes after its parent, and the best trees of all sizes are found in one go. A draft step is
+worth it while what it is expected to add is more than (1 + Σ C) / T · T_S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.trees.agreement import Agreement
+from common.trees.matching import Match
+from common.trees.times import TreeTimes
+from common.trees.tree import ROOT, Candidate, DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The nodes that are to be verified, the most probable first, and what a round with them gives."""
+
+    nodes: tuple[int, ...]
+    expected: float  # tokens
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.expected / self.seconds
+
+
+class BestFirst:
+    """Implements `Growth`. The tree holds all that was drafted and may yet be among its `size` best nodes."""
+
+    def __init__(self, size: int, times: TreeTimes, agreement: Agreement) -> None:
+        """`times` and `agreement` may have learnt from earlier answers, and go on learning."""
+        self._size, self._times, self._agreement = size, times, agreement
+
+    def leaf(self, tree: DraftTree) -> int | None:
+        if tree.limit < 1:
+            return None
+        if not tree.root_read:
+            return ROOT
+        probable = tree.confidences
+        best = max(tree.open, key=lambda leaf: (probable[leaf], -leaf), default=None)
+        return best if best is not None and self._worth(tree, probable[best]) else None
+
+    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        branch = 1.0 if node == ROOT else tree.confidences[node]
+        known = sorted(tree.confidences, reverse=True)
+        least = known[self._size - 1] if len(known) >= self._size else 0.0
+        probable = self._agreement.of([each.probability for each in candidates])
+        entering = [Candidate(each.token, held) for each, held in zip(candidates, probable, strict=True)]
+        return [each for each in entering if branch * each.probability > least][: self._size]
+
+    def verified(self, tree: DraftTree) -> Sequence[int]:
+        return self.choice(tree).nodes
+
+    def judged(self, tree: DraftTree, found: Match) -> None:
+        following = [*(tree.tokens[node] for node in found.nodes), found.token]
+        for node, token in zip((ROOT, *found.nodes), following, strict=True):
+            offered = tree.offered.get(node)
+            if offered is None or token is None:
+                continue
+            place = next((place for place, each in enumerate(offered) if each.token == token), None)
+            self._agreement.judged([each.probability for each in offered], place)
+
+    def choice(self, tree: DraftTree) -> Chosen:
+        """The best `size` nodes at most, as far as each is worth its time."""
+        probable, each = tree.confidences, self._times.node
+        expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
+        nodes: list[int] = []
+        for node in sorted(range(len(tree)), key=lambda node: (-probable[node], node))[: self._size]:
+            if probable[node] * seconds <= expected * each:
+                break
+            nodes.append(node)
+            expected += probable[node]
+            seconds += each
+        return Chosen(tuple(nodes), expected, seconds)
+
+    def _worth(self, tree: DraftTree, probable: float) -> bool:
+        """Whether a draft step behind a leaf of this C is. It is expected to bring what the earlier ones did on the
+        average: candidates with the same shares of its C, the first, the second and so on.
+        """
+        now = self.choice(tree)
+        # What a further node must have: it costs time, or the place of another.
+        least = now.rate * self._times.node
+        if len(now.nodes) == self._size:
+            least = max(least, tree.confidences[now.nodes[-1]])
+        gained = sum(max(0.0, probable * share - least) for share in _shares(tree))
+        return gained > now.rate * self._times.draft
+
+
+def _shares(tree: DraftTree) -> list[float]:
+    """What the likeliest, second and further candidates behind the nodes that were read have of these nodes' C."""
+    found: list[float] = []
+    ranks: dict[int, int] = {}
+    for node, parent in enumerate(tree.parents):
+        rank = ranks[parent] = ranks.get(parent, -1) + 1
+        if rank == len(found):
+            found.append(0.0)
+        found[rank] += tree.confidences[node]
+    read = tree.root_read + sum(tree.confidences[node] for node in tree.read)
+    return [share / read for share in found]
