@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from device.cli.answer_text import answer_text
 from device.cli.daemon import Daemon
 from device.cli.failures import answer_failed
 from device.cli.render import strip_controls
@@ -26,11 +27,12 @@ class Printed:
 def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -> Printed:
     """Ask, and write the text to `output` (None: nowhere) as it becomes final. Raises `CommandFailed`.
 
-    A terminal gets no control characters; a file or a pipe gets the text as it is.
+    A terminal gets no control characters, and provisional drafts where they are asked for; a file or a pipe gets the
+    text as it is.
     """
     text, reason = "", ""
     last: dict[str, Any] = {}
-    write = _writer(output)
+    shown = answer_text(output)
     chunks = daemon.chat(body)
     try:
         with closing(chunks):  # type: ignore[type-var]
@@ -39,10 +41,12 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
                     piece = choice["delta"].get("content") or ""
                     text += piece
                     reason = choice["finish_reason"] or reason
-                    write(piece)
+                    if piece:
+                        shown.final(piece)
+                if (draft := (last.get("dragon") or {}).get("provisional")) is not None:
+                    shown.provisional(draft)
     finally:
-        if text:
-            write("\n")
+        shown.final("\n" if text else "")
     if "dragon" not in last:
         raise answer_failed("the server is not a dragon device daemon: it sent no report")
     return Printed(text, reason, last.get("usage") or {}, last["dragon"])
@@ -54,18 +58,6 @@ def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[s
     for asked, answered in turns:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     return [*messages, {"role": "user", "content": question}]
-
-
-def _writer(output: TextIO | None) -> Any:
-    if output is None:
-        return lambda piece: None
-    clean = strip_controls if output.isatty() else str
-
-    def write(piece: str) -> None:
-        output.write(clean(piece))
-        output.flush()
-
-    return write
 
 
 def to_stderr(text: str) -> None:
