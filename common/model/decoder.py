@@ -46,23 +46,23 @@ class Decoder:
         self._model = loaded.model
         self.architecture = type(loaded.model).__name__
         # The check's documents are not the user's: they are neither kept nor counted.
-        self._documents, self._source = DocumentCache(0), loaded.identity
+        self._documents, self._source = DocumentCache(0), ""
         self.tokenizer = loaded.tokenizer
         self.torch_device = loaded.torch_device
         self.vocabulary = loaded.tokenizer.size
         self.eos = loaded.eos
         self.max_context = loaded.max_context
-        self.identity = loaded.identity
         self.streamed: StreamedLayers | None = loaded.streamed
         self._gate = LayerGate(loaded.layers, loaded.streamed)
         first = torch.zeros(1, dtype=torch.int64, device=loaded.torch_device)
         self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first))
+        self.identity = loaded.identity()
         self.memory = KvMemory(self.layout, self.max_context)
-        check_agreement(self, loaded.window)
+        check_agreement(self, loaded)
         self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
         store, self._source = None, self.identity
         if document_store is not None and document_store.limit_bytes:
-            self._source = numbers_source(loaded.model, loaded.identity)
+            self._source = numbers_source(loaded.model, self.identity)
             store = DocumentStore(document_store, self._source, self.layout)
         self._documents = DocumentCache(document_cache_bytes, store)
 

@@ -49,8 +49,12 @@ class LoadedModel:
     eos: frozenset[int]
     max_context: int
     window: int  # the shortest that is declared for any layer; 0 without one
-    identity: str
     streamed: StreamedLayers | None = None  # those that are not in memory all the time
+
+    def identity(self) -> str:
+        """The name of the numbers that it computes. Of a streamed model it costs nothing after the first pass."""
+        samples = {} if self.streamed is None else self.streamed.samples()
+        return model_identity(self.model, self.tokenizer, samples)
 
 
 def load_model(
@@ -106,7 +110,6 @@ def load_model(
             eos=_eos(model, chosen),
             max_context=max_context(folder_or_hub_id, config),
             window=shortest_window(config),
-            identity=model_identity(model, chosen, {} if streamed is None else streamed.samples()),
             streamed=streamed,
         )
     except BaseException:

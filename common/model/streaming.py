@@ -68,6 +68,7 @@ class StreamedLayers:
         self._store, self._files = store, files
         self._layers, self._views = layers, views
         self._inside: Sequence[_Weight] = ()
+        self._sampled: dict[int, dict[str, bytes]] = {}  # by layer
 
     @property
     def counters(self) -> StoreCounters:
@@ -91,6 +92,8 @@ class StreamedLayers:
         self._inside = self._layers[streamed]
         for weight, view in zip(self._inside, views, strict=True):
             weight.put(view)
+        if streamed not in self._sampled:
+            self._sample(streamed, views)
 
     def leave(self) -> None:
         """Take the weights from the layer that has them."""
@@ -105,13 +108,18 @@ class StreamedLayers:
         self._store.rewind()
 
     def samples(self) -> Mapping[str, bytes]:
-        """What enters the model's identity, of every weight that is not resident. Reads all of them."""
-        samples: dict[str, bytes] = {}
-        for layer, weights in enumerate(self._layers):
-            views = self._views[layer][self._store.take(layer)]
-            samples |= {weight.name: weight_sample(view) for weight, view in zip(weights, views, strict=True)}
-            self._store.give_back()
-        return samples
+        """What enters the model's identity, of every weight that is not resident. Reads the layers that have taken no
+        part in a pass yet.
+        """
+        for layer in range(len(self._layers)):
+            if layer not in self._sampled:
+                self._sample(layer, self._views[layer][self._store.take(layer)])
+                self._store.give_back()
+        return {name: sample for each in self._sampled.values() for name, sample in each.items()}
+
+    def _sample(self, layer: int, views: _Views) -> None:
+        weights = self._layers[layer]
+        self._sampled[layer] = {weight.name: weight_sample(view) for weight, view in zip(weights, views, strict=True)}
 
     def close(self) -> None:
         """End the thread that reads."""

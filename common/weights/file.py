@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,6 +57,7 @@ class WeightFiles:
         self.places: dict[str, Place] = {}  # of tensors of float types; there is no other way to read
         self.counters = ReadCounters()
         self.direct = True  # whether all reads bypass the page cache
+        self._sums: dict[tuple[int, int, int], int] = {}  # of what was read, by file, first byte and bytes
         self._paths = sorted(folder.glob("*.safetensors"))
         self._open: list[int] = []
         # No file's: memory that begins with a page, as O_DIRECT wants it.
@@ -133,9 +135,23 @@ class WeightFiles:
             raise ModelError(f"{path}: can't be read any more: {told}") from error
         if count < needed:
             raise ModelError(f"{path}: has become shorter while the model was in use; get it again")
+        if self._sums.setdefault((file, start, count), found := word_sum(self._memory, count)) != found:
+            raise ModelError(
+                f"{path}: holds other numbers than when it was loaded; get it again, and start the daemon again"
+            )
         self.counters.reads += 1
         self.counters.bytes += count
         return count
+
+
+def word_sum(memory: mmap.mmap, count: int) -> int:
+    """The sum of the 64-bit words of the first `count` bytes, and of the bytes behind the last whole one, modulo 2^64.
+
+    Any change within one word changes it, and of other changes all but one in 2^64.
+    """
+    words, rest = divmod(count, 8)
+    whole = np.frombuffer(memory, np.uint64, words).sum(dtype=np.uint64)
+    return (int(whole) + int.from_bytes(memory[count - rest : count], "little")) % 2**64
 
 
 def runs(wanted: Wanted) -> list[list[tuple[Place, Tensor]]]:

@@ -49,12 +49,11 @@ class Relief:
             trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self._committed, None, self._ended)
             self._trees = trees
         self._context.note(RELIEVED.format(rounds.position))
-        reserve = opening.max_tokens + 1 + 2 * NODES
-        racing = Racing(opening.seed, opening.temperature)
-        target.read_trees(trees.verifier, opening, racing, found, reserve, trees.end)
-        drafter.read_trees(
-            trees.drafter, opening, Finishers(opening.seed, opening.temperature), found, reserve, trees.end
-        )
+        reserve, seed, temperature = opening.max_tokens + 1 + NODES, opening.seed, opening.temperature
+        target.read_trees(trees.verifier, opening, Racing(seed, temperature), found, reserve, trees.end)
+        # The draft model's rows may hold a tree and the one that is to follow it.
+        finishers = Finishers(seed, temperature)
+        drafter.read_trees(trees.drafter, opening, finishers, found, reserve + NODES, trees.end)
 
     def end(self) -> None:
         """Decide no more: the answer is over, or the cloud is back."""

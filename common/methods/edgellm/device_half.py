@@ -37,10 +37,14 @@ class EdgeDevice:
                 "Method 'edgellm' needs a draft model, and this device has none: set draft_model, or growth 'none'.",
                 "method",
             )
+        largest = max(request.tree_size, request.draft_length)
+        self._reserve = opening.max_tokens + 1 + largest
         # The draft model's rows may hold a tree and the one that is to follow it.
-        self._reserve = opening.max_tokens + 1 + 2 * max(request.tree_size, request.draft_length)
-        models = [model for model in (self._target, self._drafter) if model is not None]
-        self._room = max(0, min(model.room(opening, self._reserve) for model in models))
+        self._drafts_reserve = self._reserve + largest
+        rooms = [self._target.room(opening, self._reserve)]
+        if self._drafter is not None:
+            rooms.append(self._drafter.room(opening, self._drafts_reserve))
+        self._room = max(0, min(rooms))
         # A target in memory never waits, and two models that compute at once slow each other down.
         ahead = request.ahead and self._target.decoder.streamed is not None
         config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
@@ -148,7 +152,7 @@ class EdgeDevice:
         self._target.read_trees(driver.verifier, opening, racing, found, self._reserve, driver.end)
         if self._drafter is not None:
             finishers = Finishers(opening.seed, opening.temperature)
-            self._drafter.read_trees(driver.drafter, opening, finishers, found, self._reserve, driver.end)
+            self._drafter.read_trees(driver.drafter, opening, finishers, found, self._drafts_reserve, driver.end)
 
 
 def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:

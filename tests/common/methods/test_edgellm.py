@@ -14,6 +14,7 @@ from common.kv.memory import Rows
 from common.methods.catalog import METHODS
 from common.runtime.errors import RequestError
 from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.trees.times import TreeTimes
 from device.cloud_view import CloudView
 from proto.messages import Fetch, Message
 from tests.cloud.town import Resident, Town
@@ -63,6 +64,15 @@ class TestIdentity:
     def test_streamed(self, streamed: EdgeDevice, temperature: float, growth: str) -> None:
         fields: dict[str, Any] = {"temperature": temperature, "logit_bias": ENDLESS, "seed": 4}
         assert streamed.tokens(growth=growth, **fields) == alone(streamed, **fields)
+
+    @pytest.mark.parametrize("size", [1, 256])
+    def test_trees_of_any_size(self, device: EdgeDevice, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Also where a pass is so dear that they are as large as they may be."""
+        monkeypatch.setattr(device.side.trees, "times", TreeTimes(1e-4, 1e3))
+        fields: dict[str, Any] = {"temperature": 0.7, "logit_bias": ENDLESS}
+        tokens, last = told(list(device.begin(tree_size=size, **fields)))
+        assert tokens == alone(device, **fields)
+        assert last.report.figures["nodes_per_round"] <= size
 
     def test_with_every_drafter(self, large: Path, random_draft: Path, tmp_path: Path) -> None:
         accepted = []

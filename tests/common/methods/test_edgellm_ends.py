@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +66,32 @@ class TestProvisionalText:
         assert all(chunk["choices"][0]["delta"] == {} for chunk in drafts)
         assert not any("provisional" in (chunk.get("dragon") or {}) for chunk in plain)
         assert content(asked) == content(plain)
+
+    def test_on_a_terminal_and_in_a_pipe(self, device: EdgeDevice) -> None:
+        options = ["--method", "edgellm", "--sources", "device", "--seed", "20", "--provisional"]
+        with HttpServer(device.engine, HttpOptions(port=0)) as server:
+            command = [sys.executable, "-m", "device.cli.main", "ask", QUESTIONS[0], *options, "--url", server.url]
+            piped = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+            shown = on_terminal(command)
+        assert "\x1b" not in piped
+        assert "\x1b[2m" in shown
+        assert re.sub(r"\x1b\[2m.*?\x1b\[22m(\x1b\[\d+D\x1b\[K)", "", shown) == piped.replace("\n", "\r\n")
+
+
+def on_terminal(command: Sequence[str]) -> str:
+    """What a command writes to a terminal of 200 columns."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 200))
+    with subprocess.Popen(command, stdout=its, stderr=subprocess.PIPE, env=os.environ | {"TERM": "xterm"}) as process:
+        os.close(its)
+        written = b""
+        with suppress(OSError):  # a terminal whose other end is closed
+            while part := os.read(ours, 4096):
+                written += part
+        os.close(ours)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    return written.decode()
 
 
 def chunks(url: str, body: dict[str, Any]) -> list[dict[str, Any]]:

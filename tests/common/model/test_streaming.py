@@ -84,6 +84,12 @@ class TestSameBits:
         )
         assert torch.equal(decoder.fresh_logits([5, 6, 7]), resident.fresh_logits([5, 6, 7]))
 
+    @pytest.mark.parametrize(("layers", "checks"), [(0, 12), (1, 6), (2, 0), (7, 0)])
+    def test_loading_takes_one_pass(self, layers: int, checks: int, opened: Callable[..., Decoder]) -> None:
+        """And some of the first two layers, if they are not resident."""
+        decoder = opened(layers, read_ahead=False)
+        assert streamed_of(decoder).counters.layers == LAYERS - layers + checks
+
     def test_a_budget_for_all_of_it_streams_nothing(
         self, resident: Decoder, folder: Path, opened: Callable[..., Decoder]
     ) -> None:

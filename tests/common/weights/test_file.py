@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.model.errors import ModelError
-from common.weights.file import BLOCK_BYTES, WeightFiles, runs
+from common.weights.file import BLOCK_BYTES, WeightFiles, runs, word_sum
 from common.weights.plan import CHUNK_BYTES
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -50,6 +51,35 @@ def read(files: WeightFiles, *names: str, dtype: torch.dtype | None = None) -> l
     targets = [torch.full((torch.Size(place.shape).numel(),), 7.0).to(dtype or place.dtype) for place in places]
     assert files.read(list(zip(places, targets, strict=True)))
     return [target.view(place.shape) for place, target in zip(places, targets, strict=True)]
+
+
+def test_other_numbers_than_before_are_noticed(tmp_path: Path, way: str) -> None:
+    """One bit, anywhere in a tensor; what was there before is good again."""
+    path = tmp_path / "model.safetensors"
+    save_file({"one": some((3, CHUNK_BYTES // 8)), "two": some((5,))}, path)
+    files = WeightFiles(tmp_path)
+    expected = read(files, "one")
+    whole = path.read_bytes()
+    first, last = files.places["one"].first, files.places["one"].last
+    for place in (first, first + CHUNK_BYTES, last - 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(ModelError, match=r"holds other numbers than when it was loaded; get it again"):
+            read(files, "one")
+    path.write_bytes(whole)
+    assert all(torch.equal(one, other) for one, other in zip(read(files, "one"), expected, strict=True))
+    files.close()
+
+
+@given(st.binary(min_size=1, max_size=40), st.data())
+def test_sums_tell_bytes_apart(content: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(content) - 1))
+    other = content[:place] + bytes([content[place] ^ data.draw(st.integers(1, 255))]) + content[place + 1 :]
+    with mmap.mmap(-1, 64) as memory:
+        sums = []
+        for each in (content, other, content):
+            memory[: len(each)] = each
+            sums.append(word_sum(memory, len(each)))
+    assert sums[0] == sums[2] != sums[1]
 
 
 def headed(path: Path, header: object, data: bytes) -> None:
