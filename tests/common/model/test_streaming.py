@@ -167,7 +167,7 @@ class TestPassesThatAreGivenUp:
 
 class TestWaiting:
     def test_another_model_decodes_meanwhile(self, resident: Decoder, opened: Callable[..., Decoder]) -> None:
-        decoder = opened(7, bytes_per_second=80e6)
+        decoder = opened(7, bytes_per_second=30e6)
         rows, _ = answer(decoder)
         expected, _ = answer(resident)
         drafting, _ = resident.open([[9] * 20], [5, 6], 200)
