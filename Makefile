@@ -54,7 +54,7 @@ test: $(STAMP) ## lint, format, types and tests
 	@echo "[3/4] mypy"
 	@$(BIN)/mypy
 	@echo "[4/4] pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m "not suite"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile -m "not suite"
 
 test-suites: $(STAMP) ## run the benchmark suites in short, to see that they work (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m suite

@@ -26,14 +26,16 @@ settings.register_profile("local", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# Files that take longest, in any order: with one of these last, one worker would go on alone for minutes.
+# Files that take longest: with one of these last, one worker would go on alone for minutes.
 LONG = (
     "scripts/test_demo.py",
-    "common/session/test_law.py",
-    "scripts/bench/",
     "daemons/",
+    "scripts/bench/",
     "attacks/test_link_attacks.py",
-    "common/simulation/",
+    "common/simulation/test_slow_link.py",
+    "common/retrieval/test_watching.py",
+    "common/session/test_law.py",
+    "cloud/",
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.daemons import Pair
 from tests.daemons.streaming import Stream
-from tests.daemons.test_faults import BEGUN, LONGEST, QUESTION, SAMPLED, SHORT, Place, damaged, place
+from tests.daemons.test_faults import BEGUN, LONG, QUESTION, SAMPLED, SHORT, Place, damaged, place
 
 __all__ = ["damaged", "place"]
 
@@ -50,18 +50,18 @@ def test_cloud_killed_in_the_middle(place: Place, fields: dict[str, Any]) -> Non
 
 @by_method
 def test_a_cloud_that_returns_verifies_again(place: Place, fields: dict[str, Any]) -> None:
-    with running(place.pair, LONGEST, fields) as stream:
+    with running(place.pair, LONG, fields) as stream:
         stream.read(BEGUN)
         place.proxy.black_hole(True)
         try:
-            stream.read_for(3.0)
+            stream.read_for(1.2)
         finally:
             place.proxy.black_hole(False)
         report = stream.finish()
     degraded = report["degraded"]
-    assert report["tokens"] == LONGEST
+    assert report["tokens"] == LONG
     assert degraded[0] >= BEGUN
-    assert degraded[-1] < LONGEST - 1
+    assert degraded[-1] < LONG - 1
     place.repair()
     verified(place.pair, fields)
 

@@ -4,41 +4,52 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+import runpy
+from pathlib import Path
 
 import psutil
 import pytest
 
 from scripts.daemons import ROOT
+from tests.daemons.conftest import starts
+
+__all__ = ["starts"]  # daemons and clients, fifty of them, without the time that imports take
 
 QUESTIONS = json.loads((ROOT / "scripts" / "demo" / "questions.json").read_text())
 
 
-def in_demonstration(process: psutil.Process) -> bool:
-    """Whether its data lies in a demonstration's folder; other tests have daemons of their own."""
-    try:
-        return "dragon-demo-" in process.environ().get("DRAGON_DEVICE_DATA", "")
-    except psutil.Error:
-        return False
+def running(folder: Path) -> list[int]:
+    """Processes that write below `folder`, as every daemon does to its log."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(Path(file.path).is_relative_to(folder) for file in process.open_files()):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
 
 
 @pytest.mark.timeout(600)
-def test_the_demonstration_answers_right_and_leaves_nothing_running() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo"], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"Real texts: [2-4] of 4 questions right together and wrong from either side alone", done.stdout)
-    shown = " ".join(done.stdout.split())
+@pytest.mark.filterwarnings("default")  # the first run on a machine imports the model
+def test_the_demonstration_answers_right_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("scripts.demo", run_name="__main__")
+    told, complained = capsys.readouterr()
+    assert ended.value.code == 0, told + complained
+    assert re.search(r"Real texts: [2-4] of 4 questions right together and wrong from either side alone", told)
+    shown = " ".join(told.split())
     for question in QUESTIONS:
         assert question["question"] in shown
         assert f"together {question['answer']} right" in shown
         if question["needs"] == "both":
             assert f"device alone {question['answer']} right" not in shown
             assert f"cloud alone {question['answer']} right" not in shown
-    ours = [process.pid for process in psutil.process_iter() if in_demonstration(process)]
-    assert ours == []
+    assert running(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_enough_questions_need_both_libraries() -> None:
