@@ -30,6 +30,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 LONG = (
     "scripts/test_demo.py",
     "daemons/",
+    "common/methods/test_edgellm.py",
     "scripts/bench/",
     "attacks/test_link_attacks.py",
     "common/simulation/test_slow_link.py",

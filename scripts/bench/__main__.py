@@ -53,6 +53,7 @@ SUITES = {
         "scripts.bench.methods.suite:run_grid",
     ),
     "methods-work": ("what drafting and verifying costs per token beside the models", "scripts.bench.methods.work"),
+    "types": ("answers that number types change, by method", "scripts.bench.types"),
     "qsv": ("right answers, entropy and speed of quantise-sample-verify (Figs. 3 and 4)", "scripts.bench.qsv.suite"),
     "dssd-tables": ("the tables of DSSD, by its equations", "scripts.bench.dssd_tables"),
     "draft-policies": (

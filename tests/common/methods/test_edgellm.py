@@ -74,19 +74,18 @@ class TestIdentity:
         assert tokens == alone(device, **fields)
         assert last.report.figures["nodes_per_round"] <= size
 
-    def test_with_every_drafter(self, large: Path, random_draft: Path, tmp_path: Path) -> None:
+    def test_with_every_drafter(self, device: EdgeDevice, large: Path, random_draft: Path, tmp_path: Path) -> None:
+        laws: list[dict[str, Any]] = [{"temperature": each, "logit_bias": ENDLESS} for each in (0.0, 1.5)]
+        expected = [alone(device, **law) for law in laws]
         accepted = []
         for draft in (EMBEDDED_DRAFT, random_draft, EMBEDDED_MODEL):
             budget = LARGER if draft == EMBEDDED_MODEL else BUDGET
-            with streaming(tmp_path / draft.name, large, draft_model=str(draft), memory_budget=budget) as device:
-                assert device.side.local_target is not None
-                assert device.side.local_target.decoder.streamed is not None
-                for temperature in TEMPERATURES:
-                    fields: dict[str, Any] = {"temperature": temperature, "logit_bias": ENDLESS}
-                    tokens, last = told(list(device.begin(**fields)))
-                    assert tokens == alone(device, **fields)
-                    if not temperature:
-                        accepted.append(last.report.figures["accepted_per_round"])
+            with streaming(tmp_path / draft.name, large, draft_model=str(draft), memory_budget=budget) as other:
+                assert other.side.local_target is not None
+                assert other.side.local_target.decoder.streamed is not None
+                found = [told(list(other.begin(**law))) for law in laws]
+                assert [tokens for tokens, _ in found] == expected
+                accepted.append(found[0][1].report.figures["accepted_per_round"])
         assert accepted[1] < accepted[0] < accepted[2]
 
     def test_ends_formats_and_stops(self, streamed: EdgeDevice) -> None:
