@@ -7,7 +7,8 @@ a round takes
 
 A node is verified while C > (1 + Σ C) / T · T_N: it gives more tokens per second than the round without it. Nodes enter
 in the order of C, so each comes after its parent, and the best trees of all sizes are found in one go. A draft step is
-worth it while what it is expected to add is more than (1 + Σ C) / T · T_S.
+worth it while what it is expected to add is more than (1 + Σ C) / T · T_S; and where it leads to the end of the answer,
+which needs no further pass, while that and the tokens on the way to it are.
 """
 
 from __future__ import annotations
@@ -47,9 +48,18 @@ class BestFirst:
             return None
         if not tree.root_read:
             return ROOT
-        probable = tree.confidences
-        best = max(tree.open, key=lambda leaf: (probable[leaf], -leaf), default=None)
-        return best if best is not None and self._worth(tree, probable[best]) else None
+        leaves, shares = tree.open, _shares(tree)
+        if not leaves or not shares or len(tree.read) >= self._size:
+            return None
+        now = self.choice(tree)
+        worth = now.rate * self._times.draft
+        best = max(leaves, key=lambda leaf: (tree.confidences[leaf], -leaf))
+        if self._gain(tree, now, tree.confidences[best], shares) > worth:
+            return best
+        ends, least, further = _ends(tree), self._least(tree, now), now.expected - 1.0
+        gains = {leaf: max(_finish(tree, leaf, end, shares[0], least, further) for end in ends) for leaf in leaves}
+        best = max(leaves, key=lambda leaf: (gains[leaf], -leaf))
+        return best if gains[best] > worth else None
 
     def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         branch = 1.0 if node == ROOT else tree.confidences[node]
@@ -76,7 +86,8 @@ class BestFirst:
         probable, each = tree.confidences, self._times.node
         expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
         nodes: list[int] = []
-        for node in sorted(range(len(tree)), key=lambda node: (-probable[node], node))[: self._size]:
+        drafts = (node for node in range(len(tree)) if not tree.ends(node))  # the verifier draws an end by itself
+        for node in sorted(drafts, key=lambda node: (-probable[node], node))[: self._size]:
             if probable[node] * seconds <= expected * each:
                 break
             nodes.append(node)
@@ -84,17 +95,46 @@ class BestFirst:
             seconds += each
         return Chosen(tuple(nodes), expected, seconds)
 
-    def _worth(self, tree: DraftTree, probable: float) -> bool:
-        """Whether a draft step behind a leaf of this C is. It is expected to bring what the earlier ones did on the
-        average: candidates with the same shares of its C, the first, the second and so on.
-        """
-        now = self.choice(tree)
-        # What a further node must have: it costs time, or the place of another.
+    def _gain(self, tree: DraftTree, now: Chosen, probable: float, shares: Sequence[float]) -> float:
+        """Expected tokens that a draft step behind a leaf of this C adds, if candidates have these shares of it."""
+        least = self._least(tree, now)
+        return sum(max(0.0, probable * share - least) for share in shares)
+
+    def _least(self, tree: DraftTree, now: Chosen) -> float:
+        """What a further node must have: it costs time, or the place of another."""
         least = now.rate * self._times.node
-        if len(now.nodes) == self._size:
-            least = max(least, tree.confidences[now.nodes[-1]])
-        gained = sum(max(0.0, probable * share - least) for share in _shares(tree))
-        return gained > now.rate * self._times.draft
+        return max(least, tree.confidences[now.nodes[-1]]) if len(now.nodes) == self._size else least
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where the answer may end: behind a branch of this length, with this probability."""
+
+    length: int
+    probability: float
+
+
+def _ends(tree: DraftTree) -> list[End]:
+    """The limit, and where a branch is most probable to end, with the probability that any does."""
+    found = [End(tree.limit, 1.0)]
+    if ends := [node for node in range(len(tree)) if tree.ends(node)]:
+        likeliest = max(ends, key=tree.confidences.__getitem__)
+        found.append(End(tree.lengths[likeliest] - 1, min(1.0, sum(tree.confidences[node] for node in ends))))
+    return found
+
+
+def _finish(tree: DraftTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
+    """Expected tokens per draft step, if steps behind a leaf go on to an end, each with this share of the C before.
+
+    An answer that is over needs no further pass: an end is worth the `further` tokens that a pass would give. Nothing,
+    where its node would have less than the `least` C.
+    """
+    steps, probable = max(1, end.length - tree.lengths[leaf]), tree.confidences[leaf]
+    reached = probable * share**steps
+    if reached <= least:
+        return 0.0
+    tokens = probable * steps if share == 1.0 else (probable - reached) * share / (1.0 - share)
+    return (tokens + end.probability * reached * further) / steps
 
 
 def _shares(tree: DraftTree) -> list[float]:

@@ -146,6 +146,25 @@ class TestSteps:
         assert pruned.confidences == pytest.approx([0.6, 0.3, 0.36])
         assert pruned.parents == [ROOT, ROOT, 0]
 
+    @pytest.mark.parametrize(("end", "branches"), [("of the sequence", 4), ("at the limit", 4), ("far away", 1)])
+    def test_branches_near_the_end_of_the_answer_go_on_to_it(self, end: str, branches: int) -> None:
+        """The fourth token is any of several. Six make the answer, or many more: only what ends it saves a pass."""
+
+        def offered(length: int) -> list[Candidate]:
+            if length == 3:
+                return [Candidate(token, share) for token, share in enumerate((0.8, 0.06, 0.05, 0.04))]
+            return [Candidate(99 if length == 6 and end == "of the sequence" else 0, 0.99)]
+
+        growth = BestFirst(40, TreeTimes(0.02, 1.0), believing())
+        tree = DraftTree(6 if end == "at the limit" else 60)
+        while (node := growth.leaf(tree)) is not None:
+            told = offered(len(tree.path(node)))
+            tree.grow(node, growth.chosen(tree, node, told), EOS, told)
+        verified = tree.pruned(growth.verified(tree))
+        assert not any(verified.ends(node) for node in range(len(verified))), "the verifier draws an end by itself"
+        reaching = [leaf for leaf in verified.leaves if verified.lengths[leaf] >= 6]
+        assert len(reaching) == branches
+
     def test_nothing_grows_behind_an_end_or_beyond_the_answer(self) -> None:
         growth = BestFirst(9, TreeTimes(0.0, 1.0), believing())
         tree = DraftTree(2)
