@@ -33,7 +33,7 @@ SUITES = {
     "sessions": ("tokens per second of many devices on one cloud", "scripts.bench.sessions.suite"),
     "document-store": ("time to the first token with and without stored documents", "scripts.bench.document_store"),
     "streaming": ("passes over a model that is larger than its memory", "scripts.bench.streaming"),
-    "edgellm": ("answers of a target that is larger than its memory, by its drafts", "scripts.bench.edgellm"),
+    "edgellm": ("answers of a target that is larger than its memory, by its drafts", "scripts.bench.edgellm.suite"),
     "scoring": ("what document weights do to answers and what they cost", "scripts.bench.scoring.suite"),
     "acceptance": ("how often drafts are the target, by sampler", "scripts.bench.acceptance"),
     "codecs": ("bytes per draft by codec, and the tokens that a codec changes", "scripts.bench.codecs"),
