@@ -137,7 +137,7 @@ class WeightFiles:
             raise ModelError(f"{path}: has become shorter while the model was in use; get it again")
         if self._sums.setdefault((file, start, count), found := word_sum(self._memory, count)) != found:
             raise ModelError(
-                f"{path}: holds other numbers than when it was loaded; get it again, and start the daemon again"
+                f"{path}: holds other numbers than when it was loaded; get it again, or start again if it is meant to"
             )
         self.counters.reads += 1
         self.counters.bytes += count

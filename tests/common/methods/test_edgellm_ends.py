@@ -125,7 +125,10 @@ class TestFailures:
             assert last.reason in ("cancelled", "length")
         assert streamed.tokens() == alone(streamed)
 
-    def test_a_file_that_shrinks_ends_the_answer_and_nothing_else(self, large: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("damage", "told"), [("shorter", "become shorter"), ("other", "other numbers")])
+    def test_a_damaged_file_ends_the_answer_and_nothing_else(
+        self, damage: str, told: str, large: Path, tmp_path: Path
+    ) -> None:
         target = tmp_path / "target"
         target.mkdir()
         for file in large.iterdir():
@@ -134,8 +137,12 @@ class TestFailures:
         whole = last.read_bytes()
         with streaming(tmp_path, target) as device:
             expected = device.tokens()
-            os.truncate(last, len(whole) // 8)
-            with pytest.raises(AnswerFailed, match=r"can't be used any more: .*become shorter.*\.$"):
+            if damage == "shorter":
+                os.truncate(last, len(whole) // 8)
+            else:
+                middle = len(whole) // 2
+                last.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+            with pytest.raises(AnswerFailed, match=rf"can't be used any more: .*{told}.*\.$"):
                 for _ in range(3):  # layers that were read ahead are good
                     device.tokens(logit_bias=ENDLESS)
             assert alone(device) == expected
