@@ -24,15 +24,13 @@ from tests.daemons.wordy_model import SCORER, make_wordy_model
 from tests.support.one_side import OneSide
 
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
-ANSWERS = 240  # that a law is compared with
+ANSWERS = 160  # that a law is compared with
 AT_ONCE = 8
 CELLS = 12  # texts of their own in the comparison; all others together are one more
 LEAST = 1e-4  # probability of a token that is looked behind
-FAR: dict[str, Any] = {
-    "temperature": 2.0,
-    "draft_temperature": 0.7,
-    "documents": 0,
-}  # from the cloud's model, which both daemons have here
+# The draft model is the cloud's, which says nearly the same of every token; so much colder, half of its drafts are
+# rejected. If the residual were forgotten then, a token's law would be .07 nats off: this would fail with p < 1e-6.
+FAR: dict[str, Any] = {"temperature": 1.0, "draft_temperature": 0.05, "documents": 0}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,8 @@ def law_of_two_tokens(pair: Pair, top_k: int) -> dict[str, float]:
     side = SideRuntime("cloud", load_settings(CloudSettings, overrides=flags))
     try:
         request = replace(OPEN, question=QUESTION, prompt=QUESTION, documents=0, max_tokens=2)
-        rows = OneSide(side.decoder, side.retrieve(request).prompt, side.scorer, Judging(Warp(2.0, top_k), False), 3)
+        judging = Judging(Warp(FAR["temperature"], top_k), False)
+        rows = OneSide(side.decoder, side.retrieve(request).prompt, side.scorer, judging, 3)
         law: dict[str, float] = defaultdict(float)
         for first, probability in following(rows, []):
             for second, share in following(rows, [first]):
