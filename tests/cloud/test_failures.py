@@ -192,7 +192,7 @@ class TestDevice:
         monkeypatch.setattr("device.active_request.build_report", broken)
         with pytest.raises(AnswerFailed):
             device.ask(QUESTION)
-        assert device.engine.status().active == 0
+        wait_until(lambda: device.engine.status().active == 0, "the answer is forgotten", AT_ONCE)
 
 
 def test_what_is_broken_can_be_repaired(town: Town, device: Resident) -> None:
