@@ -115,11 +115,14 @@ class End:
 
 
 def _ends(tree: DraftTree) -> list[End]:
-    """The limit, and where a branch is most probable to end, with the probability that any does."""
+    """The limit, and where a branch is most probable to end, with the probability that those which got so far do."""
     found = [End(tree.limit, 1.0)]
+    probable, lengths = tree.confidences, tree.lengths
     if ends := [node for node in range(len(tree)) if tree.ends(node)]:
-        likeliest = max(ends, key=tree.confidences.__getitem__)
-        found.append(End(tree.lengths[likeliest] - 1, min(1.0, sum(tree.confidences[node] for node in ends))))
+        length = lengths[max(ends, key=probable.__getitem__)] - 1
+        ending = sum(probable[node] for node in ends if lengths[node] > length)
+        reaching = (length == 0) + sum(probable[node] for node in tree.read if lengths[node] >= length)
+        found.append(End(length, min(1.0, ending / reaching)))
     return found
 
 
