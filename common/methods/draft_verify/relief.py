@@ -6,6 +6,7 @@ from common.methods.coupled.scheme import Racing
 from common.methods.draft_verify.driver import RoundsDriver
 from common.methods.edgellm.drawing import Finishers
 from common.methods.edgellm.driver import TreeDriver
+from common.methods.edgellm.method import TREE_SIZE
 from common.methods.interface import DeviceContext
 from common.rounds.drafting import Drafting
 from common.runtime.model_runtime import ModelRuntime
@@ -14,7 +15,6 @@ from common.session.values import Commit
 from common.trees.best_first import BestFirst
 from common.trees.rounds import TreeConfig, TreeRounds
 
-NODES = 64  # most drafts of a tree
 RELIEVED = "From token {} on local_target decides, as long as the cloud takes no part."
 FAILED = "{} The draft model goes on alone."
 
@@ -43,17 +43,17 @@ class Relief:
                 return
             self._driver.resting = True
             history = self._context.side.trees
-            growth = BestFirst(NODES, history.times, history.agreement)
+            growth = BestFirst(TREE_SIZE, history.times, history.agreement)
             config = TreeConfig(frozenset(opening.eos), opening.max_tokens, target.decoder.streamed is not None)
             rounds = TreeRounds(config, growth, machine.decided)
             trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self._committed, None, self._ended)
             self._trees = trees
         self._context.note(RELIEVED.format(rounds.position))
-        reserve, seed, temperature = opening.max_tokens + 1 + NODES, opening.seed, opening.temperature
+        reserve, seed, temperature = opening.max_tokens + 1 + TREE_SIZE, opening.seed, opening.temperature
         target.read_trees(trees.verifier, opening, Racing(seed, temperature), found, reserve, trees.end)
         # The draft model's rows may hold a tree and the one that is to follow it.
         finishers = Finishers(seed, temperature)
-        drafter.read_trees(trees.drafter, opening, finishers, found, reserve + NODES, trees.end)
+        drafter.read_trees(trees.drafter, opening, finishers, found, reserve + TREE_SIZE, trees.end)
 
     def end(self) -> None:
         """Decide no more: the answer is over, or the cloud is back."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
 
+TREE_SIZE = 128  # most drafts of a tree, unless asked for otherwise
+
 
 class EdgeRequest(Request):
     """The options of an answer that two models of the device make together."""
@@ -25,7 +27,7 @@ class EdgeRequest(Request):
     sources: Sources = Field(default="device", description="Whose documents to use")
     draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
     growth: GrowthName = Field(default="best-first", description="How the tree of drafts grows")
-    tree_size: int = Field(default=128, ge=1, le=MOST_NODES, description="Most drafts of a tree")
+    tree_size: int = Field(default=TREE_SIZE, ge=1, le=MOST_NODES, description="Most drafts of a tree")
     threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # alpha of the first tree
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
     provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
