@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from pathlib import Path
 
 import psutil
 import pytest
 
 from scripts.daemons import ROOT
+from scripts.demo.__main__ import main
 from tests.daemons.conftest import starts
 
 __all__ = ["starts"]  # daemons and clients, fifty of them, without the time that imports take
@@ -36,10 +36,9 @@ def test_the_demonstration_answers_right_and_leaves_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("scripts.demo", run_name="__main__")
+    code = main()
     told, complained = capsys.readouterr()
-    assert ended.value.code == 0, told + complained
+    assert code == 0, told + complained
     assert re.search(r"Real texts: [2-4] of 4 questions right together and wrong from either side alone", told)
     shown = " ".join(told.split())
     for question in QUESTIONS:
