@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from common.methods.coupled.scheme import Racing
 from common.methods.draft_verify.driver import RoundsDriver
-from common.methods.edgellm.drawing import Finishers
+from common.methods.edgellm.beginning import begin_trees
 from common.methods.edgellm.driver import TreeDriver
 from common.methods.edgellm.method import TREE_SIZE
 from common.methods.interface import DeviceContext
@@ -49,11 +48,7 @@ class Relief:
             trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self._committed, None, self._ended)
             self._trees = trees
         self._context.note(RELIEVED.format(rounds.position))
-        reserve, seed, temperature = opening.max_tokens + 1 + TREE_SIZE, opening.seed, opening.temperature
-        target.read_trees(trees.verifier, opening, Racing(seed, temperature), found, reserve, trees.end)
-        # The draft model's rows may hold a tree and the one that is to follow it.
-        finishers = Finishers(seed, temperature)
-        drafter.read_trees(trees.drafter, opening, finishers, found, reserve + TREE_SIZE, trees.end)
+        begin_trees(trees, target, drafter, opening, found, TREE_SIZE)
 
     def end(self) -> None:
         """Decide no more: the answer is over, or the cloud is back."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from common.methods.attribution import of_one_process
-from common.methods.coupled.scheme import Racing
-from common.methods.edgellm.drawing import Finishers
+from common.methods.edgellm.beginning import begin_trees, drafter_reserve, verifier_reserve
 from common.methods.edgellm.driver import TreeDriver
 from common.methods.edgellm.method import EdgeRequest
 from common.methods.fetch.gathering import Gathering
@@ -37,13 +36,10 @@ class EdgeDevice:
                 "Method 'edgellm' needs a draft model, and this device has none: set draft_model, or growth 'none'.",
                 "method",
             )
-        largest = max(request.tree_size, request.draft_length)
-        self._reserve = opening.max_tokens + 1 + largest
-        # The draft model's rows may hold a tree and the one that is to follow it.
-        self._drafts_reserve = self._reserve + largest
-        rooms = [self._target.room(opening, self._reserve)]
+        self._nodes = max(request.tree_size, request.draft_length)
+        rooms = [self._target.room(opening, verifier_reserve(opening, self._nodes))]
         if self._drafter is not None:
-            rooms.append(self._drafter.room(opening, self._drafts_reserve))
+            rooms.append(self._drafter.room(opening, drafter_reserve(opening, self._nodes)))
         self._room = max(0, min(rooms))
         # A target in memory never waits, and two models that compute at once slow each other down.
         ahead = request.ahead and self._target.decoder.streamed is not None
@@ -148,11 +144,7 @@ class EdgeDevice:
         context.record.device_titles = found.titles
         context.record.cloud_titles = found.fetched_titles
         context.record.prompt_tokens = found.tokens
-        racing = Racing(opening.seed, opening.temperature)
-        self._target.read_trees(driver.verifier, opening, racing, found, self._reserve, driver.end)
-        if self._drafter is not None:
-            finishers = Finishers(opening.seed, opening.temperature)
-            self._drafter.read_trees(driver.drafter, opening, finishers, found, self._drafts_reserve, driver.end)
+        begin_trees(driver, self._target, self._drafter, opening, found, self._nodes)
 
 
 def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:

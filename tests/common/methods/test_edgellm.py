@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from common.kv.memory import Rows
 from common.methods.catalog import METHODS
@@ -17,6 +15,7 @@ from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.trees.times import TreeTimes
 from device.cloud_view import CloudView
 from proto.messages import Fetch, Message
+from scripts.bench.edgellm.measure import random_model
 from tests.cloud.town import Resident, Town
 from tests.common.methods.edge_device import (
     BUDGET,
@@ -42,14 +41,7 @@ GROWTHS = ("best-first", "adaptive", "chain", "width", "none")
 
 @pytest.fixture(scope="module")
 def random_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded draft model with random weights."""
-    folder = tmp_path_factory.mktemp("random")
-    generator = torch.Generator().manual_seed(3)
-    tensors = load_file(EMBEDDED_DRAFT / "model.safetensors")
-    made = {name: torch.randn(each.shape, generator=generator) * 0.05 for name, each in tensors.items()}
-    save_file(made, folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text((EMBEDDED_DRAFT / "config.json").read_text())
-    return folder
+    return random_model(tmp_path_factory.mktemp("random"))
 
 
 class TestIdentity:
