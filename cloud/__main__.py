@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from common.flags import flags_help, parse_flags
-from common.runtime.daemon import one_line_errors
+from common.configuration.flags import flags_help, parse_flags
+from common.daemon.daemon import one_line_errors
+from common.process.private_files import keep_private
 
 
 def main() -> None:
     """Run the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
+    keep_private()
     with one_line_errors("dragon cloud"):
         from cloud.settings import CloudSettings
-        from common.configuration import load_settings
+        from common.configuration.configuration import load_settings
 
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(flags_help(CloudSettings))

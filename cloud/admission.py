@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -29,29 +29,85 @@ class Taken:
     """The place of an open session."""
 
     age: float  # seconds since it began
-    own: bool  # of the device that asks for another one
+    owner: Hashable  # the device that it is of
     kv_bytes: int = 0  # that it is expected to need
 
 
-def admit(places: Places, kv_bytes: int, taken: Sequence[Taken], lasted: Sequence[float]) -> float | None:
-    """None when there is a place for another session that needs `kv_bytes`, else the seconds until there may be one.
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Decisions about a session that is asked for."""
 
-    `lasted` are the seconds that the latest sessions took, from beginning to end. One that would not even fit alone
-    is admitted: its failure is its own, and no matter of waiting.
+    wait: float | None  # seconds until there may be a place; None: there is one,
+    ending: tuple[int, ...] = ()  # when these of the open sessions have ended, by index: they make room
+
+
+def admit(places: Places, owner: Hashable, kv_bytes: int, taken: Sequence[Taken], lasted: Sequence[float]) -> Admission:
+    """Decide about another session of `owner` that needs `kv_bytes`. `lasted` are the seconds that the latest sessions
+    took, from beginning to end.
+
+    A device may have all that nobody else asks for. Where n devices have sessions or ask, the n-th part is a device's
+    share. When all is taken, one that has no more than its share with this session need not wait: what others have then
+    is more than theirs together, so some other device has more than its own. The youngest session of the one that has
+    most ends, until there is room. A device that has no more than its share loses none.
+
+    One that would not even fit alone is admitted: its failure is its own, and no matter of waiting.
     """
-    own = [place.age for place in taken if place.own]
+    own = [place for place in taken if place.owner == owner]
     if len(own) >= places.per_key:
-        return _wait(own, lasted)
+        return Admission(wait([place.age for place in own], lasted))
+    devices = len({owner, *(place.owner for place in taken)})
+    left = dict(enumerate(taken))
+    ending: list[int] = []
+    within = (len(own) + 1) * devices <= places.sessions and _within(places, _memory(own) + kv_bytes, devices)
+    while (lacking := _lacking(places, kv_bytes, list(left.values()))) is not None:
+        found = _surplus(left, owner, lacking, devices) if within else None
+        if found is None:
+            holding = [place.age for place in taken if lacking.of(place)]
+            return Admission(wait(holding, lasted))
+        ending.append(found)
+        del left[found]
+    return Admission(None, tuple(ending))
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """Amounts that sessions share."""
+
+    limit: int
+    of: Callable[[Taken], int]  # what a session has of it
+
+
+def _lacking(places: Places, kv_bytes: int, taken: Sequence[Taken]) -> _Resource | None:
+    """The amount of which there is not enough for another session."""
     if len(taken) >= places.sessions:
-        return _wait([place.age for place in taken], lasted)
-    holding = [place for place in taken if place.kv_bytes]
-    reserved = sum(place.kv_bytes for place in holding)
-    if places.kv_bytes is not None and places.kv_bytes - reserved < kv_bytes <= places.kv_bytes:
-        return _wait([place.age for place in holding], lasted)
+        return _Resource(places.sessions, lambda place: 1)
+    if places.kv_bytes is not None and places.kv_bytes - _memory(taken) < kv_bytes <= places.kv_bytes:
+        return _Resource(places.kv_bytes, lambda place: place.kv_bytes)
     return None
 
 
-def _wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
+def _surplus(left: Mapping[int, Taken], owner: Hashable, lacking: _Resource, devices: int) -> int | None:
+    """The youngest session of the device that has most, if that is more than its share."""
+    held: dict[Hashable, int] = {}
+    for place in left.values():
+        if place.owner != owner:
+            held[place.owner] = held.get(place.owner, 0) + lacking.of(place)
+    most = max(held, key=held.__getitem__, default=None)
+    if most is None or held[most] * devices <= lacking.limit:
+        return None
+    having = [index for index, place in left.items() if place.owner == most and lacking.of(place)]
+    return min(having, key=lambda index: left[index].age)
+
+
+def _within(places: Places, kv_bytes: int, devices: int) -> bool:
+    return places.kv_bytes is None or kv_bytes * devices <= places.kv_bytes
+
+
+def _memory(taken: Iterable[Taken]) -> int:
+    return sum(place.kv_bytes for place in taken)
+
+
+def wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
     """Seconds until the first of the sessions is expected to end."""
     typical = median(lasted) if lasted else UNKNOWN
     first = min(max(typical - age, OVERDUE * typical) for age in ages)

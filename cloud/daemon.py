@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
+from functools import partial
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.runtime.daemon import allow_descriptors, cloud_keys, start_logging, stay_local, until_told_to_stop
-from common.runtime.side import SideRuntime
-from common.runtime.ticker import Ticker
+from common.daemon.daemon import (
+    THREADS_END,
+    allow_descriptors,
+    cloud_keys,
+    one_line_errors,
+    start_logging,
+    stay_local,
+)
+from common.daemon.side import SideRuntime
+from common.daemon.ticker import Ticker
+from common.process.private_files import make_private
+from common.process.stopping import stopping, until_told, within
+from common.process.vital import end_process
 from common.transport.link import CloudLink
-from common.vital import end_process
 
 log = logging.getLogger(__name__)
 
@@ -18,20 +29,28 @@ DESCRIPTORS = 4096  # of open files; all peers and strangers that the link allow
 
 
 def run(settings: CloudSettings) -> None:
-    """Serve devices until told to stop. Raises what `common.runtime.daemon.EXPECTED` lists."""
-    start_logging(settings)
-    stay_local()
+    """Serve devices until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
+    with stopping(), one_line_errors("dragon cloud"):
+        start_logging(settings)
+        stay_local()
+        make_private(settings.private_folders)
+        with ExitStack() as stack:
+            _serve(settings, stack)
+
+
+def _serve(settings: CloudSettings, stack: ExitStack) -> None:
+    """Serve until `Stopped`; the `stack` ends it then: first the devices are told, then the threads end."""
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
     side = SideRuntime("cloud", settings, end_process)
-    try:
-        sessions = Sessions(settings, side)
-        ticker = Ticker(sessions.tick, end_process)
-        link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
-        sessions.link = link
-        with link:
-            ticker.start()
-            until_told_to_stop(lambda: log.info("cloud ready on %s with %d chunks", link.address, side.library.count))
-            ticker.close()
-    finally:
-        side.close()
+    stack.callback(partial(within, THREADS_END, side.close))
+    sessions = Sessions(settings, side)
+    ticker = Ticker(sessions.tick, end_process)
+    link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
+    sessions.link = link
+    stack.enter_context(link)
+    ticker.start()
+    stack.callback(ticker.close)
+    stack.callback(sessions.close)
+    log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
+    until_told()

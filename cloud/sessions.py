@@ -6,29 +6,31 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from cloud.admission import Places, Taken, admit, refusal
+from cloud.admission import Admission, Places, Taken, admit, refusal, wait
+from cloud.inbox import Inbox, Key
 from cloud.settings import CloudSettings
+from common.answer.errors import NoPlace
+from common.answer.failures import failure_message, stopping, unknown_session
+from common.daemon import handshake
+from common.daemon.failures import as_failure
+from common.daemon.side import SEARCH_FAILED, SideRuntime
+from common.estimates.peer_estimates import PeerEstimates
 from common.methods.catalog import opened_by
-from common.methods.failures import failure_message, unknown_session
 from common.methods.interface import CloudContext, CloudHalf
-from common.runtime import handshake
-from common.runtime.errors import NoPlace
-from common.runtime.failures import as_failure
-from common.runtime.peer_estimates import PeerEstimates
-from common.runtime.side import SEARCH_FAILED, SideRuntime
-from common.transport.interface import Peer
+from common.process.quiet_log import QuietLog
+from common.transport.interface import Peer, owner
 from common.transport.keys import fingerprint
 from proto.errors import ProtocolError
 from proto.messages import Busy, Cancel, Close, Error, Fetch, Hello, Message, Open, ProbeReply, Sync, Welcome
 
 log = logging.getLogger(__name__)
 
+COMINGS = (1.0, 100.0)  # lines about devices that come and go, per second and at once
 RECENT = 64  # ended sessions whose durations are kept
-
-Key = tuple[Peer, int]  # peer, session
 
 
 class Link(Protocol):
@@ -50,7 +52,11 @@ class Sessions:
         self._sessions: dict[Key, CloudHalf] = {}
         self._kv_bytes: dict[Key, int] = {}  # that they are expected to need
         self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took
-        self._complained: set[Peer] = set()  # whose first malformed message was logged; for the link thread only
+        self._comings = QuietLog(log, time.monotonic, *COMINGS)
+        self._lines = QuietLog(log)  # about what devices sent
+        self._told: dict[Peer, str] = {}  # the library that each was told of; for the link thread only
+        self._inbox = Inbox(side.messages, self._find, self._fail)
+        self._closing = False
         self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, not the other way round
 
     @property
@@ -61,12 +67,12 @@ class Sessions:
     # --- link events
 
     def on_connected(self, peer: Peer) -> None:
-        log.info("%s connected", _named(peer))
+        self._comings.tell(logging.INFO, "%s connected", _named(peer))
 
     def on_gone(self, peer: Peer) -> None:
         """The connection broke. The device comes back as another peer and opens its sessions anew."""
-        log.info("%s is gone", _named(peer))
-        self._complained.discard(peer)
+        self._comings.tell(logging.INFO, "%s is gone", _named(peer))
+        self._told.pop(peer, None)
         with self._lock:
             estimates = self._peers.pop(peer, None)
             keys = [key for key in self._sessions if key[0] == peer]
@@ -76,10 +82,7 @@ class Sessions:
             self._free(key)
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
-        """Log the first malformed message of each connection: a flood of them must not flood the log."""
-        if peer not in self._complained:
-            self._complained.add(peer)
-            log.warning("refused a malformed message: %s", error)
+        self._lines.tell(logging.WARNING, "refused a malformed message: %s", error)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
@@ -94,7 +97,17 @@ class Sessions:
             case Cancel() | Error():
                 self._free((peer, message.session))
             case _:
-                self._deliver(peer, message)
+                self._deliver(peer, message, size)
+
+    def close(self) -> None:
+        """End all sessions and tell the devices, which needn't find out by themselves; let no more begin."""
+        with self._lock:
+            self._closing = True
+            peers, keys = list(self._peers), list(self._sessions)
+        for peer in peers:
+            self._send(peer, stopping())
+        for key in keys:
+            self._free(key)
 
     # --- from time to time
 
@@ -122,7 +135,11 @@ class Sessions:
         with self._lock:
             if peer not in self._peers:
                 self._peers[peer] = self._side.profiler.watch(hello, partial(self._send, peer))
+        self._introduce(peer, mine)
+
+    def _introduce(self, peer: Peer, mine: Hello) -> None:
         settings = self._settings
+        self._told[peer] = mine.library
         self._send(peer, Welcome(mine, settings.max_sessions, settings.max_tokens, settings.max_query_bytes))
 
     def _open(self, peer: Peer, request: Open | Fetch) -> None:
@@ -132,10 +149,12 @@ class Sessions:
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
-            log.info("session %d is open already", request.session)
+            self._lines.tell(logging.INFO, "session %d is open already", request.session)
         elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
+            if self._told.get(peer) != self._side.library.identity:
+                self._introduce(peer, self._side.hello)  # what it answers from has changed since it said so
             self._admit(key, request)
 
     def _admit(self, key: Key, request: Open | Fetch) -> None:
@@ -145,9 +164,10 @@ class Sessions:
             self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED)))
             return
         with self._lock:
-            wait = self._wait(key, kv_bytes)
-        if wait is not None:
-            self._send(key[0], Busy(request.session, int(1e6 * wait)))
+            admission, ending = self._place(key, kv_bytes)
+        self._end_for_others(ending)
+        if admission.wait is not None:
+            self._send(key[0], Busy(request.session, int(1e6 * admission.wait)))
         else:
             self._start(key, request, kv_bytes)
 
@@ -158,26 +178,36 @@ class Sessions:
         with self._lock:
             if self._sessions.get(key) is not session:
                 return  # it has ended meanwhile
-            wait = self._wait(key, kv_bytes)
-            if wait is None:
+            admission, ending = self._place(key, kv_bytes)
+            if admission.wait is None:
                 self._kv_bytes[key] = kv_bytes
-                return
-            del self._sessions[key], self._kv_bytes[key]
-        raise NoPlace(wait)
+            else:
+                del self._sessions[key], self._kv_bytes[key]
+        self._end_for_others(ending)
+        if admission.wait is not None:
+            raise NoPlace(admission.wait)
 
-    def _wait(self, key: Key, kv_bytes: int) -> float | None:
-        """Seconds until there may be a place for this session beside the others, None when there is one. The caller
-        holds the lock.
+    def _place(self, key: Key, kv_bytes: int) -> tuple[Admission, list[tuple[Key, CloudHalf]]]:
+        """Whether there is a place for this session beside the others, and the sessions that have made room for it,
+        which the caller, who holds the lock, ends when he has given it up.
         """
         now, settings = time.monotonic(), self._settings
-        taken = [
-            Taken(now - session.began, _owner(other[0]) == _owner(key[0]), self._kv_bytes[other])
-            for other, session in self._sessions.items()
-            if other != key
-        ]
+        others = [(other, session) for other, session in self._sessions.items() if other != key]
+        taken = [Taken(now - session.began, owner(other[0]), self._kv_bytes[other]) for other, session in others]
         memory = self._side.decoder.memory.limit_bytes
         places = Places(settings.max_sessions, settings.max_sessions_per_key, memory)
-        return admit(places, kv_bytes, taken, self._lasted)
+        admission = admit(places, owner(key[0]), kv_bytes, taken, self._lasted)
+        ending = [others[index] for index in admission.ending]
+        for other, _ in ending:
+            del self._sessions[other], self._kv_bytes[other]
+        return admission, ending
+
+    def _end_for_others(self, ending: Sequence[tuple[Key, CloudHalf]]) -> None:
+        """End sessions of devices that have more than their share, and tell these to come again."""
+        for (peer, number), session in ending:
+            log.info("ended a session of %s, which has more than its share", _named(peer))
+            session.end()
+            self._send(peer, Busy(number, int(1e6 * wait([0.0], self._lasted))))
 
     def _start(self, key: Key, request: Open | Fetch, kv_bytes: int) -> None:
         try:
@@ -186,6 +216,8 @@ class Sessions:
             self._send(key[0], Error(request.session, "unservable", str(error)))
             return
         with self._lock:
+            if self._closing:
+                return  # its device has been told
             self._sessions[key] = session
             self._kv_bytes[key] = kv_bytes
         session.begin()
@@ -194,36 +226,28 @@ class Sessions:
         peer = key[0]
         send, queued = partial(self._send, peer), partial(self._queued, peer)
         over, reserve = partial(self._ended, key), partial(self._reserve, key)
-        return CloudContext(self._side, self._estimates(peer), send, queued, over, reserve)
+        return CloudContext(self._side, self._estimates(peer), send, queued, over, reserve, owner(peer))
 
     # --- messages of an open session
 
-    def _deliver(self, peer: Peer, message: Message) -> None:
+    def _deliver(self, peer: Peer, message: Message, size: int) -> None:
         key = (peer, getattr(message, "session", 0))
         session = self._find(key)
-        if session is None:
-            if isinstance(message, Sync):
-                self._send(peer, unknown_session(message.session))
-            return
-        try:
-            session.receive(message)
-        except ProtocolError as error:
-            self._give_up(key, Error(key[1], error.code, str(error)))
-        except Exception as error:
-            self._fail(key, error)
+        if session is not None:
+            self._inbox.deliver(key, session, message, size)
+        elif isinstance(message, Sync):
+            self._send(peer, unknown_session(message.session))
 
     def _close(self, peer: Peer, message: Close) -> None:
         key = (peer, message.session)
         session = self._find(key)
-        if session is None:
-            return
-        try:
-            for part in session.closing():
-                self._send(peer, part)
-        except Exception as error:
-            self._fail(key, error)
-        else:
-            self._free(key)
+        if session is not None:
+            self._inbox.later(key, session, 0, partial(self._report, key, session))
+
+    def _report(self, key: Key, session: CloudHalf) -> None:
+        for part in session.closing():
+            self._send(key[0], part)
+        self._free(key)
 
     def _estimates(self, peer: Peer) -> PeerEstimates:
         with self._lock:
@@ -245,7 +269,8 @@ class Sessions:
             session.end()
 
     def _fail(self, key: Key, error: Exception) -> None:
-        self._give_up(key, failure_message(key[1], as_failure(error)))
+        failure = error if isinstance(error, ProtocolError) else as_failure(error)
+        self._give_up(key, failure_message(key[1], failure))
 
     def _give_up(self, key: Key, reason: Busy | Error) -> None:
         """End a session and tell the device why."""
@@ -268,11 +293,6 @@ class Sessions:
 
     def _queued(self, peer: Peer) -> int:
         return 0 if self.link is None else self.link.queued(peer)
-
-
-def _owner(peer: Peer) -> str | int:
-    """The device that a session counts for: by its key, if any, so that more connections don't give more places."""
-    return peer.connection if peer.key is None else peer.key
 
 
 def _named(peer: Peer) -> str:

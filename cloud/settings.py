@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from common.settings import Address, Folder, Settings, default_data, is_loopback
+from common.configuration.settings import Address, Folder, Settings, default_data, is_loopback
 from proto.limits import MOST_DOCUMENTS
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-import queue
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from common.answer.errors import AnswerFailed, RequestError
+from common.answer.phase import Phase
+from common.answer.recorder import Recorder
+from common.answer.report import Record, Report, build_report
+from common.answer.request import Request
+from common.answer.values import Commit
+from common.answer.watch import Silence, Stopwatch
+from common.daemon.failures import as_failure
+from common.daemon.side import SideRuntime
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
-from common.methods.report import Record, build_report
-from common.methods.request import Request
-from common.model.tokenizer import StopFilter
-from common.runtime.errors import RequestError
-from common.runtime.failures import as_failure
-from common.runtime.side import SideRuntime
-from common.session.values import Commit
-from common.tracing.recorder import Recorder
 from device.cloud_view import CloudView
-from device.interface import AnswerEvent, Finished, FinishReason, Provisional, TokenChance, TokenEvent
+from device.interface import Finished, Tell
+from device.settings import DeviceSettings
+from device.shown import ShownAnswer
 from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.fields import Side
@@ -27,19 +28,17 @@ from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fe
 
 log = logging.getLogger(__name__)
 
-CLOSING_PATIENCE = 1.0  # seconds of silence until the report is made without the cloud's part
+CLOSING_BYTES = 2**12  # of the cloud's part of a report that count as progress
+SOONEST_REOPENING = 0.5  # seconds from one to the next: a cloud that keeps forgetting an answer is not told it at once
 BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
-RECENT = 8  # tokens behind which provisional ones are decoded
 BUSY = "it serves as many answers as it can."
+NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
 MALFORMED = "what it sent of the answer can't be used."
 OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on this device."
 
 
 class ActiveRequest:
-    """Implements `Generation` for the reader of the answer, and `DeviceContext` for the method that makes it.
-
-    The events wait in a queue; an answer has at most `max_tokens` of them.
-    """
+    """Implements `Generation` for the reader of the answer, and `DeviceContext` for the method that makes it."""
 
     def __init__(
         self,
@@ -48,41 +47,31 @@ class ActiveRequest:
         opening: Open,
         side: SideRuntime,
         cloud: CloudView,
+        tell: Tell,
         released: Callable[[int], None],
     ) -> None:
         """Raises `RequestError`, or `AnswerFailed` where the cloud is needed and not there."""
         self.request = request
         self.opening = opening
         self.side = side
-        self.cloud = cloud
+        self.cloud = cloud.of(request)
         self.record = Record(time.monotonic(), opening.seed)
-        self.with_cloud = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
-        self.ready = False
+        wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
+        self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
         self.retry_at: float | None = None  # when a cloud that had no place is asked again
-        self._text: list[str] = []
-        self._stream = side.tokenizer.stream()
-        self._stops = StopFilter(request.stop)
-        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
         self._released = released
-        self._events: queue.SimpleQueue[AnswerEvent | Exception] = queue.SimpleQueue()
-        self._reason: FinishReason = "cancelled"
         self._ended: float | None = None
-        self._heard = 0.0  # when the cloud last said anything of its part of the report
+        self._closing = Silence()
+        self._clock = Stopwatch()
+        self._refusal: str | None = None  # that the cloud gave, or was given, last
+        self._reopened = -SOONEST_REOPENING
+        self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
         self._done = False
         self.half: DeviceHalf = method.device(self)
 
     # --- Generation
-
-    def __iter__(self) -> Iterator[AnswerEvent]:
-        while True:
-            event = self._events.get()
-            if isinstance(event, Exception):
-                raise event
-            if isinstance(event, Finished):
-                yield self._traced(event)
-                return
-            yield event
 
     def cancel(self) -> None:
         self.end(None)
@@ -90,12 +79,17 @@ class ActiveRequest:
     # --- from the engine
 
     def start(self) -> None:
-        """Begin to answer."""
-        self.half.start(self._absence())
+        """Begin to answer. Raises `AnswerFailed` where the request waits for a cloud that can't come."""
+        absence = self._absence()
+        if self.request.wait and self.phase.open and absence is not None:
+            if self.cloud.refusal is not None:
+                raise AnswerFailed(absence)
+            absence = None  # it is asked when it is there
+        self.half.start(absence)
 
     def heard(self, message: Message, size: int) -> None:
         """Take in a message of this answer from the cloud, of `size` bytes."""
-        if not self.with_cloud or (self._tracing is not None and self._tracing.heard(message)):
+        if not self.phase.open or (self._tracing is not None and self._tracing.heard(message)):
             return
         if isinstance(message, Fetched):
             self.record.fetched_bytes += size
@@ -103,16 +97,17 @@ class ActiveRequest:
             self.record.received_bytes += size
         match message:
             case Ready():
-                self.ready = True
+                self.phase.join()
                 self.record.cloud_titles = message.titles
-                self.record.prompt_tokens += message.prompt_tokens
+                self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
             case Contributions():
                 self._contributed(message)
             case Closed():
                 self._close(message)
             case Error(code="unknown-session"):
-                self.reopen()
+                if time.monotonic() - self._reopened >= SOONEST_REOPENING:
+                    self.reopen()
             case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
             case Error():
@@ -124,22 +119,36 @@ class ActiveRequest:
 
     def reopen(self) -> None:
         """Turn to a cloud that is connected (again) and does not know this answer."""
-        if self.with_cloud:
+        if self.phase.open:
+            self._reopened = time.monotonic()
             self.half.reconnected()
 
-    def tick(self, now: float, patience: float) -> None:
-        """Look at the clock; a first token waits for a busy cloud `patience` seconds at most."""
+    def refused(self, reason: str) -> None:
+        """Take note of a cloud that is connected again, and can't be used."""
+        if not self.phase.open or self._ended is not None or reason == self._refusal:
+            return
+        self._refusal = reason
+        self._go_on(reason)
+
+    def tick(self, now: float, settings: DeviceSettings) -> None:
+        """Look at the clock; a first token waits for a busy cloud for the patience of the `settings` at most."""
+        self._clock.look(now, len(self.record.token_times))
         if self._ended is not None:
-            if not self._done and now - self._heard > CLOSING_PATIENCE:
+            come = self.record.contributions.size // CLOSING_BYTES
+            if not self._done and self._closing.over(now, come, None, True, False, self.cloud.closing()):
                 self._close(None)
             return
         self.half.tick(now)
+        if self.request.wait and self.half.waiting:
+            self._wait(settings)
         if self.retry_at is None:
             return
-        if self.half.waiting and max(now, self.retry_at) > self.record.started + min(patience, BUSY_PATIENCE):
+        late = self._clock.total + max(0.0, self.retry_at - now) > min(settings.patience, BUSY_PATIENCE)
+        if self.half.waiting and late and not self.request.wait:
             self._without_cloud(BUSY)  # a place would come too late
         elif now >= self.retry_at:
-            self.retry_at, self.with_cloud = None, True
+            self.retry_at = None
+            self.phase.ask()
             self.reopen()
 
     def end(self, failure: Exception | None) -> None:
@@ -148,8 +157,17 @@ class ActiveRequest:
         if failure is not None:
             self._close(None)  # it was over: nobody waits for the cloud's part of the report any more
 
+    def _wait(self, settings: DeviceSettings) -> None:
+        """Tell the reader that the cloud is waited for, and end the answer when that is in vain."""
+        tokens = len(self.record.token_times)
+        if self._clock.since > settings.wait_seconds:
+            self.end(AnswerFailed(NO_WORD.format(settings.wait_seconds)))
+        elif self._clock.since > settings.patience and tokens != self._told_tokens:
+            self._told_tokens = tokens
+            self._shown.waiting()
+
     def _absence(self) -> str | None:
-        if self.with_cloud and self.cloud.connected:
+        if self.phase.open and self.cloud.connected:
             return None
         offline = self.request.privacy == "offline" and self.cloud.connection is not None
         return OFFLINE if offline else self.cloud.absence
@@ -164,10 +182,10 @@ class ActiveRequest:
 
     def _busy(self, seconds: float) -> None:
         """The cloud has no place: ask again after `seconds` if nothing of the answer is decided yet."""
-        if self.record.token_times:
+        if self.record.token_times and not self.request.wait:
             self._without_cloud(BUSY)
         else:
-            self.with_cloud = False
+            self.phase.leave()
             self.retry_at = time.monotonic() + seconds
 
     def _without_cloud(self, reason: str) -> None:
@@ -175,10 +193,18 @@ class ActiveRequest:
         if self._ended is not None:
             self._close(None)
             return
+        self.retry_at = None
+        self.phase.leave()
+        self._go_on(reason)
+
+    def _go_on(self, reason: str) -> None:
+        """Go on without the cloud, or fail where the request does not want that."""
         tokens = len(self.record.token_times)
         begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
-        self.with_cloud, self.retry_at = False, None
-        self.half.without_cloud(f"{begun}: {reason}")
+        if self.request.wait:
+            self.end(AnswerFailed(f"{begun}: {reason}"))
+        else:
+            self.half.without_cloud(f"{begun}: {reason}")
 
     # --- DeviceContext
 
@@ -192,7 +218,7 @@ class ActiveRequest:
     def send(self, message: Message) -> None:
         if self._tracing is not None and isinstance(message, Open):
             self._tracing.recorder.message("send", message)
-        size = self.cloud.send(message) if self.with_cloud else 0
+        size = self.cloud.send(message) if self.phase.open else 0
         if not isinstance(message, LIFECYCLE):
             self.record.sent_bytes += size
 
@@ -206,36 +232,24 @@ class ActiveRequest:
 
     def committed(self, commit: Commit) -> bool:
         self.record.token_times.append(time.monotonic())
-        self._recent.append(commit.token)
-        if commit.token in self.opening.eos:
-            self._reason = "stop"
-            self._emit(commit, self._rest())
-            return True
-        text, stopped = self._stops.push(self._stream.push(commit.token))
-        if stopped:
-            self._reason = "stop"
-        elif len(self.record.token_times) >= self.request.max_tokens:
-            self._reason = "length"
-            text += self._rest()
-        self._emit(commit, text)
-        return not stopped
+        return self._shown.committed(commit, self.record.alone)
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        self._events.put(Provisional(self.side.tokenizer.continuation(self._recent, drafts)))
+        self._shown.provisional(drafts)
 
     def withdrawn(self, position: int) -> None:
         raise RuntimeError("the device never takes a shown token back")
 
     def ended(self, failure: Exception | None) -> None:
         # Ask the cloud for its part of the report, or do without.
-        self._ended = self._heard = time.monotonic()
+        self._ended = time.monotonic()
         if failure is not None:
             self.send(Cancel(self.opening.session))
             self._finish(failure)
-        elif self._reason == "cancelled":
+        elif self._shown.reason == "cancelled":
             self.send(Cancel(self.opening.session))
             self._close(None)
-        elif self.ready and self.with_cloud and not self.half.away:
+        elif self.phase.joined and not self.half.away:
             self.cloud.send(Close(self.opening.session, len(self.record.token_times)))
         else:
             self.send(Cancel(self.opening.session))
@@ -246,7 +260,6 @@ class ActiveRequest:
     def _contributed(self, message: Contributions) -> None:
         """Take in some of the cloud's part of the report."""
         if self._ended is not None:
-            self._heard = time.monotonic()
             self.record.contributions.add(message, len(self.record.token_times))
 
     def _close(self, closed: Closed | None) -> None:
@@ -260,13 +273,20 @@ class ActiveRequest:
         except Exception as error:
             self._finish(as_failure(error))
         else:
-            self._finish(Finished(self._reason, "".join(self._text), report))
+            self._report(report)
 
-    def _traced(self, finished: Finished) -> Finished:
-        """Add the trace, which is merged on the reader's thread: the engine's threads have no time for that."""
-        if self._tracing is None:
-            return finished
-        return replace(finished, report=replace(finished.report, trace=self._tracing.merged()))
+    def _report(self, report: Report) -> None:
+        finished, tracing = Finished(self._shown.reason, self._shown.text, report), self._tracing
+        if tracing is None:
+            self._finish(finished)
+            return
+        # Merging takes milliseconds, which neither the engine's thread nor the link's has.
+        self._done = True
+
+        def merge() -> None:
+            self._finish(replace(finished, report=replace(report, trace=tracing.merged())))
+
+        self.side.later(merge, self._finish)
 
     def _note_absence(self, degraded: Sequence[int]) -> None:
         """Note a cloud that went away in the middle; a reason for its absence from the beginning is noted already."""
@@ -279,22 +299,5 @@ class ActiveRequest:
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True
-        self._events.put(event)
+        self._shown.end(event)
         self._released(self.opening.session)
-
-    def _rest(self) -> str:
-        text, stopped = self._stops.push(self._stream.finish())
-        return text if stopped else text + self._stops.finish()
-
-    def _emit(self, commit: Commit, text: str) -> None:
-        self._text.append(text)
-        degraded = commit.degraded or self.record.alone
-        self._events.put(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
-
-    def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
-        """Log-probabilities that were asked for; none of the end of the sequence, which is no text."""
-        wanted = self.request.top_logprobs
-        if commit.logprobs is None or wanted is None or commit.token in self.opening.eos:
-            return ()
-        told = [(commit.token, commit.logprobs.token), *commit.logprobs.top[:wanted]]
-        return tuple(TokenChance(self.side.tokenizer.piece(token), logprob) for token, logprob in told)

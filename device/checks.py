@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from common.answer.errors import RequestError
+from common.answer.request import PRIVACY_LEVELS, Request
 from common.methods.catalog import METHODS
 from common.methods.interface import Method
-from common.methods.request import PRIVACY_LEVELS, Request
-from common.runtime.errors import RequestError
 from device.settings import DeviceSettings
 from proto.limits import LONGEST_QUESTION
 

@@ -6,20 +6,28 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from common.methods.request import Privacy
-from common.runtime.handshake import refusal
-from common.runtime.peer_estimates import PeerEstimates
-from common.runtime.side import SideRuntime
+from common.answer import failures
+from common.answer.request import Privacy
+from common.daemon.handshake import refusal
+from common.daemon.side import SideRuntime
+from common.estimates.peer_estimates import PeerEstimates
+from common.process.quiet_log import QuietLog
 from common.transport.interface import LinkStatus, Peer
 from device.interface import CloudStatus
 from proto.errors import ProtocolError
+from proto.framing import PROTOCOL_VERSION
 from proto.messages import Error, Hello, Message, ProbeReply, Welcome
 
 log = logging.getLogger(__name__)
 
+VERSION = "version"  # code of an `Error`
+
 
 class Link(Protocol):
     """The transport as the connection uses it."""
+
+    @property
+    def arriving(self) -> bool: ...
 
     def send(self, message: Message) -> int: ...
 
@@ -27,7 +35,9 @@ class Link(Protocol):
 
 
 class CloudConnection:
-    """Handler of the link. `deliver` gets the messages of sessions, `welcomed` is called after each handshake."""
+    """Handler of the link. `deliver` gets the messages of sessions, `welcomed` is called after each handshake, and
+    `refused` with a sentence where that fails.
+    """
 
     def __init__(
         self,
@@ -35,15 +45,20 @@ class CloudConnection:
         side: SideRuntime,
         deliver: Callable[[Message, int], None],
         welcomed: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
         self.address = address
         self.welcome: Welcome | None = None  # the cloud and its limits, while the handshake stands
         self._side = side
         self._deliver = deliver
         self._welcomed = welcomed
+        self._refused = refused
         self._link: Link | None = None
         self.peer: PeerEstimates = side.profiler.nobody  # of the latest connection
-        self._refusal: str | None = None
+        self._comings = QuietLog(log)
+        self._lines = QuietLog(log)  # about what the cloud sent
+        self.left = False  # the latest cloud has said that it ends: nobody hears of it again
+        self.refusal: str | None = None  # a sentence: this cloud can't be used, as far as is known
 
     def attach(self, link: Link) -> None:
         """Use `link` from now on. To be called before the link starts to deliver."""
@@ -53,8 +68,13 @@ class CloudConnection:
         """Hand over to the link; returns the message's bytes on the wire, 0 when there is no connection."""
         return 0 if self._link is None else self._link.send(message)
 
+    @property
+    def arriving(self) -> bool:
+        """Whether part of a message is coming in."""
+        return self._link is not None and self._link.arriving
+
     def on_connected(self, peer: Peer) -> None:
-        self._refusal = None
+        self.refusal = None
         self.send(self._side.hello)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
@@ -62,26 +82,41 @@ class CloudConnection:
             case ProbeReply():
                 self.peer.meter.replied(message)
             case Welcome() if (reason := refusal(self._side.hello, message.hello)) is not None:
-                self.welcome, self._refusal = None, reason
-                log.warning("the cloud at %s is refused: %s", self.address, reason)
+                self._lines.tell(logging.WARNING, "the cloud at %s is refused: %s", self.address, reason)
+                self._refuse(reason)
+            case Welcome() if self.welcome is not None:
+                self.welcome = message  # news of a cloud that goes on: its library has changed
             case Welcome():
                 self._measure_anew(message.hello)
-                self.welcome = message
-                log.info("connected to the cloud at %s", self.address)
+                self.welcome, self.refusal, self.left = message, None, False
+                self._comings.tell(logging.INFO, "connected to the cloud at %s", self.address)
                 self._welcomed()
+            case Error(session=0, code=failures.STOPPING):
+                self._leave()
+            case Error(session=0) if self.welcome is not None:
+                self._lines.tell(logging.WARNING, "the cloud at %s complains: %s", self.address, message.text)
             case Error(session=0):
-                self._refusal = message.text
-                log.warning("the cloud at %s refuses: %s", self.address, message.text)
+                self._lines.tell(logging.WARNING, "the cloud at %s refuses: %s", self.address, message.text)
+                self._refuse(other_version(self.address) if message.code == VERSION else message.text)
             case _:
                 self._deliver(message, size)
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
-        log.warning("the cloud sent a malformed message: %s", error)
+        self._lines.tell(logging.WARNING, "the cloud sent a malformed message: %s", error)
 
     def on_gone(self, peer: Peer) -> None:
         if self.welcome is not None:
-            log.warning("lost the cloud at %s", self.address)
+            self._comings.tell(logging.WARNING, "lost the cloud at %s", self.address)
         self.welcome = None
+
+    def _leave(self) -> None:
+        if self.welcome is not None:
+            self._comings.tell(logging.WARNING, "the cloud at %s is stopping", self.address)
+        self.welcome, self.left = None, True
+
+    def _refuse(self, reason: str) -> None:
+        self.welcome, self.refusal = None, reason
+        self._refused(reason)
 
     def _measure_anew(self, hello: Hello) -> None:
         """Start new estimates, as another machine may have another clock, round trip, decode time and library."""
@@ -93,16 +128,25 @@ class CloudConnection:
         rtt = self.peer.meter.rtt
         rtt_ms = None if rtt is None else 1000 * rtt
         if self.welcome is not None:
-            return CloudStatus("connected", self.address, "", rtt_ms, self.welcome.hello.model)
-        if self._refusal is not None:
-            return CloudStatus("refused", self.address, self._refusal, None, None)
+            hello = self.welcome.hello
+            return CloudStatus("connected", self.address, "", rtt_ms, hello.model, hello.exactness)
+        if self.refusal is not None:
+            return CloudStatus("refused", self.address, self.refusal, None, None, None)
         link = self._link.status() if self._link is not None else LinkStatus("connecting", "")
         if link.state in ("away", "refused"):
-            return CloudStatus(link.state, self.address, link.detail, None, None)
-        return CloudStatus("connecting", self.address, f"Connecting to {self.address}.", None, None)
+            return CloudStatus(link.state, self.address, link.detail, None, None, None)
+        return CloudStatus("connecting", self.address, f"Connecting to {self.address}.", None, None, None)
+
+
+def other_version(address: str) -> str:
+    """A cloud's complaint about the version, in this device's words: in its own, "this side" is the cloud."""
+    return (
+        f"The cloud at {address} speaks another version of the protocol than this device, which speaks version "
+        f"{PROTOCOL_VERSION}: update the older one."
+    )
 
 
 def alone(privacy: Privacy) -> CloudStatus:
     """The status of a device that has no cloud, or keeps everything to itself."""
     reason = "privacy = 'offline' keeps everything here." if privacy == "offline" else "No cloud is configured."
-    return CloudStatus("off", "", reason, None, None)
+    return CloudStatus("off", "", reason, None, None, None)

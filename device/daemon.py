@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from functools import partial
 
-from common.methods.request import Request
-from common.runtime.daemon import device_keys, one_line_errors, start_logging, stay_local, until_told_to_stop
-from common.runtime.side import SideRuntime
+from common.answer.request import Request
+from common.daemon.daemon import THREADS_END, device_keys, one_line_errors, start_logging, stay_local
+from common.daemon.side import SideRuntime
+from common.process.private_files import make_private
+from common.process.stopping import stopping, until_told, within
+from common.process.vital import end_process
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
-from common.vital import end_process
 from device.engine import DeviceEngine
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
@@ -22,43 +25,42 @@ DEFAULT_MAX_TOKENS = 128  # of a request that names no limit
 
 
 def run(settings: DeviceSettings) -> None:
-    """Serve until told to stop; a start that fails is one line on stderr and exit code 2."""
-    with one_line_errors("dragon device"):
+    """Serve until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
+    with stopping(), one_line_errors("dragon device"):
         start_logging(settings)
         stay_local()
-        _serve(settings)
+        make_private(settings.private_folders)
+        with ExitStack() as stack:
+            _serve(settings, stack)
 
 
-def _serve(settings: DeviceSettings) -> None:
+def _serve(settings: DeviceSettings, stack: ExitStack) -> None:
+    """Serve until `Stopped`; the `stack` ends it then: clients are told first, then the cloud, then the threads end."""
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)
     side = SideRuntime("device", settings, end_process, settings.draft, settings.verifying)
-    try:
-        engine = DeviceEngine(settings, side)
-        link = None
-        if settings.cloud is not None and engine.cloud.connection is not None:
-            link = DeviceLink(
-                settings.cloud,
-                keys,
-                engine.cloud.connection,
-                side.link_limits,
-                insecure=settings.insecure,
-                renew=partial(device_keys, settings, settings.cloud),
-                died=end_process,
-            )
-        with _listening(engine, options) as server:
-            engine.start(link)
-            if link is not None:
-                link.start()
-            try:
-                until_told_to_stop(lambda: log.info("device ready on %s", server.url))
-            finally:
-                engine.close()
-                if link is not None:
-                    link.close()
-    finally:
-        side.close()
+    stack.callback(partial(within, THREADS_END, side.close))
+    engine = DeviceEngine(settings, side)
+    server = _listening(engine, options)
+    link = None
+    if settings.cloud is not None and engine.cloud.connection is not None:
+        link = DeviceLink(
+            settings.cloud,
+            keys,
+            engine.cloud.connection,
+            side.link_limits,
+            insecure=settings.insecure,
+            renew=partial(device_keys, settings, settings.cloud),
+            died=end_process,
+        )
+    engine.start(link)
+    if link is not None:
+        stack.enter_context(link)
+    stack.callback(engine.close)
+    stack.enter_context(server)
+    log.info("device ready on %s", server.url)
+    until_told()
 
 
 def _listening(engine: DeviceEngine, options: HttpOptions) -> HttpServer:

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+from common.answer.errors import RequestError
+from common.answer.request import Request
+from common.configuration.settings import readable_name
+from common.daemon.failures import as_failure
+from common.daemon.side import SideRuntime
+from common.daemon.ticker import Ticker
+from common.engine.model.prompt import Conversation, Query
 from common.methods.open_message import open_message
-from common.methods.request import Request
-from common.model.prompt import Conversation, Query, query_tokens
-from common.runtime.errors import RequestError
-from common.runtime.failures import as_failure
-from common.runtime.side import SideRuntime
-from common.runtime.ticker import Ticker
-from common.settings import readable_name
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import CloudView
-from device.interface import Embedded, EngineStatus
+from device.interface import Embedded, EngineStatus, Tell
 from device.settings import DeviceSettings
-from proto.messages import Message
+from proto.messages import Message, Open
 
 
 class DeviceEngine:
@@ -38,7 +38,7 @@ class DeviceEngine:
         self._ticker = Ticker(self._tick, side.died)
         connection = None
         if settings.cloud is not None and settings.privacy != "offline":
-            connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome)
+            connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome, self._on_refusal)
         self.cloud = CloudView(settings, side, connection)
 
     def start(self, link: Link | None) -> None:
@@ -54,13 +54,13 @@ class DeviceEngine:
 
     # --- Engine
 
-    def generate(self, request: Request) -> ActiveRequest:
-        """Start an answer. Raises `RequestError` for input that can't be served."""
+    def generate(self, request: Request, tell: Tell) -> ActiveRequest:
+        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
         method = check(request, self._settings)
-        self._check_length(request)
         opening = open_message(method, request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
+        self._check_length(opening)
         self._side.target.processor(opening)  # refused before anything is begun
-        active = ActiveRequest(method, request, opening, self._side, self.cloud, self._release)
+        active = ActiveRequest(method, request, opening, self._side, self.cloud, tell, self._release)
         with self._lock:
             self._active[opening.session] = active
         with _ending(active):
@@ -104,6 +104,7 @@ class DeviceEngine:
         connection = self.cloud.connection
         return EngineStatus(
             model=self.model,
+            exactness=self._side.decoder.exactness,
             tokenizer=self._side.tokenizer.content_hash,
             scorer=self._side.scorer.identity,
             documents=counts.documents,
@@ -113,9 +114,8 @@ class DeviceEngine:
             cloud=connection.status() if connection is not None else alone(self._settings.privacy),
         )
 
-    def _check_length(self, request: Request) -> None:
-        room = self._side.decoder.max_context - request.max_tokens - 1
-        if len(query_tokens(self._side.tokenizer, request.prompt, request.controls)) > room:
+    def _check_length(self, request: Open) -> None:
+        if self._side.target.room(request) < 0:
             raise RequestError(
                 f"The question is too long: the model's context holds {self._side.decoder.max_context} tokens, "
                 f"and {request.max_tokens} of them are for the answer.",
@@ -130,6 +130,12 @@ class DeviceEngine:
             with _ending(active):
                 active.reopen()
 
+    def _on_refusal(self, reason: str) -> None:
+        """Tell the running answers that there is no cloud for them, and why."""
+        for active in self._all():
+            with _ending(active):
+                active.refused(reason)
+
     def _on_message(self, message: Message, size: int) -> None:
         active = self._active.get(getattr(message, "session", 0))
         if active is not None:
@@ -141,7 +147,7 @@ class DeviceEngine:
     def _tick(self, now: float) -> None:
         for active in self._all():
             with _ending(active):
-                active.tick(now, self._settings.patience)
+                active.tick(now, self._settings)
 
     def _all(self) -> list[ActiveRequest]:
         with self._lock:

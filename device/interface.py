@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.methods.report import Report
-from common.methods.request import Request
-from common.model.prompt import Conversation, Query
+from common.answer.report import Report
+from common.answer.request import Request
+from common.engine.model.prompt import Conversation, Query
+from proto.fields import Exactness
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -43,6 +44,11 @@ class Provisional:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """The answer waits for the cloud, as its request asks, for longer than it would otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of a generation."""
 
@@ -51,20 +57,21 @@ class Finished:
     report: Report
 
 
-AnswerEvent = TokenEvent | Provisional | Finished
+AnswerEvent = TokenEvent | Provisional | Waiting | Finished
+
+
+# Takes the events of an answer, on any thread of the engine, and returns at once. The last one is `Finished`, or what
+# the answer fails with: `AnswerFailed`, or `RequestError` for what shows only on the way (a prompt that is too long).
+# `Provisional` comes only where the request asks for it.
+Tell = Callable[[AnswerEvent | Exception], object]
 
 
 class Generation(Protocol):
-    """A running answer: iterate for events; the last is `Finished`. Cancelling frees both sides at once.
+    """A running answer."""
 
-    `Provisional` comes only where the request asks for it.
-
-    Iterating raises `AnswerFailed`, or `RequestError` for what shows only on the way (a prompt that is too long).
-    """
-
-    def __iter__(self) -> Iterator[AnswerEvent]: ...
-
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Free both sides at once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,7 @@ class CloudStatus:
     detail: str  # a sentence when not connected
     rtt_ms: float | None
     model: str | None
+    exactness: Exactness | None  # of the cloud's numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class EngineStatus:
     """The figures of `dragon status`."""
 
     model: str
+    exactness: Exactness  # of the numbers that repeated computations give
     tokenizer: str
     scorer: str
     documents: int
@@ -135,8 +144,8 @@ class Engine(Protocol):
         """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...
 
-    def generate(self, request: Request) -> Generation:
-        """Start an answer. Raises `RequestError` for input that can't be served."""
+    def generate(self, request: Request, tell: Tell) -> Generation:
+        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
         ...
 
     def status(self) -> EngineStatus:

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from common.methods.request import Privacy
-from common.settings import Address, DraftModel, Folder, LocalTarget, Settings, default_data, is_loopback
+from common.answer.request import Privacy
+from common.configuration.settings import Address, DraftModel, Folder, LocalTarget, Settings, default_data, is_loopback
 from proto.fields import Placement
 from proto.limits import MOST_ENTRIES
 
@@ -68,6 +68,8 @@ class DeviceSettings(Settings):
     """K: entries of a race list."""
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)
     """Seconds of waiting for the cloud after which the device carries on alone."""
+    wait_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
+    """Seconds without a token after which an answer fails whose request waits for the cloud."""
 
     draft_model: str | None = Field(default="auto", min_length=1)
     """Model that drafts for methods that verify; auto: the embedded draft for the embedded model, else the model."""

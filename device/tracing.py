@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from common.runtime.link_meter import LinkMeter
+from common.answer.recorder import Recorder
+from common.estimates.link_meter import LinkMeter
+from common.process.quiet_log import QuietLog
 from common.tracing.merge import Notes, merge
-from common.tracing.recorder import Recorder
 from common.tracing.trace import Trace
 from proto.errors import ProtocolError
 from proto.messages import Message, Spans
@@ -26,6 +27,7 @@ class Tracing:
         self._meter = meter
         self._parts: dict[int, list[Span]] = {}
         self._dropped = 0  # on the cloud
+        self._lines = QuietLog(log)
 
     def heard(self, message: Message) -> bool:
         """Take in a message of the request's session; returns whether it belongs to the trace and nothing else."""
@@ -36,7 +38,7 @@ class Tracing:
                 self._parts[message.part] = decode_spans(message.payload)
                 self._dropped = message.dropped
             except ProtocolError as error:
-                log.warning("the cloud sent a malformed trace: %s", error)
+                self._lines.tell(logging.WARNING, "the cloud sent a malformed trace: %s", error)
         return True
 
     def merged(self) -> Trace:

@@ -8,11 +8,13 @@ from proto import limits
 from proto.bounds import Count, Text
 
 Side = Literal["device", "cloud"]
+OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 Sampler = Literal["race", "paper", "rejection"]
 Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
 Aggregation = Literal["output", "context"]
 Form = Literal["text", "kv"]
+Exactness = Literal["bit-exact", "rounded", "near"]  # of repeated computations, the best first
 
 SessionId = Annotated[int, Count(2**32)]
 Epoch = Annotated[int, Count(2**32)]

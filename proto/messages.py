@@ -17,6 +17,7 @@ from proto.fields import (
     Digest,
     EosIds,
     Epoch,
+    Exactness,
     Form,
     Name,
     Placement,
@@ -46,6 +47,7 @@ class Hello:
     decode_slope: Annotated[float, Real(-1e9, 1e9)]  # seconds per token of context
     eos: EosIds  # of the model; they may differ, see `Open.eos`
     library: Name  # of the cloud: the content of its library; a device tells nothing of its own
+    exactness: Exactness  # of the model's numbers, as loading found them
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Welcome:
     max_query: Annotated[int, Count(2**16)]  # bytes of UTF-8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Open:
     """Start one answer. Everything that fixes the answer's law is in here."""
 

@@ -27,7 +27,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How many proposed tokens from `position` on are part of the answer, and the token behind them."""
+    """Number of proposed tokens from `position` on that are part of the answer, and the token behind them."""
 
     session: SessionId
     round: Round  # the last one that is judged; those before it that were not are judged with it

@@ -28,6 +28,8 @@ START_PATIENCE = 120.0  # seconds; loading torch and two models on a busy machin
 STOP_PATIENCE = 10.0
 ANSWER_PATIENCE = 300.0  # 200 tokens, each a slow round trip
 POLL = 0.05
+# Plain HTTP on this machine: no proxy, and no certificates, which take 20 ms of processor time to load each time.
+LOCALLY: dict[str, Any] = {"trust_env": False, "verify": False}
 
 
 class StartFailed(RuntimeError):
@@ -73,7 +75,7 @@ def fill_library(data: Path, role: str, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text)
     from cloud.settings import CloudSettings
-    from common.retrieval.commands import add
+    from common.library.commands import add
     from device.settings import DeviceSettings
 
     kinds: dict[str, Any] = {"device": DeviceSettings, "cloud": CloudSettings}
@@ -211,7 +213,7 @@ class Pair:
     def status(self) -> dict[str, Any]:
         """The device's `/status`."""
         with self.inside("device"):
-            response = httpx.get(f"{self.url}/status", trust_env=False).raise_for_status()
+            response = httpx.get(f"{self.url}/status", **LOCALLY).raise_for_status()
         result: dict[str, Any] = response.json()
         return result
 
@@ -227,9 +229,7 @@ class Pair:
         """The answer to `question` as the HTTP interface gives it, report in `dragon`."""
         body = {"model": "dragon", "messages": [{"role": "user", "content": question}]} | fields
         with self.inside("device"):
-            response = httpx.post(
-                f"{self.url}/v1/chat/completions", json=body, timeout=ANSWER_PATIENCE, trust_env=False
-            )
+            response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=ANSWER_PATIENCE, **LOCALLY)
         if response.is_error:
             raise RuntimeError(response.text)
         result: dict[str, Any] = response.json()

@@ -1,4 +1,4 @@
-"""Settings of every test: one thread, no network for models, hypothesis without a clock, long files first.
+"""Settings of every test: one thread, bytecode kept, no network for models, no clock for hypothesis, long files first.
 
 The environment is set before anything imports torch or transformers, which read it once.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
+# Every worker and every daemon would compile all modules again, and pytest rewrite all asserts: seconds in each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -21,6 +24,8 @@ os.environ["DRAGON_DEVICE_SEARCH"] = os.environ["DRAGON_CLOUD_SEARCH"] = "dense"
 import pytest
 from hypothesis import HealthCheck, settings
 
+sys.dont_write_bytecode = False
+
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
@@ -30,13 +35,16 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 LONG = (
     "scripts/test_demo.py",
     "daemons/",
-    "common/methods/test_edgellm.py",
-    "scripts/bench/",
-    "attacks/test_link_attacks.py",
-    "common/simulation/test_slow_link.py",
-    "common/retrieval/test_watching.py",
-    "common/session/test_law.py",
+    "common/methods/trees/test_edgellm.py",
+    "common/engine/model/",
     "cloud/",
+    "common/simulation/",
+    "common/methods/",
+    "common/engine/",
+    "common/library/",
+    "attacks/",
+    "scripts/",
+    "device/test_",
 )
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 import click
@@ -20,15 +21,16 @@ import torch
 import typer
 
 from cloud.settings import CloudSettings
-from common.aggregation.race import RaceAggregation
-from common.methods.report import Report, SideReport
-from common.runtime.daemon import BAD_INPUT as NOT_STARTED
+from common.answer.report import Report, SideReport
+from common.configuration.settings import Settings, default_data, default_model
+from common.daemon.daemon import BAD_INPUT as NOT_STARTED
+from common.methods.aggregate.machine.values import Decided
+from common.methods.aggregate.samplers.race import RaceAggregation
+from common.process.stopping import KILLED
+from common.process.vital import THREAD_DIED
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
-from common.session.values import Decided
-from common.settings import Settings, default_data, default_model
-from common.vital import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app
 from device.http.app import Api
@@ -166,7 +168,7 @@ class TestCommandLine:
     def test_exit_codes(self) -> None:
         assert NOT_STARTED == BAD_INPUT
         documented = {int(row[0]) for row in table(OPERATIONS, "exit code")}
-        assert documented == {0, ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE, THREAD_DIED, INTERRUPTED}
+        assert documented == {0, ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE, THREAD_DIED, INTERRUPTED, KILLED + SIGTERM}
 
 
 class TestHttp:

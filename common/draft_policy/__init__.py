@@ -1,1 +1,1 @@
-"""How long, and how finely, a drafter drafts before it asks its verifier: decisions, estimates, times. Pure."""
+"""Length and fineness of a drafter's proposals: decisions, estimates, times. Pure."""

@@ -1,6 +1,6 @@
 """Running estimates of what rounds take: step times, round trip, uplink rate. No clock is read.
 
-Each belongs to one thread; `common/placement/estimators.py` has the average that they share.
+Each belongs to one thread; `common/estimates/estimators.py` has the average that they share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from common.draft_policy.values import Outcome, RoundTimes
-from common.placement.estimators import MovingAverage
+from common.estimates.estimators import MovingAverage
 
 TIME_WEIGHT: Final = 0.1
 WINDOW: Final = 32  # rounds that the lower envelope is drawn under
@@ -106,7 +106,7 @@ def _turns_down(first: tuple[float, float], second: tuple[float, float], third: 
 
 
 class RoundEstimates:
-    """What the next rounds with one verifier will cost, learnt from those that were.
+    """Expected costs of the next rounds with one verifier, learnt from those that were.
 
     `prior` has what is fixed (overheads) and what is believed before the first round.
     """

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from common.placement.estimators import MovingAverage
+from common.estimates.estimators import MovingAverage
 
 SIZE_WEIGHT: Final = 0.1  # of a round's bytes per token
 

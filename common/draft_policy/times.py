@@ -1,4 +1,4 @@
-"""What rounds of drafting and verifying take: the formulas that predictions and the policy `goodput` share.
+"""Times of rounds of drafting and verifying: the formulas that predictions and the policy `goodput` share.
 
 Seconds and bytes. Every position is accepted with the same probability α, independently of the others.
 """

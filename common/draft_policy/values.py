@@ -22,7 +22,7 @@ RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of lattice distributions that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTimes:
-    """What rounds cost between one drafter and one verifier: seconds, bytes, bytes per second."""
+    """Costs of rounds between one drafter and one verifier: seconds, bytes, bytes per second."""
 
     draft: float  # T_S: a draft step
     verify: float  # T_L: a verifying pass
@@ -66,7 +66,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a finished round showed. Seconds by the drafter's clock, but for `verify_seconds`."""
+    """Outcome of a finished round. Seconds by the drafter's clock, but for `verify_seconds`."""
 
     length: int  # tokens that were proposed, 1 or more
     accepted: int  # of them

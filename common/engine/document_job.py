@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from common.engine.jobs import in_memory
-from common.engine.sampling import Drawn, Sample
+from common.answer.values import Drawn
+from common.engine.kv.claims import Claim, Part
+from common.engine.kv.layout import DocumentStates
+from common.engine.kv.memory import Need, Rows
+from common.engine.model.decoder import Decoder
+from common.engine.sampling import Sample
 from common.engine.sequences import Feed
-from common.kv.layout import DocumentStates
-from common.kv.memory import Rows
-from common.model.decoder import Decoder
 
 
 class DocumentJob:
@@ -26,6 +27,7 @@ class DocumentJob:
         """`done` or `failed` is called on the engine's thread, unless it is `over` before."""
         self.peer = peer
         self._document = tuple(document)
+        self._part: Part | None = None  # of KV memory
         self._rows: Rows | None = None
         self._decoder: Decoder | None = None
         self._finished = False
@@ -52,8 +54,10 @@ class DocumentJob:
             if states is not None:
                 self._finish(states)
                 return ()
-            decoder.check_ids(self._document)
-            self._rows = in_memory(decoder, lambda: decoder.memory.take(1, len(self._document)))
+            if self._part is None:
+                decoder.check_ids(self._document)
+                self._part = Claim([Need(decoder.memory, 1, len(self._document))]).parts[0]
+            self._rows = self._part.rows(wake)
             if self._rows is None:
                 return ()
         return [Feed(self._rows, self._document[self._rows.fed :])]
@@ -83,9 +87,10 @@ class DocumentJob:
         self._failed(error)
 
     def close(self) -> None:
-        if self._rows is not None and self._decoder is not None:
-            self._decoder.memory.give_back(self._rows)
-            self._rows = None
+        self._rows = None
+        if self._part is not None:
+            self._part.leave()
+            self._part = None
 
     def _finish(self, states: DocumentStates) -> None:
         self._finished = True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.placement.estimators import DecodeLine
-from common.placement.peer_model import TYPICAL_CONTEXT
+from common.estimates.estimators import DecodeLine
+from common.estimates.peer_model import TYPICAL_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,24 +9,24 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from common.aggregation.joint import Joint
-from common.engine.sampling import Drafter, Drawn, Sample
+from common.answer.recorder import Recorder
+from common.answer.values import Drawn, Work
+from common.engine.kv.claims import Claim, Part
+from common.engine.kv.memory import Rows
+from common.engine.model.decoder import Decoder
+from common.engine.sampling import Drafter, Sample
+from common.engine.scorer import DocumentScorer, ScoringRun
 from common.engine.sequences import AnswerRows, Feed, Prompt
-from common.kv.memory import KvMemoryFullError, Rows
-from common.model.decoder import Decoder
 from common.processors.processor import Processor
-from common.scoring.interface import DocumentScorer, ScoringRun
-from common.session.values import Work
-from common.tracing.recorder import Recorder
+from common.sampling.joint import Joint
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds
 Asked = TypeVar("Asked", contravariant=True)
 Wanted = TypeVar("Wanted")
-Taken = TypeVar("Taken")
 
 
 class Asking(Protocol[Asked]):
-    """What asks for distributions, as the engine sees it. The engine's thread may call any of this at any time."""
+    """An asker for distributions, as the engine sees it. The engine's thread may call any of this at any time."""
 
     @property
     def over(self) -> bool:
@@ -81,6 +81,7 @@ class Assignment:
     joint: Joint | None = None  # decides where there are fetched documents
     processor: Processor | None = None
     measured: Measured = lambda context, seconds: None
+    waited: Callable[[float], object] = lambda seconds: None  # told how long it was until there was memory
 
 
 class Job(Protocol):
@@ -134,16 +135,6 @@ class Job(Protocol):
         ...
 
 
-def in_memory(decoder: Decoder, take: Callable[[], Taken]) -> Taken | None:
-    """What `take` takes memory for; None while there is none. Raises `KvMemoryFullError` where there never will be."""
-    try:
-        return take()
-    except KvMemoryFullError as full:
-        if full.needed <= (decoder.memory.limit_bytes or 0):
-            return None  # answers that end make room
-        raise
-
-
 def make_sample(assignment: Assignment, scoring: ScoringRun, path: list[int]) -> Sample:
     """The draft to be drawn behind the answer's tokens `path`. Raises as `Job.samples` does."""
     scores, prompt = scoring.scores(path), assignment.prompt
@@ -162,8 +153,6 @@ class Held(Protocol):
 
     def fed(self, feed: Feed, tokens: int) -> None: ...
 
-    def close(self) -> None: ...
-
 
 Row = TypeVar("Row", bound=Held)
 
@@ -172,14 +161,22 @@ class AskingJob(Generic[Wanted, Row]):
     """The part of a `Job` that all kinds of answers share: the prompt is read, then drafts are drawn and handed out."""
 
     def __init__(
-        self, asking: Asking[Wanted], assignment: Assignment, peer: Hashable, end: Callable[[Exception], object]
+        self,
+        asking: Asking[Wanted],
+        assignment: Assignment,
+        peer: Hashable,
+        end: Callable[[Exception], object],
+        part: Part | None = None,
     ) -> None:
-        """`end` ends the answer with the reason that its user is told."""
+        """`end` ends the answer with the reason that its user is told. `part` is this job's of the KV memory that the
+        answer claims for several jobs together; None: it claims what it needs by itself.
+        """
         self.peer = peer
         self.assignment = assignment
         self._asking = asking
         self._work: Wanted | None = None  # the one whose feeds were handed out last
         self._paths: Sequence[list[int]] = ()  # the answer's tokens before each of its distributions
+        self._part = part
         self._rows: Row | None = None
         self._scoring: ScoringRun | None = None
         self._begun = time.monotonic_ns()
@@ -230,9 +227,23 @@ class AskingJob(Generic[Wanted, Row]):
         self._end(error)
 
     def close(self) -> None:
-        if self._rows is not None:
-            self._rows.close()
-            self._rows = None
+        self._rows = None
+        if self._part is not None:
+            self._part.leave()
+            self._part = None
+
+    def _room(self, decoder: Decoder, wake: Callable[[], None]) -> Rows | None:
+        """Empty rows for the prompt and the answer; None while others have the memory.
+
+        Raises as `Decoder.need`, `Claim` and `Part.rows` do.
+        """
+        prompt = self.assignment.prompt
+        if self._part is None:
+            self._part = Claim([decoder.need(prompt.parts, prompt.query, self.assignment.reserve)]).parts[0]
+        rows = self._part.rows(wake)
+        if rows is not None:
+            self.assignment.waited(self._part.waited)
+        return rows
 
     def _scored(self) -> ScoringRun:
         """The scores of this answer's documents, begun before the prompt is read: a slow scorer reads it meanwhile."""
@@ -246,9 +257,14 @@ class AnswerJob(AskingJob[Work, AnswerRows]):
     """An answer: its prompt is read, then its steps are decoded until it is over."""
 
     def __init__(
-        self, client: Client, assignment: Assignment, peer: Hashable, end: Callable[[Exception], object]
+        self,
+        client: Client,
+        assignment: Assignment,
+        peer: Hashable,
+        end: Callable[[Exception], object],
+        part: Part | None = None,
     ) -> None:
-        super().__init__(client, assignment, peer, end)
+        super().__init__(client, assignment, peer, end, part)
         self.client = client
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
@@ -264,9 +280,10 @@ class AnswerJob(AskingJob[Work, AnswerRows]):
             return ()
         scoring, prompt = self._scored(), self.assignment.prompt
         if self._rows is None:
-            self._rows = in_memory(decoder, lambda: AnswerRows(decoder, prompt, self.assignment.reserve))
-        if self._rows is None:
-            return ()
+            room = self._room(decoder, wake)
+            if room is None:
+                return ()
+            self._rows = AnswerRows(decoder, prompt, room)
         work, path = found
         if self._rows.reading:
             return self._rows.feeds(path)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from common.engine.batcher import SHORT
 from common.engine.jobs import Job
+from common.engine.model.packed import Item
 from common.engine.sequences import Feed
-from common.model.packed import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, Protocol
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.aggregation.joint import Joint
+from common.answer.values import Drawn, View
 from common.processors.adjustment import Adjustment, adjust
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.information import information
+from common.sampling.joint import Joint
 from common.sampling.mixture import Weights, attribute, mix, weigh
-from common.session.values import View
 
 # Logits that are worked on together, [rows, vocab] numbers: more fall out of the processor's cache.
 _TOGETHER: Final = 2**20
@@ -45,14 +45,6 @@ class Drafter(Protocol):
         ...
 
 
-class Mixing(Protocol):
-    """A side's mixture over its documents at one position, as far as it is kept."""
-
-    def contributions(self, token: int) -> Iterable[float]:
-        """Share of each document in the probability of `token`, [docs]."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One answer's draft to be drawn: from the logits of its documents, and of one row more where `gain` is given."""
@@ -70,15 +62,6 @@ class Sample:
     def rows(self) -> int:
         """Rows of logits."""
         return len(self.scores) + (self.gain is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A draft, its evidence log h, and the mixture behind it, for the documents' shares."""
-
-    view: View
-    evidence: float
-    mixing: Mixing
 
 
 def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[Drawn | Exception]:

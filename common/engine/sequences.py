@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from common.kv.layout import DocumentStates
-from common.kv.memory import Rows
-from common.model.decoder import Decoder
+from common.engine.kv.layout import DocumentStates
+from common.engine.kv.memory import Rows
+from common.engine.model.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class DocumentParts:
     Those that were read before are copied in; the others are read first, each in its own row, and remembered.
     """
 
-    def __init__(self, decoder: Decoder, prompt: Prompt, reserve: int) -> None:
-        """Takes memory. Raises as `Decoder.take_rows` does."""
+    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
+        """`rows` are empty ones, as `Decoder.need` has it for the prompt."""
         self._decoder = decoder
-        self.rows = decoder.take_rows(prompt.parts, prompt.query, reserve)
+        self.rows = rows
+        rows.query = len(prompt.query)
         self._unread: dict[tuple[int, ...], list[int]] = {}  # document: the rows that wait for it
         self._reading: dict[tuple[int, ...], Rows] = {}
         for row, document in enumerate(prompt.parts):
@@ -69,7 +70,7 @@ class DocumentParts:
         return bool(self._unread)
 
     def feeds(self) -> list[Feed]:
-        """What is still to be read of each document."""
+        """The rest to be read of each document."""
         return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.items()]
 
     def fed(self, feed: Feed) -> None:
@@ -88,10 +89,6 @@ class DocumentParts:
         for row in others:
             self.rows.fill(row, states)
 
-    def close(self) -> None:
-        """Give the memory back."""
-        self._decoder.memory.give_back(self.rows)
-
 
 class AnswerRows:
     """The rows `[document][query][answer so far]` of one answer. For the thread that owns the decoder.
@@ -100,12 +97,12 @@ class AnswerRows:
     what they should.
     """
 
-    def __init__(self, decoder: Decoder, prompt: Prompt, reserve: int) -> None:
-        """Takes memory. Raises as `Decoder.take_rows` does."""
-        self._documents = DocumentParts(decoder, prompt, reserve)
+    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
+        """`rows` are empty ones, as `Decoder.need` has it for the prompt."""
+        self._documents = DocumentParts(decoder, prompt, rows)
         self._query = list(prompt.query)
         self._held: list[int] = []  # tokens after the documents that are in the rows
-        self.rows = self._documents.rows
+        self.rows = rows
 
     @property
     def reading(self) -> bool:
@@ -134,7 +131,3 @@ class AnswerRows:
             self._held.extend(feed.tokens[:tokens])
         else:
             self._documents.fed(feed)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._documents.close()

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-from common.engine.jobs import Asking, AskingJob, Assignment, in_memory
+from common.answer.values import TreeWork
+from common.engine.jobs import Asking, AskingJob, Assignment
+from common.engine.kv.claims import Part
+from common.engine.kv.memory import Rows
+from common.engine.model.decoder import Decoder
+from common.engine.model.tree import ROOT
 from common.engine.sequences import DocumentParts, Feed, Prompt
-from common.model.decoder import Decoder
-from common.model.tree import ROOT
-from common.trees.rounds import Reading
 
 
-class TreeClient(Asking[Reading], Protocol):
+class TreeClient(Asking[TreeWork], Protocol):
     """One model's part in an answer."""
 
-    def work(self) -> Reading | None:
-        """What the model is to read next; None while there is nothing to do. It is asked for just before a pass."""
+    def work(self) -> TreeWork | None:
+        """The model's next reading; None while there is nothing to do. It is asked for just before a pass."""
         ...
 
 
@@ -27,18 +29,18 @@ class TreeRows:
     answer took, and what follows it in the tree that is wanted now.
     """
 
-    def __init__(self, decoder: Decoder, prompt: Prompt, reserve: int) -> None:
-        """Takes memory; `reserve` counts a tree's tokens, too. Raises as `Decoder.take_rows` does."""
-        self.documents = DocumentParts(decoder, prompt, reserve)
-        self.rows = self.documents.rows
+    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
+        """`rows` are empty ones with room for a tree, too."""
+        self.documents = DocumentParts(decoder, prompt, rows)
+        self.rows = rows
         self._query = list(prompt.query)
         self._chain: list[int] = []  # what the rows hold after the documents: a chain,
         self._tokens: list[int] = []  # and a tree
         self._parents: list[int] = []
         self._missing: list[int] = []  # of the chain, in the feed that was made last
-        self._wanted = Reading(0, ())
+        self._wanted = TreeWork(0, ())
 
-    def feed(self, wanted: Reading) -> Feed:
+    def feed(self, wanted: TreeWork) -> Feed:
         """Tokens to feed, so that the last `wanted.count` of `[query][wanted.path][tree]` give logits."""
         chain = [*self._query, *wanted.path]
         self._keep(chain, wanted)
@@ -61,11 +63,7 @@ class TreeRows:
         nodes = len(self._tokens) + max(0, tokens - len(self._missing))
         self._tokens, self._parents = list(self._wanted.tokens[:nodes]), list(self._wanted.parents[:nodes])
 
-    def close(self) -> None:
-        """Give the memory back."""
-        self.documents.close()
-
-    def _keep(self, chain: Sequence[int], wanted: Reading) -> None:
+    def _keep(self, chain: Sequence[int], wanted: TreeWork) -> None:
         """Drop what the rows hold beside what is wanted, and move the rest together."""
         held = len(self._chain)
         if self._chain != chain[:held]:
@@ -102,13 +100,18 @@ class TreeRows:
         self.rows.fed = len(self._chain) + len(self._tokens)
 
 
-class TreeJob(AskingJob[Reading, TreeRows]):
+class TreeJob(AskingJob[TreeWork, TreeRows]):
     """One model's part in an answer: the prompt is read, and then whatever the client wants to have read."""
 
     def __init__(
-        self, client: TreeClient, assignment: Assignment, peer: Hashable, end: Callable[[Exception], object]
+        self,
+        client: TreeClient,
+        assignment: Assignment,
+        peer: Hashable,
+        end: Callable[[Exception], object],
+        part: Part | None = None,
     ) -> None:
-        super().__init__(client, assignment, peer, end)
+        super().__init__(client, assignment, peer, end, part)
         self.client = client
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
@@ -119,9 +122,10 @@ class TreeJob(AskingJob[Reading, TreeRows]):
             return ()
         scoring, prompt = self._scored(), self.assignment.prompt
         if self._rows is None:
-            self._rows = in_memory(decoder, lambda: TreeRows(decoder, prompt, self.assignment.reserve))
-        if self._rows is None:
-            return ()
+            room = self._room(decoder, wake)
+            if room is None:
+                return ()
+            self._rows = TreeRows(decoder, prompt, room)
         if self._rows.documents.unread:
             return self._rows.documents.feeds()
         # Scores behind a tree's own tokens are waited for where they are needed: branches ask for many at once.

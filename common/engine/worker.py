@@ -14,22 +14,25 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from common.answer.values import Drawn
 from common.engine.batcher import Batcher, Wish
 from common.engine.budget import PassTimes
 from common.engine.emulation import MinimumTimes
 from common.engine.gate import Gate
 from common.engine.jobs import Job
+from common.engine.model.decoder import Decoder
+from common.engine.model.errors import Preempted
 from common.engine.passes import Entry, WorkDone, prompt_tokens
-from common.engine.sampling import Drawn, Sample, draw
+from common.engine.sampling import Sample, draw
 from common.engine.sequences import Feed
-from common.model.decoder import Decoder
-from common.model.errors import Preempted
+from common.process.vital import Died, vital_thread
 from common.sampling.drafting import RaceKernel
-from common.vital import Died, vital_thread
 
 log = logging.getLogger(__name__)
 
 Task = Callable[[], None]
+
+LOOK_AGAIN = 1.0  # seconds; a job that has waited for memory for too long finds out when it is looked at
 
 
 class Worker:
@@ -94,7 +97,7 @@ class Worker:
                 self._wake.clear()
                 if not self._gated_turn():
                     self.decoder.document_cache.release()
-                    self._wake.wait()
+                    self._wake.wait(LOOK_AGAIN if self._jobs else None)
             for job in self._jobs:
                 job.close()
 
@@ -136,20 +139,16 @@ class Worker:
     def _wanted(self) -> list[tuple[Job, Feed]]:
         wanted: list[tuple[Job, Feed]] = []
         for job in self._jobs:
-            try:
+            with _Blame(job):
                 wanted += [(job, feed) for feed in job.feeds(self.decoder, self.wake)]
-            except Exception as error:
-                self._fail(job, error)
         return wanted
 
     def _fits(self, entry: Entry) -> bool:
         """Whether the decoder takes the entry; a refusal ends its job and nothing else."""
-        try:
+        with _Blame(entry.job):
             self.decoder.check_feed(entry.item)
-        except Exception as error:
-            self._fail(entry.job, error)
-            return False
-        return True
+            return True
+        return False
 
     def _pass(self, entries: Sequence[Entry]) -> None:
         if not entries:
@@ -178,10 +177,8 @@ class Worker:
         seconds = time.perf_counter() - clock
         self.times.observe(seconds, any(entry.step for entry in entries), prompt_tokens(entries))
         for entry, drafts in drawn:
-            try:
+            with _Blame(entry.job):
                 entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
-            except Exception as error:
-                self._fail(entry.job, error)
         if drawn:
             self.decoder.document_cache.release()
 
@@ -194,7 +191,8 @@ class Worker:
     def _isolate(self, entries: Sequence[Entry], error: Exception) -> None:
         """A pass failed: run its entries one by one, so that only the one at fault ends."""
         if len(entries) == 1:
-            self._fail(entries[0].job, error)
+            with _Blame(entries[0].job):
+                raise error
             return
         log.warning("a pass over %d items failed with %s; they are run one by one", len(entries), type(error).__name__)
         for entry in entries:
@@ -203,10 +201,8 @@ class Worker:
 
     def _settle(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            try:
+            with _Blame(entry.job):
                 entry.job.fed(entry.feed, entry.tokens)
-            except Exception as error:
-                self._fail(entry.job, error)
 
     def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, list[Drawn]]]:
         """The drafts of those that asked for distributions and still want them."""
@@ -219,12 +215,9 @@ class Worker:
             start = part.stop
             if not count or entry.job.useless:
                 continue
-            try:
+            with _Blame(entry.job):
                 asking.append((entry, entry.job.samples()))
-            except Exception as error:
-                self._fail(entry.job, error)
-                continue
-            parts.append((part, count))
+                parts.append((part, count))
         if not asking:
             return []
         results = iter(
@@ -233,11 +226,8 @@ class Worker:
         drawn = []
         for entry, each in asking:
             drafts = [next(results) for _ in each]
-            failure = next((draft for draft in drafts if isinstance(draft, Exception)), None)
-            if failure is not None:
-                self._fail(entry.job, failure)
-            else:
-                drawn.append((entry, [draft for draft in drafts if isinstance(draft, Drawn)]))
+            with _Blame(entry.job):
+                drawn.append((entry, [_unless_failed(draft) for draft in drafts]))
         return drawn
 
     def _wait_out(self, entries: Sequence[Entry], started: float, useless: Callable[[], bool]) -> bool:
@@ -253,11 +243,32 @@ class Worker:
                 return False
         return True
 
-    def _fail(self, job: Job, error: Exception) -> None:
+
+class _Blame:
+    """What goes wrong inside ends one job, and nothing else."""
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
         try:
-            job.fail(error)
+            self._job.fail(error)
         except Exception as other:  # whatever it is, it is one job's affair
             log.error("ending an answer failed with %s", type(other).__name__)
+        return True
+
+
+def _unless_failed(draft: Drawn | Exception) -> Drawn:
+    if isinstance(draft, Exception):
+        raise draft
+    return draft
 
 
 def _give_up(jobs: Sequence[Job], started: int) -> None:

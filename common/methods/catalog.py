@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from common.methods.aggregate.method import Speculative, TokenWise
-from common.methods.coupled.method import Coupled
-from common.methods.edgellm.method import EdgeLlm
-from common.methods.fetch.method import FetchKv, FetchText
+from common.methods.drafted.coupled.method import Coupled
+from common.methods.drafted.rapid.method import Rapid
+from common.methods.drafted.rejection.method import Dsd, Dssd, Qsv
 from common.methods.interface import Method
-from common.methods.long_context.method import LongContext
-from common.methods.rapid.method import Rapid
-from common.methods.rejection.method import Dsd, Dssd, Qsv
-from common.methods.sequence_wise.method import SequenceWise
+from common.methods.passages.fetch.method import FetchKv, FetchText
+from common.methods.passages.long_context.method import LongContext
+from common.methods.passages.sequence_wise.method import SequenceWise
+from common.methods.trees.edgellm.method import EdgeLlm
 from proto.messages import Fetch, Open
 
 METHODS: dict[str, Method] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.methods.request import Request
+from common.answer.errors import RequestError
+from common.answer.request import Request
 from common.processors.options import travelling
-from common.runtime.errors import RequestError
 from proto.fields import Codec
 from proto.limits import LONGEST_PROCESSORS
 

@@ -6,21 +6,22 @@ A method is two state machines, one on each side, that exchange messages and ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from common.methods.report import MethodReport, Record
-from common.methods.request import Request
+from common.answer.phase import Phase
+from common.answer.report import MethodReport, Record
+from common.answer.request import Request
 from proto.fields import Side
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetch, Hello, Message, Open, Ready, Spans
 
 if TYPE_CHECKING:
-    from common.runtime.peer_estimates import PeerEstimates
-    from common.runtime.side import SideRuntime
-    from common.session.values import Commit
-    from common.session.watch import Patience
-    from common.tracing.recorder import Recorder
+    from common.answer.recorder import Recorder
+    from common.answer.values import Commit
+    from common.answer.watch import Patience
+    from common.daemon.side import SideRuntime
+    from common.estimates.peer_estimates import PeerEstimates
 
 # Messages that every session has, whatever its method; of them a half gets `Ready` only.
 LIFECYCLE = (Open, Fetch, Ready, Close, Closed, Contributions, Spans, Cancel, Busy, Error)
@@ -55,12 +56,16 @@ class Cloud(Protocol):
         """Note a decode step of this side for an answer with the cloud."""
         ...
 
-    def limits(self, heard: bool) -> Patience:
-        """Limits on an answer's wait for the cloud; `heard`: the cloud has read its prompt."""
+    def waited(self, seconds: float) -> None:
+        """Note what this answer has waited for the cloud. On the scheduler thread."""
         ...
 
-    def silence(self, tokens: int = 0) -> float:
-        """Seconds of silence after which a cloud that reads its prompt and generates `tokens` tokens is given up."""
+    def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> Patience:
+        """Limits on this answer's wait for the cloud. On the scheduler thread.
+
+        `read`: the cloud has read its prompt, else it says that this has `prompt_tokens`; `tokens` are generated
+        before anything comes. `step`: seconds that it says a pass takes, where that is none of its decode steps.
+        """
         ...
 
 
@@ -70,8 +75,7 @@ class DeviceContext(Protocol):
     request: Request
     opening: Open  # all parameters of the answer's distribution
     record: Record
-    with_cloud: bool  # the session is, or shall be, open on the cloud
-    ready: bool  # the cloud has begun its part
+    phase: Phase
 
     @property
     def side(self) -> SideRuntime: ...
@@ -163,9 +167,17 @@ class CloudHalf(Protocol):
     """One session on the cloud. Called from any thread; an exception from any method ends the session."""
 
     began: float  # monotonic seconds
+    slow: bool  # messages take long to take in: they are received on a thread for that, in their order
 
     def begin(self) -> None:
         """Start to work."""
+        ...
+
+    def check(self, message: Message) -> None:
+        """Refuse, on the link's thread, what takes no work to be refused. Asked of slow ones, before `receive`.
+
+        Raises `ProtocolError`.
+        """
         ...
 
     def receive(self, message: Message) -> None:
@@ -202,8 +214,9 @@ class CloudContext:
     send: Callable[[Message], int]  # returns the bytes, 0 for what was dropped
     queued: Callable[[], int]  # bytes that wait in the link for the device
     over: Callable[[CloudHalf], None]  # called when the session ends by itself, after the `Error` if it failed
-    # Told the bytes of KV memory that an answer needs where only its documents show them. Raises `NoPlace`.
+    # Told the bytes of KV memory that an answer needs, as its documents show them. Raises `NoPlace`.
     reserve: Callable[[CloudHalf, int], None]
+    owner: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
 
 
 class Method(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 
+from common.answer.request import Request, own_options
+from common.estimates.estimates import Estimates
+from common.estimates.policy import first_aggregator
 from common.methods.checks import codec_of, top_p_of
 from common.methods.interface import Method
-from common.methods.request import Request, own_options
-from common.placement.estimates import Estimates
-from common.placement.policy import first_aggregator
 from common.processors.options import travelling
 from proto.messages import Open
 

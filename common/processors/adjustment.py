@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from common.processors.options import ProcessorError
 from common.sampling.truncation import nucleus
+from common.sampling.warping import Warp
 
 # Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
 LEAST = 2.0**-126
@@ -26,18 +27,19 @@ LEAST = 2.0**-126
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjustment:
-    """Factors exp(bias) of single tokens, tokens that are allowed at all, and the mass that is kept of each side."""
+    """Factors exp(bias) of single tokens, tokens that are allowed at all, and what is kept of each side."""
 
     ids: NDArray[np.int64]  # [n], different ones
     biases: NDArray[np.float64]  # [n], nats
     allowed: torch.Tensor | None = None  # bool [vocab]; None: all
-    top_p: float = 1.0
+    top_p: float = 1.0  # mass that is kept
+    cut: Warp | None = None  # only tokens that it keeps are left, with their probabilities before its temperature
 
 
 def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
     """The adjusted mixture of one side, float32 [vocab] with sum 1, and log Z to be added to its evidence.
 
-    What `top_p` cuts off does not count in Z: truncation is each side's own, as in the paper's sampler (§4.1).
+    What `top_p` and `cut` cut off does not count in Z: truncation is each side's own, as in the paper's sampler (§4.1).
     """
     place = mixture.device
     weights = mixture.to(torch.float64, copy=True)
@@ -52,6 +54,11 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
     weights /= mass
     if adjustment.top_p < 1:
         weights = _truncated(weights, adjustment.top_p)
+    if adjustment.cut is not None:
+        ids = torch.from_numpy(adjustment.cut(weights.to(torch.float32)).ids).to(place)
+        kept = torch.zeros_like(weights)
+        kept[ids] = weights[ids]
+        weights = kept / kept.sum()
     return weights.to(torch.float32), math.log(mass)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Sequence
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from common.model.tokenizer import Tokenizer
 from common.processors.options import ProcessorError
-from common.processors.trial import SPACING, sentence, why_not
+from common.processors.trial import SPACING, always, sentence, why_not
 
 # What a schema that was compiled may still cost: some 10 ms for a step, 50 MB.
 _LIMITS: Final = LLParserLimits(
@@ -22,48 +23,70 @@ _LIMITS: Final = LLParserLimits(
     max_lexer_states=25_000,
     max_grammar_size=50_000,
 )
-KEPT: Final = 32  # compiled schemas
+KEPT: Final = 32  # schemas, compiled or refused
 _SILENT: Final = 0  # of its own log
+
+
+class Described(Protocol):
+    """A tokenizer that tells what it is."""
+
+    @property
+    def description(self) -> str:
+        """The `tokenizer.json` of it."""
+        ...
 
 
 class Grammars:
     """The grammars of JSON schemas for one tokenizer. For any thread; those that are known cost nobody a wait."""
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
+    def __init__(self, tokenizer: Described, vocabulary: int) -> None:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._tokens: dict[tuple[int, ...], LLTokenizer] = {}
-        self._matchers: dict[tuple[str, tuple[int, ...]], LLMatcher] = {}  # oldest first
+        self._known: OrderedDict[bytes, LLMatcher | str] = OrderedDict()  # or why not; least recently used first
+        self._using = threading.Lock()  # of these
         self._making = threading.Lock()
 
-    def compile(self, schema: str, eos: Sequence[int]) -> Grammar:
+    def compile(self, schema: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
         """The JSON schema's grammar, whose answers may end with any of `eos`.
 
-        Raises `ValueError`, half a sentence, for a schema that is none, costs too much, or has what can't be enforced.
+        Raises `ValueError`, half a sentence, for a schema that is none, costs too much, or has what can't be enforced,
+        and `Unwanted` when it is not `wanted` any more.
         """
         if not eos:
             raise ValueError("the model has no end-of-sequence token")
-        key = schema, tuple(eos)
-        matcher = self._matchers.get(key)
-        if matcher is None:
+        key = hashlib.blake2b(f"{[*eos]}{schema}".encode()).digest()
+        made = self._find(key)
+        if made is None:
             with self._making:
-                matcher = self._matchers.get(key) or self._make(*key)
-                self._matchers[key] = matcher
-                if len(self._matchers) > KEPT:
-                    del self._matchers[next(iter(self._matchers))]
-        return Grammar(matcher.deep_copy(), self._vocabulary)
+                made = self._find(key) or self._make(schema, tuple(eos), wanted)
+                self._keep(key, made)
+        if isinstance(made, str):
+            raise ValueError(made)
+        return Grammar(made.deep_copy(), self._vocabulary)
 
-    def _make(self, schema: str, eos: tuple[int, ...]) -> LLMatcher:
-        reason = why_not(schema)
+    def _find(self, key: bytes) -> LLMatcher | str | None:
+        with self._using:
+            if key in self._known:
+                self._known.move_to_end(key)
+            return self._known.get(key)
+
+    def _keep(self, key: bytes, made: LLMatcher | str) -> None:
+        with self._using:
+            self._known[key] = made
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+
+    def _make(self, schema: str, eos: tuple[int, ...], wanted: Callable[[], bool]) -> LLMatcher | str:
+        """The schema's grammar, or why there is none. Raises `Unwanted`, and `ValueError` as `why_not`."""
+        reason = why_not(schema, wanted)
         if reason is not None:
-            raise ValueError(reason)
+            return reason
         if eos not in self._tokens:  # half a second at 50,000 tokens
             self._tokens = {eos: LLTokenizer(self._tokenizer.description, n_vocab=self._vocabulary, eos_token=[*eos])}
         grammar = LLMatcher.grammar_from_json_schema(schema, overrides=SPACING)
         matcher = LLMatcher(self._tokens[eos], grammar, log_level=_SILENT, limits=_LIMITS)
-        if matcher.is_error():
-            raise ValueError(sentence(matcher.get_error()))
-        return matcher
+        return sentence(matcher.get_error()) if matcher.is_error() else matcher
 
 
 class Grammar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from proto.limits import LONGEST_PROCESSORS, MOST_BIASES
 
 BIAS = 100.0  # nats, either way
 PENALTY = 2.0  # nats, either way
+_DECIMAL = re.compile("[0-9]{1,18}")  # 64 bits hold it
 
 
 def _biases(value: object) -> object:
@@ -19,7 +21,7 @@ def _biases(value: object) -> object:
         raise ValueError(f"expected an object with up to {MOST_BIASES} token ids and their biases")
     biases: dict[int, object] = {}
     for name, bias in value.items():
-        if not (isinstance(name, int) or (isinstance(name, str) and name.isascii() and name.isdecimal())):
+        if not (isinstance(name, int) or (isinstance(name, str) and _DECIMAL.fullmatch(name))):
             raise ValueError("a token id is a whole number")
         biases[int(name)] = float(bias) if type(bias) is int else bias
     return dict(sorted(biases.items()))
@@ -45,7 +47,7 @@ def _schema(value: object, info: ValidationInfo) -> object:
 
 
 class ProcessorOptions(BaseModel):
-    """What is done to the mixture of all documents before its temperature. Raises pydantic's `ValidationError`."""
+    """Changes of the mixture of all documents before its temperature. Raises pydantic's `ValidationError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -6,13 +6,17 @@ A schema comes from a client, and thirty patterns that must hold together take h
 from __future__ import annotations
 
 import json
-import resource
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from common.python_process import python_environment
+from common.process.child import allow_seconds, limit
+from common.process.python import child_command, python_environment
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -20,37 +24,71 @@ if TYPE_CHECKING:
 SECONDS = 2  # of processor time
 MEMORY = 2**30  # bytes of address space
 PATIENCE = 60.0  # seconds, on a machine with other work
+POLL = 0.02  # seconds between two looks at whether it is wanted
 # Spaces as models and `json.dumps` write them: free ones are where small models get lost.
 SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-def why_not(schema: str) -> str | None:
-    """What is wrong with `schema`, as half a sentence; None for one that can be compiled at little cost."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-B", "-m", "common.processors.trial"],
-            input=schema.encode(),
+class Unwanted(Exception):
+    """Nobody waits any more for what was being made."""
+
+
+def always() -> bool:
+    """Whether somebody waits for it: yes."""
+    return True
+
+
+class TrialFailed(ValueError):
+    """The trial did not come to its end, for want of memory or on a machine that is too busy: another time, the schema
+    may be fine. The text is half a sentence.
+    """
+
+
+def why_not(schema: str, wanted: Callable[[], bool] = always) -> str | None:
+    """Finds fault with `schema`, in half a sentence; None for one that can be compiled at little cost.
+
+    Raises `TrialFailed` when that does not show; `Unwanted`, and ends the trial, when it is not `wanted` any more.
+    """
+    # From a file without a name: a pipe holds the beginning of a long schema, and then somebody must go on writing.
+    with TemporaryFile() as given:
+        given.write(schema.encode())
+        given.seek(0)
+        with subprocess.Popen(
+            child_command("common.processors.trial"),
+            stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # may quote the schema
             env=python_environment(),
-            timeout=PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "it took too long to find out what it means"
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        ) as process:
+            try:
+                told = _told(process, wanted)
+            except BaseException:
+                process.kill()
+                raise
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"it takes more than {SECONDS} s to find out what it means"
-    if done.returncode:
-        return f"it takes more than {MEMORY >> 20} MiB to find out what it means"
-    reason: str | None = json.loads(done.stdout)
+    if process.returncode:
+        raise TrialFailed(f"it takes more than {MEMORY >> 20} MiB to find out what it means")
+    reason: str | None = json.loads(told)
     return reason
+
+
+def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes:
+    """All that the process writes until it ends."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=POLL)[0]
+        if not wanted():
+            raise Unwanted
+        if time.monotonic() > deadline:
+            raise TrialFailed("it took too long to find out what it means")
 
 
 def main() -> None:
     """Write what is wrong with the schema on stdin to stdout, in JSON."""
-    limits = ((resource.RLIMIT_CPU, SECONDS), (resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0))
-    for limit, most in limits:
-        resource.setrlimit(limit, (most, most))
+    limit(MEMORY)
+    allow_seconds(SECONDS)
     from llguidance import LLMatcher
 
     try:
@@ -62,7 +100,7 @@ def main() -> None:
 
 
 def sentence(reason: str) -> str:
-    """What a library complains of, on one line and not longer than people read."""
+    """A library's complaint on one line, not longer than people read."""
     return " ".join(reason.split())[:200].rstrip(".")
 
 

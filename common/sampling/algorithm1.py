@@ -53,9 +53,12 @@ def aggregate(
 
 def most_probable(device: Distribution, cloud: Distribution, eta_device: float) -> int:
     """The argmax of the mixture, the lowest id of equals: the target at temperature 0."""
-    ids = np.union1d(device.ids, cloud.ids)
-    mixture = eta_device * device.at(ids) + (1.0 - eta_device) * cloud.at(ids)
-    return int(ids[mixture.argmax()])
+    found: list[tuple[float, int]] = []
+    for ids in (device.ids, cloud.ids):  # their union would have to be sorted
+        mixture = eta_device * device.at(ids) + (1.0 - eta_device) * cloud.at(ids)
+        place = int(mixture.argmax())
+        found.append((-float(mixture[place]), int(ids[place])))
+    return min(found)[1]
 
 
 def expected_acceptance(device: Distribution, cloud: Distribution, eta_device: float) -> tuple[float, float]:

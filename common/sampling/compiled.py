@@ -1,19 +1,16 @@
-"""Loops over tokens that are compiled (by Numba, once for a machine, in seconds): a race's noise and its candidates.
-
-Compiled code computes the same bits everywhere: IEEE additions, multiplications and divisions in the order that is
-written here, none of them fused or reordered, and integers that wrap around.
-"""
+"""Compiled loops over tokens: a race's noise and its candidates. Integers wrap around in them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from math import factorial
-from typing import Any, Final
+from typing import Final
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from common.process.compilation import compiled
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -39,13 +36,6 @@ _LEAST: Final = 2.0**-33  # below it a probability has code 0
 _CERTAIN: Final = 2.0**-31.99  # from it on it has another one
 
 _BLOCK: Final = 64  # tokens that are looked at together
-
-
-def _compile(function: Callable[..., None] | Callable[..., NDArray[Any]]) -> Any:
-    try:
-        return numba.njit(cache=True)(function)
-    except RuntimeError:  # neither beside this file nor in the user's cache may anything be written
-        return numba.njit(function)
 
 
 def _exponentials(keys: NDArray[np.uint64], ids: NDArray[np.int64], noise: NDArray[np.float32]) -> None:
@@ -200,18 +190,18 @@ def _candidates(
     return kept[:count]
 
 
-logarithms: Callable[[NDArray[np.float64]], None] = _compile(_logarithms)
+logarithms: Callable[[NDArray[np.float64]], None] = compiled(_logarithms)
 """ln of positive, normal float64 numbers, in place."""
 
-exponentials: Callable[[NDArray[np.uint64], NDArray[np.int64], NDArray[np.float32]], None] = _compile(_exponentials)
+exponentials: Callable[[NDArray[np.uint64], NDArray[np.int64], NDArray[np.float32]], None] = compiled(_exponentials)
 """Exp(1) noise of tokens `ids` [n] with the position keys [n], written to the third array [n]."""
 
-powers: Callable[[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]], None] = _compile(_powers)
+powers: Callable[[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]], None] = compiled(_powers)
 """noise ** temperature, element by element, as exp(temperature · ln noise); unchanged at 1."""
 
-race_bounds: Callable[..., NDArray[np.float32]] = _compile(_bounds)
+race_bounds: Callable[..., NDArray[np.float32]] = compiled(_bounds)
 
-candidates: Callable[[NDArray[np.float32], np.uint64, float, int, NDArray[np.float32]], NDArray[np.int64]] = _compile(
+candidates: Callable[[NDArray[np.float32], np.uint64, float, int, NDArray[np.float32]], NDArray[np.int64]] = compiled(
     _candidates
 )
 """Ids, increasing, among which are the `depth` fastest tokens of a race on a mixture [vocab]: few, unless many are

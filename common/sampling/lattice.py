@@ -18,7 +18,7 @@ _ROUNDING: Final = 2.0**-50
 
 
 def quantise(probabilities: NDArray[np.floating[Any]], resolution: int) -> NDArray[np.int64]:
-    """How many of `resolution` units each of `probabilities` [n] gets, [n]; they sum to exactly `resolution`.
+    """Units of `resolution` that each of `probabilities` [n] gets, [n]; they sum to exactly `resolution`.
 
     With q the probabilities divided by their sum and l the resolution, k_i = floor(l q_i + 1/2). If these are too many,
     those with the largest k_i - l q_i lose a unit; if too few, those with the smallest gain one; of equal ones that

@@ -56,10 +56,19 @@ def mix(logits: torch.Tensor, weights: Sequence[Weights]) -> tuple[torch.Tensor,
     flat = np.concatenate([each.shares for each in weights]).astype(np.float32)
     shares = torch.from_numpy(flat).to(rows.device)
     if len(set(counts)) == 1:
-        mixed = torch.bmm(shares.view(len(counts), 1, counts[0]), rows.view(len(counts), counts[0], -1))
-        return mixed[:, 0], rows
+        return _sum(shares.view(len(counts), -1, 1), rows.view(len(counts), counts[0], -1)), rows
     parts = zip(torch.split(shares, counts), torch.split(rows, counts), strict=True)
-    return torch.stack([torch.mv(part.T, own) for own, part in parts]), rows
+    return torch.cat([_sum(own[None, :, None], part[None]) for own, part in parts]), rows
+
+
+def _sum(shares: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Sums `[mixtures, vocab]` of `rows` `[mixtures, docs, vocab]` times `shares` `[mixtures, docs, 1]`, document by
+    document: a product of matrices adds in an order that depends on how many there are.
+    """
+    mixed = rows[:, 0] * shares[:, 0]
+    for document in range(1, rows.shape[1]):
+        mixed += rows[:, document] * shares[:, document]
+    return mixed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), raised to the power of the temperature. It is
 computed for the few tokens that can be among the fastest; `VocabularyNoise` tells which these are. `uniform` serves the
-draws of the paper's sampler.
+draws of the paper's sampler, and those of drafting and verifying.
 
 Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with
 the constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`, so that a position's noise
@@ -54,9 +54,12 @@ def position_key(seed: int, position: int) -> int:
     return _mix(_mix(seed + _GOLDEN) + position * _POSITION_FACTOR)
 
 
-def uniform(seed: int, position: int, purpose: Purpose) -> float:
-    """A uniform in (0, 1), independent per (seed, position, purpose), whatever else was drawn before."""
-    word = _mix(position_key(seed ^ _UNIFORM_DOMAIN, position) + purpose * _GOLDEN)
+def uniform(seed: int, position: int, purpose: Purpose, prefix: int = 0) -> float:
+    """A uniform in (0, 1), independent per (seed, position, purpose, prefix), whatever else was drawn before.
+
+    `prefix` is the digest of the tokens before `position`, where they have a say.
+    """
+    word = _mix(position_key(seed ^ _UNIFORM_DOMAIN ^ _mix(prefix), position) + purpose * _GOLDEN)
     return float((word >> 11) | 1) * 2.0**-53
 
 

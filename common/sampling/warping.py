@@ -1,4 +1,4 @@
-"""What drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order."""
+"""Distributions that drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Warp:
     top_p: float = 1.0
 
     def __call__(self, mixture: torch.Tensor) -> Distribution:
-        """What is drawn from for a mixture [vocab]; of equally probable tokens at an edge the lowest ids are kept.
+        """The distribution drawn from for a mixture [vocab]; of equal tokens at an edge the lowest ids are kept.
 
         Raises `ValueError` for a mixture without a positive probability.
         """

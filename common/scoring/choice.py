@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.model.tokenizer import Tokenizer
-from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.configuration.settings import Settings
+from common.engine.model.tokenizer import Tokenizer
+from common.engine.scorer import DocumentScorer
+from common.library.embedder import SentenceTransformerEmbedder
 from common.scoring.contrast import ContrastScorer
-from common.scoring.interface import DocumentScorer
 from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table
 from common.scoring.relevance import BiEncoder, load_relevance_model
 from common.scoring.static import StaticScorer
-from common.settings import Settings
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
 GAIN = 1.0  # a document that makes a token e times as sure weighs e times as much for it

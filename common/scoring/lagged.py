@@ -25,7 +25,7 @@ _HELD = 8  # prefixes of one answer whose scores are kept: those of some branche
 
 Decode = Callable[[Sequence[int]], str]  # token ids to text
 Relevance = Callable[[str], NDArray[np.float64]]
-"""How relevant each document is to a text, [docs]. Called on one thread at a time."""
+"""Relevance of each document to a text, [docs]. Called on one thread at a time."""
 
 
 class RelevanceModel(Protocol):

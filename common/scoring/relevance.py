@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from common.model.declared_sizes import ENCODER_POSITIONS, check_sizes, stored_weights
-from common.model.errors import ModelError
-from common.model.loading import TorchDevice, check_numbers, resolve_device
-from common.model.pretrained_tokenizer import load_pretrained_tokenizer
-from common.retrieval import checkpoint
-from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
-from common.retrieval.errors import EmbedderError
-from common.retrieval.modules import check_activation
+from common.engine.model.declared_sizes import ENCODER_POSITIONS, check_sizes, stored_weights
+from common.engine.model.errors import ModelError
+from common.engine.model.loading import TorchDevice, check_numbers, resolve_device
+from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
+from common.library import checkpoint
+from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
+from common.library.errors import EmbedderError
+from common.library.modules import check_activation
 from common.scoring.lagged import Relevance
 
 _CROSS_ENCODER_HEAD = "ForSequenceClassification"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from common.session.values import Commit
+from common.answer.values import Commit
 
 _ROUNDING = 1e-12
 

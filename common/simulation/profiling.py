@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from common.placement.estimates import Estimates
-from common.placement.estimators import DecodeDelay, DecodeLine
-from common.placement.peer_model import DIGEST_PERIOD, PeerModel
-from common.placement.round_trip import Pace, RoundTripTime
-from common.session.values import Commit
+from common.answer.values import Commit
+from common.estimates.estimates import Estimates
+from common.estimates.estimators import DecodeDelay, DecodeLine
+from common.estimates.peer_model import DIGEST_PERIOD, PeerModel
+from common.estimates.round_trip import Pace, RoundTripTime
 from common.simulation.clock import Clock
 from proto.fields import Side
 from proto.messages import Draft, Message

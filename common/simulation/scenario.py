@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from common.placement.policy import first_aggregator, placement_policy
-from common.session.session import Session
-from common.session.values import SessionConfig
-from common.session.watch import Patience
+from common.answer.watch import Patience
+from common.estimates.policy import first_aggregator, placement_policy
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import SessionConfig
 from common.simulation.acceptance import AcceptanceModel, Answer
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, SimulatedLink

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.session.values import Decided, View
+from common.answer.values import View
+from common.methods.aggregate.machine.values import Decided
 from common.simulation.acceptance import Answer
 from proto.errors import malformed
 from proto.fields import Side

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from common.session.session import Session
-from common.session.values import Action, Commit, Finish, LocalDraft, LookUp, Send, View, Withdraw, Work
-from common.session.watch import Patience, Watch
+from common.answer.values import Commit, Finish, Send, View, Withdraw, Work
+from common.answer.watch import Patience
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import Action, LocalDraft, LookUp
+from common.methods.aggregate.watch import Watch
 from common.simulation.clock import Clock
 from proto.messages import Message, Ready
 
@@ -102,5 +104,5 @@ class SimulatedSide:
 
     def _tick(self) -> None:
         if self.session.role == "device":
-            self._carry_out(self._watch.poll(self.session, self.clock.now, self.limits))
+            self._carry_out(self._watch.poll(self.session, self.clock.now, self.limits)[0])
         self.clock.after(min(self.limits.resync / 4, LOOK), self._tick)

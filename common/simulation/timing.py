@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.placement.estimators import DecodeLine
+from common.estimates.estimators import DecodeLine
 from proto.messages import Draft, Message
 
 SINUSOID_PERIOD = 20 * math.pi  # of §7.4

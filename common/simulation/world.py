@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.session.session import Session
-from common.session.values import PlacementPolicy, SessionConfig, SessionSampler
-from common.session.watch import Patience
+from common.answer.watch import Patience
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig, SessionSampler
 from common.simulation.clock import Clock
 from common.simulation.link import Fate, Outage, SimulatedLink
 from common.simulation.side import Predictor, SimulatedSide

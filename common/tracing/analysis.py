@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Literal, get_args
 
-from common.session.values import OTHER
 from common.tracing.trace import Interval, Trace
-from proto.fields import Side
+from proto.fields import OTHER, Side
 
 Cause = Literal[
     "retrieval",

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from common.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, key_beside, picture
-from common.session.values import OTHER
+from common.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, key_beside, picture
 from common.tracing.trace import Interval, Trace
-from proto.fields import Side
+from proto.fields import OTHER, Side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,7 +135,7 @@ def _bar(span: Interval, lane: str) -> str:
 
 
 def _add_key(axis: Axes) -> None:
-    """What stands for what in both pipelines, though it may not occur in this trace."""
+    """Signs for everything in both pipelines, though it may not occur in this trace."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

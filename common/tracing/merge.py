@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from common.placement.cost import delta_z
-from common.session.values import OTHER
+from common.estimates.cost import delta_z
 from common.tracing.trace import Interval, Probed, Snapshot, Trace
 from common.transport.probe import ClockOffset, RoundTrip
-from proto.fields import Side
+from proto.fields import OTHER, Side
 from proto.payloads.trace import Span
 
 SLACK = 1_000_000_000  # ns beyond the request and the clocks' uncertainty that a span of the cloud may lie

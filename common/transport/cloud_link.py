@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Final
 
 import zmq
 
+from common.process.accounts import Accounts
+from common.process.quiet_log import QuietLog
+from common.process.vital import Died
 from common.transport.address import TransportError, numeric, require_safe
-from common.transport.interface import Handler, Peer
-from common.transport.keys import CloudKeys, z85_key
-from common.transport.limits import DEFAULT_LIMITS, Limits, TokenBucket
+from common.transport.interface import Handler, Peer, owner
+from common.transport.keys import CloudKeys, fingerprint, z85_key
+from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
 from common.transport.loop import SocketLoop
 from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, metadata, prepare_socket
-from common.vital import Died
 from proto.messages import Message
+
+_LOG = logging.getLogger(__name__)
+_LAST_WORDS: Final = 5.0  # seconds for what a connection left behind to be read, while others go on sending
 
 
 class CloudLink(SocketLoop):
@@ -36,15 +44,21 @@ class CloudLink(SocketLoop):
         died: Died | None = None,
     ) -> None:
         require_safe(bind, keys is not None, insecure)
+        self._accounts = Accounts(limits.work_per_second, limits.work_burst)
         secret = None if keys is None else z85_key(keys.own.secret)
         allows = None if keys is None else keys.allows
-        super().__init__(handler, limits, "cloud-link", addressed=True, allows=allows, died=died)
-        self._encrypted = keys is not None
+        encrypted = keys is not None
+        self._pauses = Pauses(limits.pause_first, limits.pause_last)  # of keys
+        super().__init__(handler, limits, "cloud-link", addressed=True, encrypted=encrypted, allows=allows, died=died)
         self._routes: dict[bytes, Connection] = {}
+        self._gone: set[bytes] = set()  # routing ids of connections that ended, of which something may be left to read
         self._live: dict[int, Connection | None] = {}  # by descriptor; None before the first message
-        self._strangers: dict[int, None] = {}  # descriptors without a message, oldest first
-        self._leaving: list[Connection] = []
-        self._quotas: dict[str, TokenBucket] = {}  # by key, so that reconnecting doesn't refill one
+        self._strangers: dict[int, float] = {}  # descriptors without a message and when they came, oldest first
+        self._leaving: list[Connection] = []  # that ended, of which something may be left to read
+        self._leave_at = 0.0  # when they are reported at the latest
+        self._emptied = True  # whether nothing was left since
+        self._quotas: dict[str, Quota] = {}  # by key, so that reconnecting doesn't refill one
+        self._lines = QuietLog(_LOG)
         made, monitor = prepare_socket(self._context, zmq.ROUTER, numeric(bind), self.limits)
         self._adopt(made, monitor)
         made.router_mandatory = True
@@ -72,18 +86,53 @@ class CloudLink(SocketLoop):
 
     def _on_event(self, event: int, value: int, now: float) -> None:
         if event == zmq.EVENT_ACCEPTED:
-            self._live[value] = self._strangers[value] = None
-            self._guard.watch(value, now)
+            self._live[value], self._strangers[value] = None, now
+            self._guard.watch(value, self.limits.handshake_timeout, now)
             if len(self._strangers) > self.limits.strangers:
                 self._turn_away(next(iter(self._strangers)))
         elif event == zmq.EVENT_DISCONNECTED:
-            self._guard.forget(value)
+            reason = self._guard.forget(value)
             self._strangers.pop(value, None)
             lost = self._live.pop(value, None)
             if lost is not None:
+                lost.watched = -1
                 self._leaving.append(lost)
+                self._leave_at, self._emptied = now + _LAST_WORDS, False
+            if reason is not None and reason != "silent":
+                self._counters.disconnected += 1
+                self._clearing = True
+            if reason == "flood":
+                self._expel(lost, now)
         elif event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
             self._counters.refused += 1
+
+    def _expel(self, connection: Connection | None, now: float) -> None:
+        """Keep the holder of a key outside for a while, whose connection was cut for what it sent."""
+        key = None if connection is None else connection.peer.key
+        if connection is not None:
+            connection.cut = True
+        if key is None:
+            self._lines.tell(logging.WARNING, "cut a connection that sent more than this link takes")
+            return
+        seconds = self._pauses.begin(key, now)
+        text = "the device with the fingerprint %s sent more than this link takes and is kept outside for %d s"
+        self._lines.tell(logging.WARNING, text, fingerprint(key), seconds)
+        for other in self._live.values():
+            if other is not None and other.peer.key == key:
+                other.cut = True
+                self._guard.disconnect(other.descriptor, "crowd")
+
+    def _paused(self, key: str) -> bool:
+        return self._pauses.lasts(key, time.monotonic())
+
+    def _is_over(self, first: zmq.Frame) -> bool:
+        return bool(self._gone) and first.bytes in self._gone
+
+    def _on_emptied(self) -> None:
+        super()._on_emptied()
+        self._emptied = True
+        if not self._leaving:
+            self._gone.clear()
 
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
         routing = first.bytes
@@ -103,36 +152,48 @@ class CloudLink(SocketLoop):
         if len(self._connections) >= self.limits.peers:
             self._turn_away(descriptor)
             return None
-        self._strangers.pop(descriptor, None)
+        # What took long to shake hands with may be silent longer: answers to this side's first words are under way.
+        shaking = now - self._strangers.pop(descriptor, now)
+        self._guard.be_patient(descriptor, self.limits.heartbeat_timeout + shaking)
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
         self._routes[routing] = self._live[descriptor] = connection
         return connection
 
     def _turn_away(self, descriptor: int) -> None:
         self._strangers.pop(descriptor, None)
-        self._guard.disconnect(descriptor)
-        self._counters.disconnected += 1
+        self._guard.disconnect(descriptor, "crowd")
 
-    def _quota(self, key: str | None, now: float) -> TokenBucket:
-        limits = self.limits
-        if len(self._quotas) > limits.peers:
-            self._quotas = {owner: bucket for owner, bucket in self._quotas.items() if not bucket.full(now)}
-        fresh = TokenBucket(limits.messages_per_second, limits.messages_burst, now)
+    def _quota(self, key: str | None, now: float) -> Quota:
+        if len(self._quotas) > self.limits.peers:
+            self._quotas = {owner: quota for owner, quota in self._quotas.items() if not quota.full(now)}
+        fresh = Quota(self.limits, now)
         return fresh if key is None else self._quotas.setdefault(key, fresh)
 
+    def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
+        """Charge the work to its device. On a device nobody does: what its cloud costs it costs nobody else."""
+        account = self._accounts.of(owner(connection.peer), now)
+        if account.wait(now):
+            self._counters.over_quota += 1
+            self._complain(connection, "quota", "This link does less work per second for one device; slow down.", now)
+            return
+        begun = time.thread_time()
+        super()._hand_over(connection, frames, now)
+        account.charge(now, time.thread_time() - begun)
+
     def _on_turn(self) -> None:
-        if self._leaving:
-            self._drain()
+        # Their last words are read in the turns between, beside everybody else's.
+        if self._leaving and (self._emptied or time.monotonic() >= self._leave_at):
             for connection in self._leaving:
                 self._on_unreachable(connection)
             self._leaving.clear()
 
     def _deadline(self) -> float | None:
-        return None
+        return self._leave_at if self._leaving else None
 
     def _on_unreachable(self, connection: Connection) -> None:
         if self._routes.get(connection.routing) is connection:
             del self._routes[connection.routing]
+            self._gone.add(connection.routing)
         if self._live.get(connection.descriptor) is connection:
             self._live[connection.descriptor] = None
         self._dismiss(connection)

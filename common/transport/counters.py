@@ -22,14 +22,14 @@ class CountersSnapshot:
     sent: Mapping[str, Flow] = field(default_factory=lambda: MappingProxyType({}))
     received: Mapping[str, Flow] = field(default_factory=lambda: MappingProxyType({}))
     malformed: int = 0  # messages the codec refused
-    over_quota: int = 0  # messages above a peer's rate, not decoded
+    over_quota: int = 0  # messages above a peer's rate, or of one that was cut for that; not decoded
     dropped: int = 0  # messages not sent: the peer was gone or its queue full
     strays: int = 0  # arrivals that belong to no live or admitted connection
     faults: int = 0  # exceptions of the handler
     connects: int = 0
     reconnects: int = 0
     refused: int = 0  # failed handshakes
-    disconnected: int = 0  # connections cut for an endless message or above the number of peers or strangers
+    disconnected: int = 0  # connections cut for what they sent, or above the number of peers or strangers
     mishaps: int = 0  # exceptions that the link's thread outlived; each is a fault in this program
 
 

@@ -1,17 +1,21 @@
-"""Hands the outbox's messages to ZeroMQ: what it has no room for waits per connection, in order."""
+"""Hands the outbox's messages to ZeroMQ: what it or the peer has no room for waits per connection, in order."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
 from common.transport.counters import LinkCounters
 from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.sockets import Connection
+from common.transport.window import PATIENCE
 from proto.framing import encode, wire_size
 from proto.messages import Message
+
+_RETRY: Final = 0.002  # seconds until a message that there was no room for is offered again
 
 
 class Delivery:
@@ -30,22 +34,26 @@ class Delivery:
         self._connections = connections
         self._unreachable = unreachable
         self._stuck: dict[int, Connection] = {}  # those with a backlog
+        self._full: set[int] = set()  # of these, those whose window is full: nothing goes before a reply comes
 
     @property
-    def waits(self) -> bool:
-        """Whether something is to be offered again soon."""
-        return bool(self._stuck)
+    def retry(self) -> float | None:
+        """Seconds until something is to be offered again; None if nothing waits."""
+        if not self._stuck:
+            return None
+        return _RETRY if len(self._stuck) > len(self._full) else PATIENCE
 
     def forget(self, connection: Connection) -> None:
         """Drop what waits for a connection that is gone."""
         self._stuck.pop(connection.peer.connection, None)
+        self._full.discard(connection.peer.connection)
         self._counters.dropped += len(connection.backlog)
 
     def reply(self, connection: Connection, message: Message) -> None:
         """Send at once and past the queue, or not at all."""
         frame = encode(message)
         outgoing = OutgoingMessage(connection.peer.connection, type(message).__name__, frame, wire_size(frame))
-        if not self._offer(connection, outgoing):
+        if not self._hand_over(connection, outgoing):
             self._counters.dropped += 1
 
     def send(self) -> None:
@@ -67,6 +75,16 @@ class Delivery:
         if failure is not None:
             raise failure
 
+    def finish(self) -> None:
+        """Send what there is room for, and ask every connection that was sent something to confirm it."""
+        try:
+            self.send()
+        finally:
+            now = time.monotonic()
+            for connection in list(self._connections.values()):
+                if not connection.window.confirmed:
+                    self.reply(connection, connection.window.last_probe(now))
+
     def _resume(self, connection: Connection) -> None:
         while connection.backlog and self._offer(connection, connection.backlog[0]):
             self._outbox.mark_sent(connection.backlog.popleft())
@@ -84,6 +102,17 @@ class Delivery:
             self._outbox.mark_sent(outgoing)
 
     def _offer(self, connection: Connection, outgoing: OutgoingMessage) -> bool:
+        """Send a message if its turn has come; False if there is no room for it now."""
+        now, window = time.monotonic(), connection.window
+        (self._full.add if window.full(outgoing.size) else self._full.discard)(outgoing.connection)
+        room = window.allows(outgoing.size, now) and self._hand_over(connection, outgoing)
+        if room:
+            window.note(outgoing.size, now)
+        if (probe := window.probe(now)) is not None:
+            self.reply(connection, probe)
+        return room
+
+    def _hand_over(self, connection: Connection, outgoing: OutgoingMessage) -> bool:
         """Give a message to ZeroMQ; False if it has no room for this peer now."""
         if self.socket is None:
             return False

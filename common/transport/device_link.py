@@ -10,13 +10,15 @@ from typing import Final
 
 import zmq
 
+from common.process.vital import Died
 from common.transport.address import TransportError, numeric, require_safe, split_address
 from common.transport.interface import Handler, LinkStatus
 from common.transport.keys import DeviceKeys, z85_key
-from common.transport.limits import DEFAULT_LIMITS, Limits, TokenBucket
+from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
 from common.transport.loop import SocketLoop
 from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, prepare_socket
-from common.vital import Died
+from common.transport.tcp import MEASURED
+from common.transport.zap import LATER
 from proto.messages import Message
 
 _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
@@ -47,14 +49,19 @@ class DeviceLink(SocketLoop):
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
         self._take(keys)
         self._renew = renew
-        super().__init__(handler, limits, "device-link", addressed=False, allows=None, died=died)
+        super().__init__(
+            handler, limits, "device-link", addressed=False, encrypted=keys is not None, allows=None, died=died
+        )
         self.address = address
         self._current: Connection | None = None
         self._number = 0  # of the current connection; 0 without one
-        self._descriptor = -1
+        self._descriptor: int | None = None  # of the connection or the attempt, once TCP has connected
         self._since = 0.0  # of the connection, or of the attempt
+        self._shaking = 0.0  # when TCP had connected
+        self._silence = limits.connect_timeout  # seconds until an attempt that hears nothing is given up
         self._retry_at: float | None = 0.0  # None during an attempt and a connection
         self._pause = limits.backoff_first
+        self._pauses = Pauses(limits.pause_first, limits.pause_last)
         self._end: LinkStatus | None = None
         self._status = LinkStatus("connecting", f"Connecting to {address}.")
         self._random = random.Random()
@@ -77,34 +84,59 @@ class DeviceLink(SocketLoop):
         """State of the link, from any thread."""
         return LinkStatus("closed", "The link is closed.") if self._turns.closing.is_set() else self._status
 
+    @property
+    def arriving(self) -> bool:
+        """Whether part of a message is coming in, from any thread; False where the system does not count bytes."""
+        descriptor = self._descriptor
+        return descriptor is not None and self._guard.arriving(descriptor)
+
     def _on_event(self, event: int, value: int, now: float) -> None:
         if event == zmq.EVENT_CONNECTED:
-            self._descriptor = value
-            self._guard.watch(value, now)
+            self._descriptor, self._shaking = value, now
+            self._guard.watch(value, self._silence, now)
         elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._welcome(now)
         elif self._end is None:
-            self._end = self._ending(event)
+            self._end = self._ending(event, value)
 
     def _welcome(self, now: float) -> None:
         if self._last_connection:
             self._counters.reconnects += 1
         self._status = LinkStatus("connected", "")
+        limits, took = self.limits, now - self._shaking
+        # The handshake takes three round trips or more, so the next one stays within what this one took.
+        self._silence = min(max(limits.connect_timeout, took), limits.connect_timeout_last)
         self._since = now
         self._number = self._last_connection + 1
-        limits = self.limits
-        quota = TokenBucket(limits.messages_per_second, limits.messages_burst, now)
-        self._current = self._admit(self._key, b"", self._descriptor, quota, now)
+        descriptor = -1 if self._descriptor is None else self._descriptor
+        self._guard.be_patient(descriptor, limits.heartbeat_timeout + took)
+        self._current = self._admit(self._key, b"", descriptor, Quota(limits, now), now)
 
-    def _ending(self, event: int) -> LinkStatus | None:
+    def _ending(self, event: int, value: int) -> LinkStatus | None:
         """Status after an event that ends the attempt or the connection; None for any other event."""
-        if event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
-            self._counters.refused += 1
-            self._read_keys_again()
-            return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
+        if event not in _ENDED and event not in HANDSHAKE_REFUSED and event != HANDSHAKE_BROKEN:
+            return None
+        reason = None if self._descriptor is None else self._guard.reason(self._descriptor)
+        if reason == "silent":
+            return self._unheard()
+        if reason is not None:
+            sentence = f"The cloud at {self.address} sent more than this device takes; it is left alone for a while."
+            return LinkStatus("away", sentence)
         if event in _ENDED:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
-        return None
+        self._counters.refused += 1
+        if (event, value) == (zmq.EVENT_HANDSHAKE_FAILED_AUTH, LATER):
+            sentence = f"The cloud at {self.address} keeps this device out for a while: it sent too much."
+            return LinkStatus("away", sentence)
+        self._read_keys_again()
+        return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
+
+    def _unheard(self) -> LinkStatus:
+        """Status after an attempt or a connection on which nothing came any more."""
+        if self._current is not None:
+            return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
+        self._silence = min(2 * self._silence, self.limits.connect_timeout_last)
+        return LinkStatus("away", f"The cloud at {self.address} doesn't answer.")
 
     def _read_keys_again(self) -> None:
         if self._curve is None or self._renew is None:
@@ -140,20 +172,25 @@ class DeviceLink(SocketLoop):
             self._lose(self._end, now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._attempt(now)
-        elif self._retry_at is None and self._current is None and now >= self._since + self.limits.connect_timeout:
-            self._lose(LinkStatus("away", f"The cloud at {self.address} doesn't answer."), now)
+        elif (limit := self._attempt_ends) is not None and now >= limit:
+            self._lose(self._unheard(), now)
 
     def _deadline(self) -> float | None:
-        if self._retry_at is not None:
-            return self._retry_at
-        return self._since + self.limits.connect_timeout if self._current is None else None
+        return self._attempt_ends if self._retry_at is None else self._retry_at
+
+    @property
+    def _attempt_ends(self) -> float | None:
+        """When an attempt is given up; None without one, or where the guard looks whether something comes."""
+        if self._retry_at is not None or self._current is not None or (MEASURED and self._descriptor is not None):
+            return None
+        return self._since + self._silence
 
     def _attempt(self, now: float) -> None:
         self._retry_at = None
         self._since = now
         made, monitor = prepare_socket(self._context, zmq.DEALER, numeric(self.address), self.limits)
         made.reconnect_ivl = _NEVER
-        made.connect_timeout = int(self.limits.connect_timeout * 1000)
+        made.connect_timeout = int(self._silence * 1000)
         self._authenticator.protect(made)
         if self._curve is not None:
             made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._curve
@@ -173,6 +210,11 @@ class DeviceLink(SocketLoop):
         # Spread, so that the devices of a restarted cloud don't all come at once.
         self._retry_at = now + self._pause * self._random.uniform(0.5, 1.0)
         self._pause = min(2 * self._pause, self.limits.backoff_last)
+        reason = None if self._descriptor is None else self._guard.forget(self._descriptor)
+        self._descriptor = None
+        if reason is not None and reason != "silent":
+            self._counters.disconnected += 1
+            self._retry_at = now + self._pauses.begin(self.address, now)
         if lost is not None:
             self._dismiss(lost)
 

@@ -21,6 +21,11 @@ class Peer:
     key: str | None
 
 
+def owner(peer: Peer) -> str | int:
+    """The device that a peer counts for: by its key, if any, so that more connections don't get it more."""
+    return peer.connection if peer.key is None else peer.key
+
+
 class Handler(Protocol):
     """Called on the link's thread, in the order of events. Must be quick: everything else waits meanwhile.
 

@@ -10,26 +10,29 @@ from typing import Any, Final, Self
 
 import zmq
 
+from common.process.accounts import TokenBucket
+from common.process.vital import Died
 from common.transport.counters import CountersSnapshot, LinkCounters
 from common.transport.delivery import Delivery
-from common.transport.inflow import InflowGuard
+from common.transport.inflow import InflowGuard, InflowLimits
 from common.transport.interface import Handler, Peer
-from common.transport.limits import Limits, TokenBucket
+from common.transport.limits import Limits, Quota
 from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import answer
-from common.transport.sockets import Connection, read_event, read_frames
+from common.transport.sockets import Connection, drop_rest, read_event, read_frames
 from common.transport.turns import Mishaps, Turns
+from common.transport.window import SendWindow
 from common.transport.zap import ZapAuthenticator
-from common.vital import Died
 from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode, wire_size
-from proto.messages import Error, Message, Probe
+from proto.messages import Error, Message, Probe, ProbeReply
 
 _FRAMES: Final = 2  # of a message that are read: one more than a message has, to be refused
 _BATCH: Final = 64  # messages received before the thread looks at what is to be sent
-_DRAIN: Final = 16  # batches received at most before a lost connection is reported
-_RETRY: Final = 0.002  # seconds until a message that ZeroMQ had no room for is offered again
-_SWEEP: Final = 0.1  # seconds between looks at connections that send without an end
+_TURN: Final = 0.01  # seconds after which it does so anyway: a message may take long to read
+_LAST_WORDS: Final = 1.0  # seconds until a lost connection is reported at the latest, when others have to wait for that
+_SENDING: Final = 0.3  # seconds for what is queued to arrive, in the end; longer than most round trips
+_ENDING: Final = 0.5  # seconds in which connections end in order
 
 
 class SocketLoop(ABC):
@@ -45,33 +48,36 @@ class SocketLoop(ABC):
         name: str,
         *,
         addressed: bool,
+        encrypted: bool,
         allows: Callable[[str], bool] | None,
         died: Died | None,
     ) -> None:
         self.limits = limits
         self._addressed = addressed  # whether a routing id precedes each message
+        self._encrypted = encrypted
         self._handler = handler
         self._context: zmq.Context[Any] = zmq.Context()
         self._poller = zmq.Poller()
         self._readable: dict[Any, int] = {}
         self._outbox = Outbox(limits.queue_messages, limits.queue_bytes)
         self._poller.register(self._outbox.fileno(), zmq.POLLIN)
-        self._authenticator = ZapAuthenticator(self._context, allows)
+        self._authenticator = ZapAuthenticator(self._context, allows, self._paused)
         self._poller.register(self._authenticator.socket, zmq.POLLIN)
-        self._guard = InflowGuard(2 * limits.frame_bytes)
+        waiting, messages = 2 * limits.window_bytes, limits.messages_burst + limits.refused_burst
+        self._guard = InflowGuard(InflowLimits(2 * limits.frame_bytes, waiting, 4 * waiting, messages), name, died)
         self._counters = LinkCounters()
         self._faults = Mishaps()  # of the handler
         self._connections: dict[int, Connection] = {}
         self._delivery = Delivery(self._outbox, self._counters, self._connections, self._on_unreachable)
         self._last_connection = 0
-        self._next_sweep = 0.0
+        self._clearing = False  # whether something of a connection that was cut is left inside ZeroMQ
         self._socket: zmq.Socket[Any] | None = None
         self._monitor: zmq.Socket[Any] | None = None
         self._closed = False
         # A connection's beginning is reported before it asks to be let in, so between letting it in and its first
         # message it is heard of.
         steps = [self._wait, self._authenticate, self._watch, self._receive]
-        steps += [self._delivery.send, self._on_turn, self._sweep]
+        steps += [self._delivery.send, self._on_turn]
         self._turns = Turns(name, steps, self._wake, self._tear_down, died)
 
     def __enter__(self) -> Self:
@@ -82,11 +88,14 @@ class SocketLoop(ABC):
         self.close()
 
     def start(self) -> None:
-        """Start the thread; the handler is called from now on."""
+        """Start the threads; the handler is called from now on."""
+        self._guard.start()
         self._turns.start()
 
     def close(self) -> None:
-        """Stop, free the socket and wait for the thread. What is queued is not sent any more."""
+        """Stop, free the socket and wait for the thread. What is queued is sent, if that takes no longer than a moment:
+        the other sides' sessions end with it.
+        """
         self._turns.close()
 
     def counters(self) -> CountersSnapshot:
@@ -120,6 +129,19 @@ class SocketLoop(ABC):
     def _on_unreachable(self, connection: Connection) -> None:
         """Handle a connection that ZeroMQ doesn't know the way to any more."""
 
+    def _is_over(self, first: zmq.Frame) -> bool:
+        """Whether the message that starts with `first` is of a connection that has ended: there may be millions."""
+        return False
+
+    def _on_emptied(self) -> None:
+        """Nothing waits inside ZeroMQ."""
+        self._clearing = False
+        self._guard.emptied()
+
+    def _paused(self, key: str) -> bool:
+        """Whether the holder of `key` has to stay outside for a while."""
+        return False
+
     # The socket.
 
     def _adopt(self, made: zmq.Socket[Any], monitor: zmq.Socket[Any]) -> None:
@@ -131,7 +153,6 @@ class SocketLoop(ABC):
     def _discard(self) -> None:
         made, monitor = self._socket, self._monitor
         self._socket = self._monitor = self._delivery.socket = None
-        self._guard.clear()
         if made is not None and monitor is not None:
             self._poller.unregister(made)
             self._poller.unregister(monitor)
@@ -141,11 +162,11 @@ class SocketLoop(ABC):
 
     # Connections.
 
-    def _admit(self, key: str | None, routing: bytes, descriptor: int, quota: TokenBucket, now: float) -> Connection:
+    def _admit(self, key: str | None, routing: bytes, descriptor: int, quota: Quota, now: float) -> Connection:
         self._last_connection += 1
         peer = Peer(self._last_connection, key)
-        rate = self.limits.errors_per_second
-        connection = Connection(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now))
+        rate, window = self.limits.errors_per_second, SendWindow(self.limits, now)
+        connection = Connection(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now), window)
         self._connections[peer.connection] = connection
         self._outbox.open(peer.connection)
         self._counters.connects += 1
@@ -183,15 +204,14 @@ class SocketLoop(ABC):
         """Milliseconds to sleep at most; None is until something happens."""
         now = time.monotonic()
         deadlines = [self._deadline()]
-        if self._delivery.waits:
-            deadlines.append(now + _RETRY)
-        if len(self._guard):
-            deadlines.append(self._next_sweep)
+        if (retry := self._delivery.retry) is not None:
+            deadlines.append(now + retry)
         times = [deadline for deadline in deadlines if deadline is not None]
         return max(0, int((min(times) - now) * 1000) + 1) if times else None
 
     def _authenticate(self) -> None:
-        if self._authenticator.socket in self._readable:
+        # Who was cut and comes again, as somebody else or on a link without keys, must not find his rest still here.
+        if not self._clearing and self._authenticator.socket in self._readable:
             self._authenticator.answer()
 
     def _watch(self) -> None:
@@ -203,13 +223,7 @@ class SocketLoop(ABC):
                 return
             self._on_event(number, value, now)
 
-    def _sweep(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_sweep:
-            self._next_sweep = now + _SWEEP
-            self._counters.disconnected += len(self._guard.sweep(now))
-
-    def _receive(self) -> None:
+    def _receive(self, seconds: float = _TURN) -> None:
         now = time.monotonic()
         for _ in range(_BATCH):
             if self._socket is None:
@@ -217,31 +231,40 @@ class SocketLoop(ABC):
             try:
                 first = self._socket.recv(zmq.DONTWAIT, copy=False)
             except zmq.Again:
+                self._on_emptied()
                 return
-            frames = read_frames(self._socket, first, not self._addressed, _FRAMES)
+            if self._is_over(first):
+                drop_rest(self._socket, first)
+                continue
+            frames, size = read_frames(self._socket, first, not self._addressed, _FRAMES, self._encrypted)
             try:
-                self._take_in(first, frames, now)
+                self._take_in(first, frames, size, now)
             except Exception as error:  # one peer's message must not cost the others their turn
                 self._turns.mishaps.note("taking in a message", error)
+            if time.monotonic() > now + seconds:
+                return
 
-    def _take_in(self, first: zmq.Frame, frames: Sequence[bytes], now: float) -> None:
+    def _take_in(self, first: zmq.Frame, frames: Sequence[bytes], size: int, now: float) -> None:
         connection = self._sender(first, now)
         if connection is None:
             self._counters.strays += 1
             return
-        self._guard.heard(connection.descriptor, frames)
-        if connection.quota.take(now):
+        if not self._guard.heard(connection.watched, size) or connection.cut:
+            self._counters.over_quota += 1
+        elif connection.quota.take(now, size):
             self._hand_over(connection, frames, now)
         else:
             self._counters.over_quota += 1
             self._complain(connection, "quota", "This link takes fewer messages per second; slow down.", now)
+            if not connection.quota.forgives(now):
+                self._guard.disconnect(connection.watched, "flood")
+                connection.cut = True
 
     def _drain(self) -> None:
-        """Receive what a lost connection left behind; bounded, for others may go on sending."""
-        for _ in range(_DRAIN):
-            if self._socket is None or not self._socket.poll(0):
-                return
-            self._receive()
+        """Receive what a lost connection left behind; bounded, for it may be much and take long to read."""
+        until = time.monotonic() + _LAST_WORDS
+        while self._socket is not None and self._socket.poll(0) and (rest := until - time.monotonic()) > 0:
+            self._receive(rest)
 
     def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
         try:
@@ -258,7 +281,7 @@ class SocketLoop(ABC):
         if isinstance(message, Probe):
             # At once and past the queue: what waits behind Python isn't the network's delay.
             self._delivery.reply(connection, answer(message, time.monotonic_ns() // 1000))
-        else:
+        elif not (isinstance(message, ProbeReply) and connection.window.replied(message)):
             self._call(self._handler.on_message, connection.peer, message, size)
 
     def _complain(self, connection: Connection, code: str, text: str, now: float) -> None:
@@ -268,7 +291,33 @@ class SocketLoop(ABC):
     def _tear_down(self) -> None:
         if not self._closed:
             self._closed = True
+            self._send_rest()
+            self._guard.close()
+            self._end_connections()
             self._discard()
             self._authenticator.close()
             self._outbox.close()
             self._context.term()
+
+    def _send_rest(self) -> None:
+        """Send what is queued, and wait until it was taken in: what ZeroMQ still has is lost with its socket."""
+        try:
+            self._delivery.finish()
+            until = time.monotonic() + _SENDING
+            while self._unconfirmed() and self._socket is not None and (rest := until - time.monotonic()) > 0:
+                if self._socket.poll(int(1000 * rest)):
+                    self._receive()
+                if self._delivery.retry is not None:  # there may be room now
+                    self._delivery.finish()
+        except Exception as error:  # whatever it is, the end goes on
+            self._turns.mishaps.note("sending the rest", error)
+
+    def _unconfirmed(self) -> bool:
+        return any(not connection.window.confirmed for connection in self._connections.values())
+
+    def _end_connections(self) -> None:
+        """End them before the socket: with its socket gone, a connection's input is stopped for a moment."""
+        left, until = self._guard.end_all(), time.monotonic() + _ENDING
+        while left and self._monitor is not None and (rest := until - time.monotonic()) > 0:
+            if self._monitor.poll(int(1000 * rest)):
+                left -= read_event(self._monitor)[0] == zmq.EVENT_DISCONNECTED

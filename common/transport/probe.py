@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from proto.messages import Probe, ProbeReply
 
-_SEQUENCES = 2**32
+SEQUENCES = 2**31  # of probes that measure; those from here to 2^32 are the link's own, for flow control
 _BEST_OF = 32  # latest round trips of which the shortest tells the clocks apart: they drift
 
 
@@ -80,7 +80,7 @@ class RoundTrips:
     def probe(self, now: int) -> Probe:
         """The next probe, sent at `now`."""
         probe = Probe(self._next, now)
-        self._next = (self._next + 1) % _SEQUENCES
+        self._next = (self._next + 1) % SEQUENCES
         self._waiting[probe.sequence] = now
         if len(self._waiting) > self._limit:
             self._waiting.popitem(last=False)

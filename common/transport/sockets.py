@@ -9,10 +9,13 @@ from typing import Any, Final
 
 import zmq
 
+from common.process.accounts import TokenBucket
 from common.transport.address import is_four
 from common.transport.interface import Peer
-from common.transport.limits import Limits, TokenBucket
+from common.transport.limits import Limits, Quota
 from common.transport.outbox import OutgoingMessage
+from common.transport.tcp import MEASURED
+from common.transport.window import SendWindow
 
 # Events of the socket monitor.
 HANDSHAKE_REFUSED: Final = {int(zmq.EVENT_HANDSHAKE_FAILED_AUTH), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)}
@@ -25,20 +28,26 @@ _EVENTS: Final = (
 )  # fmt: skip
 _NUMBERS: Final = itertools.count()  # of monitors: a name is free again some time after its socket is closed
 _EVENT: Final = struct.Struct("=Hi")
+_ENCRYPTED: Final = 33  # bytes that CURVE adds to a frame: the command's name, a nonce, a tag and the flags
 
 
 class Connection:
     """A peer as the link's thread knows it."""
 
-    __slots__ = ("backlog", "complaints", "descriptor", "peer", "quota", "routing")
+    __slots__ = ("backlog", "complaints", "cut", "descriptor", "peer", "quota", "routing", "watched", "window")
 
-    def __init__(self, peer: Peer, routing: bytes, descriptor: int, quota: TokenBucket, complaints: TokenBucket):
+    def __init__(
+        self, peer: Peer, routing: bytes, descriptor: int, quota: Quota, complaints: TokenBucket, window: SendWindow
+    ) -> None:
         self.peer = peer
         self.routing = routing  # frame in front of what is sent to it; empty for a DEALER
         self.descriptor = descriptor
+        self.watched = descriptor  # by which the guard knows it; -1 when it has ended: another one may have that now
         self.quota = quota
         self.complaints = complaints
+        self.window = window
         self.backlog: deque[OutgoingMessage] = deque()  # what ZeroMQ has no room for
+        self.cut = False  # for what it sent: what is left of that is not read any more
 
 
 def prepare_socket(
@@ -49,10 +58,12 @@ def prepare_socket(
     made.linger = 0
     made.ipv6 = not is_four(address)  # or it would show as an IPv6 address
     made.maxmsgsize = limits.frame_bytes
-    made.sndhwm = made.rcvhwm = int(limits.high_water_mark)
-    made.handshake_ivl = int(limits.connect_timeout * 1000)
+    made.sndhwm = int(limits.high_water_mark)
+    made.rcvhwm = 0  # see `inflow`
+    made.handshake_ivl = int(limits.handshake_timeout * 1000)
     made.heartbeat_ivl = int(limits.heartbeat_interval * 1000)
-    made.heartbeat_timeout = int(limits.heartbeat_timeout * 1000)
+    # ZeroMQ would take a connection for dead on which a large message takes longer than this; the guard counts bytes.
+    made.heartbeat_timeout = 0 if MEASURED else int(limits.heartbeat_timeout * 1000)
     events = f"inproc://events-{next(_NUMBERS)}"
     made.monitor(events, _EVENTS)
     monitor = context.socket(zmq.PAIR)
@@ -79,16 +90,34 @@ def metadata(frame: zmq.Frame, name: str) -> str | None:
         return None
 
 
-def read_frames(socket: zmq.Socket[Any], first: zmq.Frame, keep: bool, most: int) -> list[bytes]:
+def read_frames(
+    socket: zmq.Socket[Any], first: zmq.Frame, keep: bool, most: int, encrypted: bool
+) -> tuple[list[bytes], int]:
     """The frames of the message that starts with `first`, `first` itself if `keep`, and not above `most`.
 
-    The rest is dropped. All of it is here: ZeroMQ delivers whole messages.
+    The rest is dropped. All of it is here: ZeroMQ delivers whole messages. Also the bytes that it had on the wire,
+    without `first` if that is not kept.
     """
-    frames = [first.bytes] if keep else []
-    more = first.more
+    frames, more = [first.bytes] if keep else [], first.more
+    size = _wire_size(len(first), encrypted) if keep else 0
     while more:
         frame = socket.recv(zmq.DONTWAIT, copy=False)
         more = frame.more
+        size += _wire_size(len(frame), encrypted)
         if len(frames) < most:
             frames.append(frame.bytes)
-    return frames
+    return frames, size
+
+
+def drop_rest(socket: zmq.Socket[Any], first: zmq.Frame) -> None:
+    """Drop the message that starts with `first`."""
+    more = first.more
+    while more:
+        more = socket.recv(zmq.DONTWAIT, copy=False).more
+
+
+def _wire_size(length: int, encrypted: bool) -> int:
+    """Bytes of a frame on a ZMTP 3 connection."""
+    if encrypted:
+        length += _ENCRYPTED
+    return length + (2 if length < 256 else 9)

@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from common.transport.limits import TokenBucket
-from common.vital import Died, vital_thread
+from common.process.quiet_log import QuietLog
+from common.process.vital import Died, vital_thread
 
 _LOG = logging.getLogger(__name__)
-_LINES_PER_SECOND: Final = 0.2
-_LINES_AT_ONCE: Final = 5.0
 _FIRST_PAUSE: Final = 0.001  # seconds after a failed turn, doubled with each in a row: who fails must not spin
 _LAST_PAUSE: Final = 0.1
 _MOST: Final = 100  # failed turns in a row, some ten seconds: what fails that long doesn't mend itself
@@ -27,20 +25,13 @@ class Mishaps:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.count = 0
-        self._clock = clock
-        self._lines = TokenBucket(_LINES_PER_SECOND, _LINES_AT_ONCE, clock())
-        self._untold = 0
+        self._lines = QuietLog(_LOG, clock)
 
     def note(self, where: str, error: Exception) -> None:
         """Count an exception, and log it unless others were just now."""
         self.count += 1
-        if not self._lines.take(self._clock()):
-            self._untold += 1
-            return
-        untold = f"; {self._untold} more were not told" if self._untold else ""
-        _LOG.error("%s failed with %s%s.", where, type(error).__name__, untold)
-        _LOG.debug("The failure was:", exc_info=error)
-        self._untold = 0
+        if self._lines.tell(logging.ERROR, "%s failed with %s", where, type(error).__name__):
+            _LOG.debug("The failure was:", exc_info=error)
 
 
 class Turns:

@@ -11,13 +11,14 @@ from typing import Any, Final
 import zmq
 from zmq.utils import z85
 
+from common.process.quiet_log import QuietLog
 from common.transport.keys import fingerprint
-from common.transport.limits import TokenBucket
 
 _LOG = logging.getLogger(__name__)
 _ADDRESS: Final = "inproc://zeromq.zap.01"
 _DOMAIN: Final = b"dragon"
-_REFUSALS: Final = (0.1, 3.0)  # that are logged, per second and at once: strangers must not fill the log
+_REFUSALS: Final = (0.1, 3.0)  # that are logged, per second and at once
+LATER: Final = 500  # told to who is paused: 300 is meant for that, but libzmq then says nothing and closes nothing
 _BATCH: Final = 64  # questions answered before the thread looks at anything else
 
 
@@ -27,12 +28,15 @@ class ZapAuthenticator:
     Must exist before a socket of its context is bound or connected. `allows` says which public keys (Z85) get in;
     None is a plaintext link: whoever gets through to the address does. Such a link asks as well, because libzmq
     refuses the older protocols ZMTP 1 and 2, whose peers have no handshake and no metadata, only where it asks.
-    An accepted peer's messages carry its key as User-Id.
+    An accepted peer's messages carry its key as User-Id. The holder of a key that is `paused` is to come again later.
     """
 
-    def __init__(self, context: zmq.Context[Any], allows: Callable[[str], bool] | None) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], allows: Callable[[str], bool] | None, paused: Callable[[str], bool]
+    ) -> None:
         self._allows = allows
-        self._told = TokenBucket(*_REFUSALS, time.monotonic())
+        self._paused = paused
+        self._lines = QuietLog(_LOG, time.monotonic, *_REFUSALS)
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
         self.socket.bind(_ADDRESS)
@@ -68,6 +72,8 @@ class ZapAuthenticator:
             user = self._plain(mechanism, credentials) if self._allows is None else self._key(mechanism, credentials)
         if user is None:
             return [b"1.0", sequence, b"400", b"The key is not trusted.", b"", b""]
+        if self._paused(user):
+            return [b"1.0", sequence, b"%d" % LATER, b"Later.", b"", b""]
         return [b"1.0", sequence, b"200", b"OK", user.encode("ascii"), b""]
 
     def _plain(self, mechanism: bytes, credentials: Sequence[bytes]) -> str | None:
@@ -80,9 +86,9 @@ class ZapAuthenticator:
         try:
             if self._allows(key) is True:
                 return key
-            if self._told.take(time.monotonic()):
-                _LOG.warning("refused a connection: the key with the fingerprint %s is not trusted", fingerprint(key))
+            refused = "refused a connection: the key with the fingerprint %s is not trusted"
+            self._lines.tell(logging.WARNING, refused, fingerprint(key))
             return None
         except Exception as error:  # whatever an allow-list does, the answer is no and the thread lives
-            _LOG.error("The allow-list failed with %s; the peer is refused.", type(error).__name__)
+            self._lines.tell(logging.ERROR, "the allow-list failed with %s; the peer is refused", type(error).__name__)
             return None

@@ -97,7 +97,7 @@ class Terminal:
 
 
 def answer_text(output: TextIO | None) -> AnswerText:
-    """What writes to `output` (None: nowhere)."""
+    """A writer to `output` (None: nowhere)."""
     if output is None:
         return Nowhere()
     obeys = output.isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from device.cli.answer_text import answer_text
 from device.cli.daemon import Daemon
 from device.cli.failures import answer_failed
 from device.cli.render import strip_controls
+
+WAITING: Final = " (waiting for the cloud ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
                     reason = choice["finish_reason"] or reason
                     if piece:
                         shown.final(piece)
-                if (draft := (last.get("dragon") or {}).get("provisional")) is not None:
+                told = last.get("dragon") or {}
+                if told.get("waiting"):
+                    shown.provisional(WAITING)
+                elif (draft := told.get("provisional")) is not None:
                     shown.provisional(draft)
     finally:
         shown.final("\n" if text else "")

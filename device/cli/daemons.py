@@ -7,14 +7,14 @@ import sys
 
 import typer
 
-from common.python_process import python_environment
+from common.process.python import python_environment
 from device.cli.settings import load_device
 
 
 def device(context: typer.Context) -> None:
     """Start the device daemon (flags are its settings)."""
     if {"-h", "--help"} & set(context.args):
-        from common.flags import flags_help
+        from common.configuration.flags import flags_help
         from device.settings import DeviceSettings
 
         print(flags_help(DeviceSettings))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from common.python_process import wait_passively
+from common.process.python import wait_passively
 from device.cli.settings import Role, load_common
 
 app = typer.Typer(help="The documents that answers draw on.", rich_markup_mode=None)
@@ -22,7 +22,7 @@ def add(
 ) -> None:
     """Bring the library up to date with folders or documents."""
     wait_passively()
-    from common.retrieval import commands
+    from common.library import commands
 
     raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch))
 
@@ -30,7 +30,7 @@ def add(
 @app.command("list")
 def list_documents(role: Role = "device") -> None:
     """Show every document."""
-    from common.retrieval import commands
+    from common.library import commands
 
     raise typer.Exit(commands.list_documents(load_common(role)))
 
@@ -38,7 +38,7 @@ def list_documents(role: Role = "device") -> None:
 @app.command("prefill")
 def prefill(role: Role = "device") -> None:
     """Compute what the model keeps of every document now, so that first answers come sooner."""
-    from common.retrieval import commands
+    from common.library import commands
 
     raise typer.Exit(commands.prefill(load_common(role)))
 
@@ -50,7 +50,7 @@ def remove(
     role: Role = "device",
 ) -> None:
     """Forget documents; the files themselves stay."""
-    from common.retrieval import commands
+    from common.library import commands
 
     raise typer.Exit(commands.remove(load_common(role), paths or [], everything))
 
@@ -58,7 +58,7 @@ def remove(
 @app.command("status")
 def status(role: Role = "device") -> None:
     """Show what was read when, what is being read, and what could not be."""
-    from common.retrieval import commands
+    from common.library import commands
 
     raise typer.Exit(commands.status(load_common(role)))
 
@@ -70,6 +70,6 @@ def search(
     role: Role = "device",
 ) -> None:
     """Show the passages most similar to a text."""
-    from common.retrieval import commands
+    from common.library import commands
 
     raise typer.Exit(commands.search(load_common(role), query, count))

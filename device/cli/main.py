@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
+from common.process.private_files import keep_private
 from device.cli import ask, chat, daemons, keys, library, models, profile, settings, simulate, status, trace
 from device.cli.failures import BAD_INPUT, CommandFailed
 from device.cli.render import printable
@@ -39,12 +40,13 @@ app.command("simulate")(simulate.simulate)
 
 @app.callback(invoke_without_command=True)
 def _no_command(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the release.")] = False
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print release and commit.")] = False,
 ) -> None:
     if version:
-        from device.http.version import VERSION
+        from device.http.version import described
 
-        print(f"dragon {VERSION}")
+        print(f"dragon {described()}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
@@ -53,6 +55,7 @@ def _no_command(
 
 def main() -> None:
     """Run one command and exit: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted."""
+    keep_private()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -16,7 +16,7 @@ app = typer.Typer(help="The language models that daemons run.", rich_markup_mode
 @app.command("list")
 def list_models() -> None:
     """Show the models that were imported."""
-    from common.runtime import models_command
+    from common.daemon import models_command
 
     for line in models_command.list_models(load_device().models):
         print(line)
@@ -25,8 +25,8 @@ def list_models() -> None:
 @app.command("import")
 def import_model(file: Annotated[Path, typer.Argument(help="A .gguf file")]) -> None:
     """Import a .gguf file now; a daemon does it at its first start."""
-    from common.model.errors import ModelError
-    from common.runtime import models_command
+    from common.daemon import models_command
+    from common.engine.model.errors import ModelError
 
     try:
         print(models_command.import_model(file, load_device().models))
@@ -37,8 +37,8 @@ def import_model(file: Annotated[Path, typer.Argument(help="A .gguf file")]) -> 
 @app.command("remove")
 def remove(names: Annotated[list[str], typer.Argument(help="Models, as `list` shows them")]) -> None:
     """Remove imported models; the files that they came from stay."""
-    from common.model.errors import ModelError
-    from common.runtime import models_command
+    from common.daemon import models_command
+    from common.engine.model.errors import ModelError
 
     try:
         models_command.remove_models(names, load_device().models)
@@ -56,7 +56,7 @@ def check(
     if model is not None:
         settings = settings.model_copy(update={"model": model, "tokenizer": None})
     other = load_common("cloud" if role == "device" else "device")
-    from common.runtime import models_command
+    from common.daemon import models_command
 
     try:
         for line in models_command.check_model(settings, other):

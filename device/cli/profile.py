@@ -26,8 +26,8 @@ def profile(
 ) -> None:
     """Measure decode steps over growing context for the daemon."""
     settings = load_common(role)
-    from common.model.errors import ContextError, ModelError
-    from common.runtime import profile_command
+    from common.daemon import profile_command
+    from common.engine.model.errors import ContextError, ModelError
 
     try:
         profile_command.run(settings, documents or ROWS, context or [], repeats, png)

@@ -29,8 +29,34 @@ class Part:
 
 
 def summary(report: Json) -> str:
-    """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer."""
-    return "\n".join([*footnotes(report), "; ".join([figures_line(report), *map(printable, report["notes"])])])
+    """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer.
+
+    What this device answered without the cloud has a line of its own, before them.
+    """
+    why = _of_the_cloud(report)
+    notes = [printable(note) for note in report["notes"] if note not in why]
+    return "\n".join([*alone_lines(report), *footnotes(report), "; ".join([figures_line(report), *notes])])
+
+
+def alone_lines(report: Json) -> list[str]:
+    """Which tokens this device answered alone, and why; no line where there are none."""
+    alone, why = report["degraded"], " ".join(map(printable, _of_the_cloud(report)))
+    if not alone:
+        return []
+    first, last = min(alone), max(alone)
+    to_the_end = last + 1 == report["tokens"] and len(alone) == report["tokens"] - first
+    if to_the_end and not first:
+        said = "This device answered alone"
+    elif to_the_end:
+        said = f"From token {first} on this device answered alone"
+    else:
+        said = f"This device answered tokens {_ranges(alone)} alone"
+    return [f"{said}: {why}" if why else f"{said}."]
+
+
+def _of_the_cloud(report: Json) -> list[str]:
+    """The notes that say why it took no part, where it did not."""
+    return [note for note in report["notes"] if "cloud" in note] if report["degraded"] else []
 
 
 def footnotes(report: Json) -> list[str]:
@@ -106,6 +132,7 @@ def status_table(status: Json) -> str:
     lines = [
         _line("version", printable(status["version"])),
         _line("model", printable(status["model"])),
+        _line("numbers", status["exactness"]),
         _line("tokenizer", printable(status["tokenizer"])),
         _line("scorer", printable(status["scorer"])),
         _line("library", f"{_count(status['documents'], 'document')}, {_count(status['chunks'], 'chunk')}"),
@@ -115,7 +142,7 @@ def status_table(status: Json) -> str:
     if cloud["detail"]:
         lines.append(_line("", printable(cloud["detail"])))
     if cloud["model"]:
-        lines.append(_line("", f"model {printable(cloud['model'])}"))
+        lines.append(_line("", f"model {printable(cloud['model'])}, numbers {cloud['exactness']}"))
     if cloud["rtt_ms"] is not None:
         lines.append(_line("", f"round trip {_milliseconds(cloud['rtt_ms'], 1)}"))
     return "\n".join(lines)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.python_process import python_environment
+from common.process.python import python_environment
 from device.cli.failures import bad_input
 from proto.fields import Side
 
 if TYPE_CHECKING:
-    from common.settings import Settings
+    from common.configuration.settings import Settings
     from device.settings import DeviceSettings
 
 Role = Annotated[Side, typer.Option("--role", help="Whose: the device's or the cloud's")]
@@ -26,7 +26,7 @@ File = Annotated[Path | None, typer.Option("--config", help="Settings file inste
 # The device never imports the cloud's code: a process of its own prints the cloud's settings as TOML.
 CLOUD_SETTINGS = """
 from cloud.settings import CloudSettings
-from common.configuration import ConfigurationError, describe, load_settings
+from common.configuration.configuration import ConfigurationError, describe, load_settings
 try:
     print(describe(load_settings(CloudSettings)), end="")
 except ConfigurationError as error:
@@ -49,8 +49,8 @@ def config(role: Role = "device", file: File = None) -> None:
 
 def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> DeviceSettings:
     """The device's settings with command-line flags on top. Raises `CommandFailed`."""
-    from common.configuration import ConfigurationError, load_settings
-    from common.flags import FlagError, parse_flags
+    from common.configuration.configuration import ConfigurationError, load_settings
+    from common.configuration.flags import FlagError, parse_flags
     from device.settings import DeviceSettings
 
     try:
@@ -64,7 +64,7 @@ def load_common(role: Side) -> Settings:
     """Settings of `role`, without those that only the cloud has. Raises `CommandFailed`."""
     if role == "device":
         return load_device()
-    from common.settings import Settings
+    from common.configuration.settings import Settings
 
     values = tomllib.loads(_described("cloud", None))
     return Settings(**{name: values[name] for name in Settings.model_fields})
@@ -81,7 +81,7 @@ def device_http() -> HttpAddress:
 
 def _described(role: Side, file: Path | None) -> str:
     if role == "device":
-        from common.configuration import describe
+        from common.configuration.configuration import describe
 
         return describe(load_device(file=file))
     environment = python_environment() | ({"DRAGON_CONFIG": str(file)} if file is not None else {})

@@ -57,14 +57,17 @@ def trace(
 
 
 def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
+    from common.process.private_files import named_by_user
     from common.tracing.chrome import chrome_trace
     from common.tracing.figure import save_timeline
 
     try:
         if output is not None:
-            output.write_text(json.dumps(chrome_trace(trace)) + "\n", "utf-8")
+            with named_by_user(output):
+                output.write_text(json.dumps(chrome_trace(trace)) + "\n", "utf-8")
         if png is not None:
-            save_timeline(png, trace, "One answer: both pipelines, round trip, scheduling score and acceptance")
+            with named_by_user(png):
+                save_timeline(png, trace, "One answer: both pipelines, round trip, scheduling score and acceptance")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise bad_input(f"{error.filename or output or png} can't be written: {reason}") from None

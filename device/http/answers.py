@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
-from common.methods.request import Request
-from device.http.errors import ApiError, busy, stopping
-from device.http.event_stream import EventStream
+from common.answer.errors import AnswerFailed, RequestError
+from common.answer.request import Request
+from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
 from device.http.places import Place
-from device.interface import AnswerEvent, Engine, Finished, Provisional, TokenEvent
+from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional, TokenEvent, Waiting
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +36,41 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long, and for how much, an answer waits for others."""
+    """Limits on an answer's wait for others."""
 
     place: float  # seconds until a request that has no place yet is refused
     unread: int | None  # events that its reader may lag behind; None: all
 
 
+@dataclass(slots=True, eq=False)
+class _Unread:
+    """An event that nobody has read yet."""
+
+    index: int
+    event: AnswerEvent | ApiError | None  # None: something that came later has taken it back
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """One of the answers, as far as the event loop knows."""
+
+    request: Request
+    place: Place
+    silent: bool  # nothing but space was read of it
+    starting: bool = False
+    generation: Generation | None = None
+    over: bool = False  # the engine has told its end
+    closed: bool = False  # what the engine tells of it is not wanted any more
+    unread: int = 0  # events
+    last: _Unread | None = None
+
+
 class Answers:
     """Events of all answers with their index. All methods belong to the event loop; read by one task.
 
-    An answer that `continued` a text keeps the space that it begins with; any other one begins with a word.
+    The engine hands events over without waiting: those that are not read yet are kept up to a limit for each answer,
+    beyond which it is cancelled. An answer that `continued` a text keeps the space that it begins with; any other one
+    begins with a word.
     """
 
     def __init__(
@@ -46,26 +79,29 @@ class Answers:
         requests: Sequence[Request],
         places: Sequence[Place],
         patience: Patience,
+        starting: Executor,
         *,
         continued: bool,
         closed: Callable[[Answers], None],
     ) -> None:
-        """`closed` is told when nobody reads the answers any more."""
+        """The threads of `starting` have the engine start answers, which takes its time. `closed` is told when nobody
+        reads the answers any more.
+        """
         self._engine = engine
         self._closed = closed
         self._patience = patience
         self._continued = continued
-        self._places = places
-        self._streams: dict[int, EventStream] = {}
-        self._events: asyncio.Queue[tuple[int, AnswerEvent | ApiError]] = asyncio.Queue(1)
-        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._cancelled = False
-        pairs = enumerate(zip(requests, places, strict=True))
-        self._tasks = [asyncio.create_task(self._answer(index, *pair)) for index, pair in pairs]
+        self._starting = starting
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[_Unread] = deque()
+        self._arrived = asyncio.Event()
+        self._begun: asyncio.Future[None] = self._loop.create_future()
+        self._answers = [_Answer(*pair, silent=not continued) for pair in zip(requests, places, strict=True)]
+        self._tasks = [asyncio.create_task(self._start(index)) for index in range(len(self._answers))]
 
     @property
     def count(self) -> int:
-        return len(self._places)
+        return len(self._answers)
 
     async def begun(self) -> None:
         """Wait until the engine took the first request. Raises `ApiError` when it refuses."""
@@ -75,16 +111,19 @@ class Answers:
         """The next event, or None when nothing happened for `patience` seconds. Raises `ApiError`."""
         try:
             async with asyncio.timeout(patience):
-                index, event = await self._events.get()
+                while True:
+                    while self._events:
+                        unread = self._events.popleft()
+                        if unread.event is not None:
+                            return unread.index, self._read(self._answers[unread.index], unread.event)
+                    self._arrived.clear()
+                    await self._arrived.wait()
         except TimeoutError:
             return None
-        if isinstance(event, ApiError):
-            raise event
-        return index, event
 
     async def whole(self) -> list[Told]:
         """All answers to their ends. Raises `ApiError` when one fails."""
-        tokens: list[list[TokenEvent]] = [[] for _ in self._places]
+        tokens: list[list[TokenEvent]] = [[] for _ in self._answers]
         told: dict[int, Told] = {}
         while len(told) < self.count:
             if (following := await self.next()) is None:
@@ -97,13 +136,12 @@ class Answers:
         return [told[index] for index in range(self.count)]
 
     def cancel(self, reason: ApiError) -> None:
-        """End all answers at once; the reader gets `reason`."""
-        self._cancelled = True
-        for stream in self._streams.values():
-            stream.cancel(reason)
-        for index, place in enumerate(self._places):
-            if index not in self._streams:
-                place.refuse(reason)
+        """End all answers at once; the reader gets `reason`, whatever it has not read of them yet."""
+        for index, answer in enumerate(self._answers):
+            if answer.starting:
+                self._cancel(index, reason)
+            else:
+                answer.place.refuse(reason)
 
     def close(self) -> None:
         """End all answers at once: nobody reads them any more."""
@@ -112,37 +150,125 @@ class Answers:
             task.cancel()
         self._closed(self)
 
-    async def _answer(self, index: int, request: Request, place: Place) -> None:
+    # --- starting
+
+    async def _start(self, index: int) -> None:
+        answer = self._answers[index]
         try:
-            await self._in_turn(place)
-            if self._cancelled:
-                place.leave()
-                raise stopping()
-            stream = EventStream(self._engine, request, self._patience.unread, lambda _: place.leave())
-            self._streams[index] = stream
-            await stream.begun()
-            if not self._begun.done():
-                self._begun.set_result(None)
-            silent = not self._continued
-            while True:
-                event = await stream.next()
-                if silent or (isinstance(event, Finished) and not self._continued):
-                    event = replace(event, text=event.text.lstrip())
-                    silent = not event.text or isinstance(event, Provisional)
-                await self._events.put((index, event))
-                if isinstance(event, Finished):
-                    return
+            await self._in_turn(answer.place)
         except ApiError as failure:
-            if not self._begun.done():
-                self._begun.set_exception(failure)
-                self._begun.exception()  # read here: the request may be gone and never ask
-            await self._events.put((index, failure))
+            self._fail(index, failure)
+            return
+        answer.starting = True
+        tell = partial(self._hand_over, index)
+        future = self._loop.run_in_executor(self._starting, self._engine.generate, answer.request, tell)
+        future.add_done_callback(partial(self._on_started, index))
 
     async def _in_turn(self, place: Place) -> None:
         """Wait for a place; the patience is for the first one, after which the others' turns are sure to come."""
         try:
-            async with asyncio.timeout(self._patience.place if place is self._places[0] else None):
+            async with asyncio.timeout(self._patience.place if place is self._answers[0].place else None):
                 await place.reached()
         except TimeoutError:
             place.leave()
             raise busy() from None
+
+    def _on_started(self, index: int, future: asyncio.Future[Generation]) -> None:
+        answer = self._answers[index]
+        failure = stopping() if future.cancelled() else future.exception()
+        if failure is not None:
+            answer.place.leave()
+            self._fail(index, failure if isinstance(failure, ApiError) else _as_refusal(failure))
+            return
+        answer.generation = future.result()
+        if not answer.closed:
+            self._on_begun()
+        elif not answer.over:
+            answer.generation.cancel()
+
+    def _on_begun(self) -> None:
+        if not self._begun.done():
+            self._begun.set_result(None)
+
+    # --- events
+
+    def _hand_over(self, index: int, event: AnswerEvent | Exception) -> None:
+        """Take an event from any thread of the engine. When the loop has ended, nobody is left to read it."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._on_event, index, event)
+
+    def _on_event(self, index: int, event: AnswerEvent | Exception) -> None:
+        answer = self._answers[index]
+        if isinstance(event, Exception | Finished):
+            answer.over = True
+            answer.place.leave()
+        if answer.closed:
+            return
+        if isinstance(event, Exception):
+            self._fail(index, _as_refusal(event))
+        elif isinstance(event, Finished) and event.reason == "cancelled":
+            self._fail(index, stopping())
+        else:
+            self._keep(index, event)
+
+    def _keep(self, index: int, event: AnswerEvent) -> None:
+        answer = self._answers[index]
+        self._on_begun()  # the engine may tell of an answer before it has said that it took it
+        if answer.unread and answer.last is not None and isinstance(answer.last.event, Provisional):
+            answer.last.event = None  # what comes now takes it back
+            answer.unread -= 1
+        if self._patience.unread is not None and answer.unread >= self._patience.unread:
+            self._cancel(index, reader_too_slow())
+            return
+        answer.closed = isinstance(event, Finished)
+        answer.unread += 1
+        self._put(index, event)
+
+    def _put(self, index: int, event: AnswerEvent | ApiError) -> None:
+        self._answers[index].last = unread = _Unread(index, event)
+        self._events.append(unread)
+        self._arrived.set()
+
+    def _read(self, answer: _Answer, event: AnswerEvent | ApiError) -> AnswerEvent:
+        """The event as its reader gets it: an answer begins with a word. Raises `ApiError`."""
+        if isinstance(event, ApiError):
+            raise event
+        answer.unread -= 1
+        if isinstance(event, Waiting):
+            return event
+        if answer.silent or (isinstance(event, Finished) and not self._continued):
+            event = replace(event, text=event.text.lstrip())
+            answer.silent = not event.text or isinstance(event, Provisional)
+        return event
+
+    # --- ends
+
+    def _cancel(self, index: int, reason: ApiError) -> None:
+        answer = self._answers[index]
+        if answer.closed:
+            return
+        self._events = deque(unread for unread in self._events if unread.index != index)
+        self._fail(index, reason)
+        if answer.generation is not None:
+            answer.generation.cancel()
+
+    def _fail(self, index: int, failure: ApiError) -> None:
+        answer = self._answers[index]
+        if answer.closed:
+            return
+        answer.closed = True
+        if not self._begun.done():
+            self._begun.set_exception(failure)
+            self._begun.exception()  # read here: the request may be gone and never ask
+        self._put(index, failure)
+
+
+def _as_refusal(error: BaseException) -> ApiError:
+    if isinstance(error, RequestError):
+        return ApiError(400, str(error), param=error.field, code="invalid_value")
+    if isinstance(error, AnswerFailed):
+        return answer_failed(str(error))
+    # Where it happened, never what it says: the text of an error can hold a prompt or a document.
+    where = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("the engine raised %s\n%s", type(error).__name__, where)
+    return engine_failed()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -34,7 +37,11 @@ from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokeni
 from device.interface import Engine
 
 MODEL_ALIAS = "dragon"  # whatever model the daemon runs
+_READERS = 2  # threads
 NOTES = "x-dragon-notes"  # header with sentences about what became of the request
+
+Result = TypeVar("Result")
+Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class Api:
@@ -46,10 +53,16 @@ class Api:
         self._answers: set[Answers] = set()
         self._places = Places(options.max_active, options.max_waiting)
         self._embedding = Places(1, options.max_waiting)
+        # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
+        self._reading = Places(_READERS, options.max_waiting)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
+        # Starting an answer can take seconds (a format is compiled); who has a place has a thread for it.
+        self._starters = ThreadPoolExecutor(options.max_active, thread_name_prefix="starting")
         self._stopping = False
+        self._working: set[asyncio.Task[Response]] = set()  # on requests that are not being replied to yet
         self._started = int(time.time())
         routes = [
-            Route(path.replace("{model}", "{model:path}"), getattr(self, f"_{each.handler}"), methods=[each.method])
+            Route(path.replace("{model}", "{model:path}"), self._endpoint(each.handler), methods=[each.method])
             for each in ENDPOINTS
             for path in each.paths
         ]
@@ -63,6 +76,31 @@ class Api:
         self._stopping = True
         for answers in list(self._answers):
             answers.cancel(stopping())
+        for task in self._working:
+            task.cancel()
+
+    def close(self) -> None:
+        """End the threads, when nothing is served any more; what one of them is at is of no use to anybody."""
+        for threads in (self._readers, self._starters):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _endpoint(self, name: str) -> Endpoint:
+        """The handler `name`; its client gets `stopping` as soon as that is so, whatever the handler waits for."""
+        handler: Callable[[HttpRequest], Coroutine[Any, Any, Response]] = getattr(self, f"_{name}")
+
+        async def handle(http: HttpRequest) -> Response:
+            task = asyncio.create_task(handler(http))
+            self._working.add(task)
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if self._stopping:
+                    raise stopping() from None
+                raise
+            finally:
+                self._working.discard(task)
+
+        return handle
 
     async def _health(self, _: HttpRequest) -> Response:
         return JSONResponse({"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200)
@@ -90,7 +128,9 @@ class Api:
 
     async def _completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(CompletionBody, http)
-        asked = completion_asked(body, self._options, self._engine)
+        self._places.check(len(body.prompt) * body.n)  # before their prompts are read
+        read = partial(completion_asked, body, self._options, self._engine)
+        asked = read() if isinstance(body.prompt[0], str) else await self._aside(http, read)
         return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
 
     async def _chat_completions(self, http: HttpRequest) -> Response:
@@ -105,28 +145,41 @@ class Api:
 
     async def _embeddings(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(EmbeddingsBody, http)
-
-        async def wanted() -> None:
-            if self._stopping:
-                raise stopping()
-            if await http.is_disconnected():
-                raise disconnected()
-
         (place,) = self._embedding.take(1)
         try:
             await place.reached()
-            value, notes = await embeddings(body, self._engine, notes, wanted)
+            value, notes = await embeddings(body, self._engine, notes, partial(self._wanted, http))
         finally:
             place.leave()
         return JSONResponse(value, headers=_headers(notes))
 
     async def _tokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(TokenizeBody, http)
-        return JSONResponse(await asyncio.to_thread(tokenized, body, self._engine), headers=_headers(notes))
+        return await self._aside(http, lambda: JSONResponse(tokenized(body, self._engine), headers=_headers(notes)))
 
     async def _detokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(DetokenizeBody, http)
-        return JSONResponse(await asyncio.to_thread(detokenized, body, self._engine), headers=_headers(notes))
+        return await self._aside(http, lambda: JSONResponse(detokenized(body, self._engine), headers=_headers(notes)))
+
+    async def _aside(self, http: HttpRequest, work: Callable[[], Result]) -> Result:
+        """The result of `work`, from a thread that does the tokenizer's work, in the order in which it is asked for.
+
+        Raises `ApiError` also where nobody waits for it any more.
+        """
+        (place,) = self._reading.take(1)
+        try:
+            await place.reached()
+            await self._wanted(http)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        finally:
+            place.leave()
+
+    async def _wanted(self, http: HttpRequest) -> None:
+        """Raise `ApiError` when nobody waits for an answer any more."""
+        if self._stopping:
+            raise stopping()
+        if await http.is_disconnected():
+            raise disconnected()
 
     async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
         return parse(kind, await json_body(http, self._options))
@@ -157,6 +210,7 @@ class Api:
             asked.requests,
             self._places.take(len(asked.requests)),
             Patience(self._options.wait_patience, self._options.unread_limit if body.stream else None),
+            self._starters,
             continued=asked.continued,
             closed=self._answers.discard,
         )

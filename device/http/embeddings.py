@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from common.runtime.errors import AnswerFailed
+from common.answer.errors import AnswerFailed
 from device.http.errors import ApiError, answer_failed
 from device.http.schema import Body
+from device.http.tokens import LONGEST_TEXT, check_length
 from device.interface import Engine
 
 MOST_TEXTS = 2048
-_AT_ONCE = 8  # texts; a question that comes meanwhile waits for so many of them, a quarter of a second
+_AT_ONCE = 8  # texts, of `LONGEST_TEXT` together; a question that comes meanwhile waits for them, a quarter of a second
 
 
 def _texts(value: object) -> object:
@@ -46,12 +47,15 @@ async def embeddings(
 
     The texts go to the engine a few at a time; `wanted` raises as soon as nobody needs the rest.
     """
+    for index, text in enumerate(body.input):
+        check_length(text, f"input[{index}]")
     data: list[dict[str, Any]] = []
     tokens, cut = 0, list[int]()
-    for first in range(0, len(body.input), _AT_ONCE):
+    for texts in _portions(body.input):
         await wanted()
+        first = len(data)
         try:
-            made = await asyncio.to_thread(engine.embed, body.input[first : first + _AT_ONCE])
+            made = await asyncio.to_thread(engine.embed, texts)
         except AnswerFailed as error:
             raise answer_failed(str(error)) from None
         if body.dimensions not in (None, made.vectors.shape[1]):
@@ -74,6 +78,19 @@ async def embeddings(
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     value = {"object": "list", "data": data, "model": engine.embedder, "usage": usage, "dragon": {"notes": list(notes)}}
     return value, notes
+
+
+def _portions(texts: list[str]) -> Iterator[list[str]]:
+    """The texts in their order, as many at a time as may be worked on in one go."""
+    portion, size = list[str](), 0
+    for text in texts:
+        length = len(text.encode())
+        if portion and (len(portion) == _AT_ONCE or size + length > LONGEST_TEXT):
+            yield portion
+            portion, size = [], 0
+        portion.append(text)
+        size += length
+    yield portion
 
 
 def _coded(vector: NDArray[np.float32], encoding: str) -> str | list[float]:

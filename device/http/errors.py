@@ -65,6 +65,21 @@ def too_many_answers(wanted: int, most: int) -> ApiError:
     )
 
 
+def text_too_long(param: str, size: int, most: int) -> ApiError:
+    """A text of `size` bytes, where `most` are worked on in one go."""
+    return ApiError(
+        413,
+        f"The text in '{param}' has {size} bytes, and {most} are read at a time; send it in parts.",
+        param=param,
+        code="text_too_long",
+    )
+
+
+def prompt_too_long(param: str, most: int) -> ApiError:
+    """A prompt that no method takes, whatever the rest of the request says."""
+    return ApiError(400, f"The question is longer than {most} bytes.", param=param, code="invalid_value")
+
+
 def too_many_connections(open_now: int) -> ApiError:
     """Every place for a connection is taken by a request that is being answered."""
     return ApiError(

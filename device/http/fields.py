@@ -1,4 +1,4 @@
-"""What becomes of a body's fields that this daemon has no use for: refused, ignored with a note, or without effect."""
+"""Fields of a body that this daemon has no use for: refused, ignored with a note, or without effect."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.methods.request import Request
-from common.settings import is_loopback
+from common.answer.request import Request
+from common.configuration.settings import is_loopback
 from proto.limits import MOST_TOKENS
 
 

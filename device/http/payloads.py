@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from common.methods.report import Report, SideReport
+from common.answer.report import Report, SideReport
 from device.http.answers import Told
 from device.http.errors import ApiError
 from device.http.logprobs import chat_entries, completion_lists
@@ -22,7 +22,7 @@ CHAT_CHUNK = "chat.completion.chunk"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What one request's answers have in common, whatever their format."""
+    """Facts that one request's answers have in common, whatever their format."""
 
     identity: str  # without OpenAI's prefix
     created: int  # Unix time, seconds
@@ -79,6 +79,10 @@ class Completions:
     def provisional(self, index: int, text: str) -> Iterable[bytes]:
         """A chunk without content that has the text in the extra field `dragon`."""
         yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"provisional": text}})
+
+    def waiting(self, index: int) -> Iterable[bytes]:
+        """A chunk without content that says so in the extra field `dragon`."""
+        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"waiting": True}})
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""

@@ -46,17 +46,24 @@ class Places:
         self._active: set[Place] = set()
         self._waiting: deque[Place] = deque()
 
+    def check(self, count: int) -> None:
+        """Raise `ApiError` (400) for more answers than there ever are places."""
+        if count > self._most:
+            raise too_many_answers(count, self._most)
+
     def take(self, count: int) -> tuple[Place, ...]:
         """Places for the `count` answers of one request. Raises `ApiError`: 429; 400 for more than there ever are."""
-        most = self._most_active + self._most_waiting
-        if count > most:
-            raise too_many_answers(count, most)
-        if len(self._active) + len(self._waiting) + count > most:
+        self.check(count)
+        if len(self._active) + len(self._waiting) + count > self._most:
             raise busy()
         places = tuple(Place(self._leave) for _ in range(count))
         self._waiting.extend(places)
         self._fill()
         return places
+
+    @property
+    def _most(self) -> int:
+        return self._most_active + self._most_waiting
 
     def _leave(self, place: Place) -> None:
         self._active.discard(place)

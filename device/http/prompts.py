@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from common.answer.request import Request
+from common.engine.model.prompt import Conversation, Query, Turn
 from common.methods.catalog import METHODS
 from common.methods.interface import Method
-from common.methods.request import Request
-from common.model.prompt import Conversation, Query, Turn
-from device.http.errors import ApiError, sentence_of
+from device.http.errors import ApiError, prompt_too_long, sentence_of
 from device.http.fields import foreign, notes_of
 from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
 from device.interface import Engine
 from proto.control import Control
-from proto.limits import MOST_CONTROLS, SEEDS
+from proto.limits import LONGEST_QUESTION, MOST_CONTROLS, SEEDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ def chat_asked(
 ) -> Asked:
     """Requests whose question is the last user message; everything before it is history in the prompt."""
     conversation = read_conversation(messages)
+    parts = (*conversation.instructions, *(turn.text for turn in conversation.turns), conversation.begun)
+    if sum(map(len, parts)) > LONGEST_QUESTION:  # each character is a byte at least
+        raise prompt_too_long("messages", LONGEST_QUESTION)
     try:
         query = engine.put(conversation)
     except ValueError as error:
@@ -135,7 +138,7 @@ def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[s
 
 
 def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
-    """What the libraries are searched for, and the query; token ids are kept where their text has others."""
+    """The question to search the libraries for, and the query; token ids are kept where their text has others."""
     if isinstance(prompt, str):
         text, query = prompt, Query(prompt)
     else:
@@ -143,6 +146,8 @@ def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
             text = engine.decode(prompt)
         except ValueError as error:
             raise ApiError(400, sentence_of(error), param="prompt", code="invalid_value") from None
+        if len(text) > LONGEST_QUESTION:
+            raise prompt_too_long("prompt", LONGEST_QUESTION)
         query = Query(text)
         if engine.encode(text) != prompt:
             if len(prompt) > MOST_CONTROLS:

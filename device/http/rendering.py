@@ -1,4 +1,4 @@
-"""How answers are put into JSON: one implementation for each of OpenAI's formats."""
+"""Rendering of answers as JSON: one implementation for each of OpenAI's formats."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class Rendering(Protocol):
 
     def provisional(self, index: int, text: str) -> Iterable[bytes]:
         """The events of text that may follow in the answer `index`, until a piece of it or its end comes."""
+        ...
+
+    def waiting(self, index: int) -> Iterable[bytes]:
+        """The events of a wait for the cloud in the answer `index`, until a piece of it or its end comes."""
         ...
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:

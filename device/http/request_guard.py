@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.settings import is_loopback
+from common.configuration.settings import is_loopback
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, server_failed
 from device.http.options import HttpOptions

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
+from common.answer.request import MOST_LOGPROBS
 from common.methods.catalog import METHODS
-from common.methods.request import MOST_LOGPROBS
 from device.http.errors import ApiError, unknown
 from device.http.fields import notes_of, sift
 
@@ -46,7 +46,7 @@ class StreamOptions(Lenient):
 
 
 class Body(Lenient):
-    """What all bodies have in common. Fields beyond are options of the method."""
+    """Fields that all bodies have in common. Those beyond are options of the method."""
 
     model: str = Field("dragon", max_length=1024)
     user: str | None = None  # there is one user

@@ -12,14 +12,15 @@ from typing import Any
 
 import uvicorn
 
-from common.vital import Died, vital_thread
+from common.process.vital import Died, vital_thread
 from device.http.app import Api
 from device.http.connections import Connection
 from device.http.options import HttpOptions
 from device.interface import Engine
 
 BACKLOG = 128
-GRACE = 3  # seconds for connections to finish after their answers were cancelled
+GRACE = 0.5  # seconds for connections to finish after their answers were cancelled
+REST = 0.2  # seconds for the thread to end then; something that it waits for may not
 
 
 class HttpServer:
@@ -48,7 +49,6 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=GRACE,
             )
         )
         self._thread = vital_thread(self._serve, "http", died)
@@ -70,13 +70,15 @@ class HttpServer:
         self._server.ready.wait()
 
     def stop(self) -> None:
-        """Cancel all answers, close all connections and end the thread."""
+        """Cancel all answers, close all connections and end the thread, within `GRACE` and `REST`."""
         loop = self._server.loop
         if loop is not None and self._thread.is_alive():
             loop.call_soon_threadsafe(self._api.stop)
         self._server.should_exit = True
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(GRACE)
+            self._server.force_exit = True
+            self._thread.join(REST)
         self.listener.close()
 
     def __enter__(self) -> HttpServer:
@@ -93,6 +95,7 @@ class HttpServer:
             self._server.run(sockets=[self.listener])
         finally:
             self._server.ready.set()
+            self._api.close()
 
 
 class _Server(uvicorn.Server):

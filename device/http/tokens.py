@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
-from device.http.errors import ApiError, sentence_of
+from device.http.errors import ApiError, sentence_of, text_too_long
 from device.http.schema import MOST_IDS, Body
 from device.interface import Engine
+
+LONGEST_TEXT = 2**16  # bytes of UTF-8: several prompts of the longest kind, a tenth of a second
 
 
 class TokenizeBody(Body):
@@ -21,13 +23,23 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """`POST /detokenize`."""
 
-    tokens: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MOST_IDS)]
+    tokens: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MOST_IDS), FailFast()]
 
 
 def tokenized(body: TokenizeBody, engine: Engine) -> dict[str, Any]:
-    """Token ids of the text, each with its piece if that is asked for."""
+    """Token ids of the text, each with its piece if that is asked for. Raises `ApiError` (413) for a long one."""
+    check_length(body.content, "content")
     ids = engine.encode(body.content)
-    return {"tokens": [{"id": each, "piece": engine.decode([each])} for each in ids] if body.with_pieces else ids}
+    if not body.with_pieces:
+        return {"tokens": ids}
+    pieces = {each: engine.decode([each]) for each in set(ids)}
+    return {"tokens": [{"id": each, "piece": pieces[each]} for each in ids]}
+
+
+def check_length(text: str, param: str) -> None:
+    """Raise `ApiError` (413) for a text that takes the tokenizer long."""
+    if (size := len(text.encode())) > LONGEST_TEXT:
+        raise text_too_long(param, size, LONGEST_TEXT)
 
 
 def detokenized(body: DetokenizeBody, engine: Engine) -> dict[str, Any]:

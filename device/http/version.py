@@ -1,3 +1,37 @@
 """The release of this package: `pyproject.toml`, the `server` header and `dragon --version` take it from here."""
 
+from __future__ import annotations
+
+import subprocess
+from typing import Final
+
+from common.process.python import ROOT
+
 VERSION = "0.1.0"
+
+COMMIT: Final = "commit.txt"  # the file in which `setup.py` writes what a wheel was built from
+
+
+def described() -> str:
+    """`VERSION`, with the commit where that is known: `0.1.0 (024502a8c1d2)`."""
+    known = commit()
+    return f"{VERSION} ({known})" if known else VERSION
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this runs in, `-dirty` with changes, or that the wheel was built from.
+
+    None where nobody wrote it down: without git, or built from an archive.
+    """
+    if (ROOT / ".git").exists():
+        return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    written = ROOT / COMMIT
+    return written.read_text("utf-8") if written.exists() else None
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None

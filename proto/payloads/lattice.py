@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil, e, floor, log2
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -69,6 +70,24 @@ def decode_lattice(
 
     All are without one where `without` is at least their number. Raises `ProtocolError`.
     """
+    resolution, count, start = lattice_claims(data, code, vocabulary, limit)
+    read = fixed.read if code == "fixed" else short.read
+    bits = BitReader(data[start:])
+    positions: list[tuple[LatticeEntries, int | None]] = []
+    for left in range(count, 0, -1):
+        ids, counts = read(bits, resolution, vocabulary)
+        token = None if left <= without else _read_token(bits, ids)
+        positions.append((LatticeEntries(np.array(ids, np.uint32), np.array(counts, np.uint32)), token))
+    bits.finish()
+    return positions
+
+
+def lattice_claims(data: bytes, code: IndexCode, vocabulary: int, limit: int) -> tuple[int, int, int]:
+    """Resolution and number of positions that `data` claims, and where their bits start.
+
+    Raises `ProtocolError` for claims out of bounds, and where there are fewer or more bits than so many positions can
+    take. Reading the positions takes long, this does not.
+    """
     form = FORMATS.index(code)
     if data[:1] != bytes((form,)):
         raise malformed(f"a lattice payload with the {code} index must start with format byte {form}")
@@ -81,15 +100,22 @@ def decode_lattice(
         raise too_large(f"the positions of a lattice payload must have at most {MOST_UNITS} units in all")
     if not count:
         raise malformed("a lattice payload must have at least one position")
-    read = fixed.read if code == "fixed" else short.read
-    bits = BitReader(data[start:])
-    positions: list[tuple[LatticeEntries, int | None]] = []
-    for left in range(count, 0, -1):
-        ids, counts = read(bits, resolution, vocabulary)
-        token = None if left <= without else _read_token(bits, ids)
-        positions.append((LatticeEntries(np.array(ids, np.uint32), np.array(counts, np.uint32)), token))
-    bits.finish()
-    return positions
+    least, most = _bits(code, resolution, vocabulary)
+    if not count * least <= 8 * (len(data) - start) <= count * most + 7:
+        raise malformed(f"a lattice payload must have the bits of its positions, {least} to {most} each")
+    return resolution, count, start
+
+
+def _bits(code: IndexCode, resolution: int, vocabulary: int) -> tuple[int, int]:
+    """The fewest and the most bits of a position, about: (n / k)^k <= C(n, k) <= (e n / k)^k, and a short index numbers
+    a part of what a fixed one does.
+    """
+    number = (resolution - 1).bit_length()  # of a place, or of K
+    even = resolution * log2((resolution + vocabulary - 1) / resolution)
+    most = even + resolution * log2(e) + 2 * number + 2  # each of two parts is rounded up
+    if code == "fixed":
+        return floor(even), ceil(most)
+    return number + ((vocabulary - 1).bit_length() if resolution < vocabulary else 0), ceil(most)
 
 
 def _check_resolution(resolution: int) -> None:

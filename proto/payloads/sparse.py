@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from proto.errors import malformed, too_large
 from proto.payloads.id_block import decode_block, encode_block
-from proto.varint import decode_number, encode_number
+from proto.varint import LONGEST, decode_number, encode_number
 
 FORMAT: Final = 0
+HEAD: Final = 1 + LONGEST  # bytes of format and number of positions, at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +26,13 @@ class SparseEntries:
 
     ids: NDArray[np.uint32]
     codes: NDArray[np.uint16]
+
+
+def largest_sparse(count: int, vocabulary: int) -> int:
+    """Bytes that a position with `count` entries takes at most, beside the payload's head of `HEAD` bytes."""
+    longer = sum(vocabulary >> 7 * more for more in range(1, LONGEST))  # bytes of gaps beyond their first ones
+    ids = min(count + longer, (vocabulary + 7) // 8)
+    return len(encode_number(2 * count + 1)) + 2 * count + len(encode_number(ids)) + ids
 
 
 def encode_sparse(positions: Sequence[SparseEntries]) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from common.drawing import line_style
+from common.figures import line_style
 from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE
 from common.sampling.paper import PaperSampler
@@ -99,9 +99,7 @@ def report(answers: Sequence[JudgedAnswer], plan: Plan, results: Results) -> Non
     """Table, samples, records for the simulator, and the picture."""
     note = f"{plan.questions} questions; shares of positions. Expected: Eq. 5, or its equivalent for the race."
     results.table("Drafts that are the target: device / cloud / both", show(answers), note)
-    results.samples(
-        "answers", {"plan": plan.sizes(), "entries": ENTRIES, "answers": [asdict(each) for each in answers]}
-    )
+    results.samples("answers", {"plan": plan.sizes(), "entries": ENTRIES, "answers": answers})
     for path in write_records(answers, results.folder / "acceptance"):
         results.say(f"recorded {path.name}")
     draw(answers, results)

@@ -10,13 +10,13 @@ noise. What a codec's receiver knows is raced the same way:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
 
-from common.drawing import line_style
+from common.figures import line_style
 from common.sampling.certificate import Certified, certify, lower_bound_winner
 from common.sampling.paper import PaperSampler
 from proto.framing import LARGEST_PAYLOAD, encode, wire_size
@@ -77,6 +77,9 @@ class Measured:
     told: dict[str, list[Told]]
 
 
+Row = tuple[Measured, str, list[Told]]  # one codec's, by its name
+
+
 def run(results: Results, demonstration: Demonstration | None = None) -> None:
     plan = SHORT if results.short else FULL
     demonstration = demonstration or Demonstration(plan.questions)
@@ -86,7 +89,7 @@ def run(results: Results, demonstration: Demonstration | None = None) -> None:
         measured.append(measure(source, positions, plan.entries))
     note = "Changed: against the race on whole, unrounded mixtures and the same noise. Bytes: a whole Draft message."
     results.table("A draft by codec: bytes, and how often the token changes", show(measured), note)
-    results.samples("codecs", {"plan": plan.sizes(), "top_p": TOP_P, "measured": [asdict(each) for each in measured]})
+    results.samples("codecs", {"plan": plan.sizes(), "top_p": TOP_P, "measured": measured})
     draw(measured, results)
 
 
@@ -169,29 +172,21 @@ def share(hits: Sequence[bool]) -> str:
 
 
 def show(measured: Sequence[Measured]) -> Table:
-    heads = [
-        "V",
-        "distribution",
-        "nats",
-        "codec",
-        "entries",
-        "bytes",
-        "token changed",
-        "certificate failed",
-        "changed after asking",
-    ]
-    rows: list[list[object]] = []
-    for each in measured:
-        for codec, told in each.told.items():
-            race = codec.startswith("race")
-            row: list[object] = [each.source.vocabulary, each.source.name, f"{fmean(each.nats):.2f}", codec]
-            row += [f"{median(one.entries for one in told):.0f}", f"{fmean(one.size for one in told):.0f}"]
-            row += [share([one.changed for one in told])]
-            row += (
-                [share([one.failed for one in told]), share([one.changed_after for one in told])] if race else ["", ""]
-            )
-            rows.append(row)
-    return Table(heads, rows)
+    def raced(of: Callable[[Told], bool]) -> Callable[[Row], str]:
+        return lambda row: share([of(one) for one in row[2]]) if row[1].startswith("race") else ""
+
+    columns: dict[str, Callable[[Row], object]] = {
+        "V": lambda row: row[0].source.vocabulary,
+        "distribution": lambda row: row[0].source.name,
+        "nats": lambda row: f"{fmean(row[0].nats):.2f}",
+        "codec": lambda row: row[1],
+        "entries": lambda row: f"{median(one.entries for one in row[2]):.0f}",
+        "bytes": lambda row: f"{fmean(one.size for one in row[2]):.0f}",
+        "token changed": lambda row: share([one.changed for one in row[2]]),
+        "certificate failed": raced(lambda one: one.failed),
+        "changed after asking": raced(lambda one: one.changed_after),
+    }
+    return Table.of([(each, codec, told) for each in measured for codec, told in each.told.items()], columns)
 
 
 def draw(measured: Sequence[Measured], results: Results) -> None:

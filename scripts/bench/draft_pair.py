@@ -28,7 +28,7 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from common.settings import EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_TOKENIZER
 from scripts.bench.synthetic_model import FLAGS, never_end, random_model, scale_to
 from scripts.daemons import ROOT
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import harmonic_mean
 from typing import Final
 
 from common.draft_policy.ddqn import ACTIONS, Network
 from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Plan
-from common.drawing import REFERENCE, line_style
+from common.figures import REFERENCE, line_style
 from scripts.bench import drafting_ahead
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
@@ -71,7 +71,7 @@ def run(results: Results) -> None:
         "tokens per second",
         [
             {
-                **asdict(one.setting),
+                "setting": one.setting,
                 "fixed": [[plan.length, plan.resolution, value] for plan, value in one.fixed.items()],
                 "adaptive": one.adaptive,
             }

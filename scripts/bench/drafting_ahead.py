@@ -11,13 +11,13 @@ from common.draft_policy.lattice_bits import fixed_index_bits, short_index_bits
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, coupled_acceptance, keeps_up, synchronous_seconds
 from common.draft_policy.values import RoundTimes
-from common.simulation.confidences import Steady
-from common.simulation.payloads import Constant
-from common.simulation.round_scenario import RoundScenario
-from common.simulation.rounds import simulate_rounds
-from common.simulation.uplinks import LOW, ConstantRate
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
+from scripts.simulated_rounds.confidences import Steady
+from scripts.simulated_rounds.payloads import Constant
+from scripts.simulated_rounds.rounds import simulate_rounds
+from scripts.simulated_rounds.scenario import RoundScenario
+from scripts.simulated_rounds.uplinks import LOW, ConstantRate
 
 ALPHAS: Final = (0.7, 0.9, 0.97)
 MOST_LENGTH: Final = 32

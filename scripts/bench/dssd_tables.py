@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import product
 from typing import Final
 
-from common.draft_policy.dssd_times import (
+from common.figures import line_style
+from scripts.bench.measuring import Table
+from scripts.bench.results import Results
+from scripts.simulated_rounds.dssd_times import (
     Dense,
     dsd_communication,
     dsd_round,
@@ -14,9 +17,6 @@ from common.draft_policy.dssd_times import (
     rejection,
     speed_up,
 )
-from common.drawing import line_style
-from scripts.bench.measuring import Table
-from scripts.bench.results import Results
 
 LENGTHS: Final = (2, 4, 6, 8)
 ALPHAS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)

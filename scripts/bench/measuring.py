@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 PACKAGES = ("torch", "numpy", "transformers", "pyzmq", "msgpack", "faiss-cpu", "sentence-transformers", "lz4")
 
@@ -90,9 +93,22 @@ class Table:
     heads: Sequence[str]
     rows: Sequence[Sequence[object]]
 
+    @classmethod
+    def of(cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]) -> Table:
+        """A row for each of `items`, with what every column, by its head, shows of it."""
+        return cls(list(columns), [[show(item) for show in columns.values()] for item in items])
+
     def __str__(self) -> str:
         lines = [self.heads, ["---"] * len(self.heads), *self.rows]
         return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Items by key, in the order of each key's first."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def _processor() -> str:

@@ -19,7 +19,6 @@ class Plan:
     temperatures: tuple[float, ...] = ()
     periods: tuple[int, ...] = ()  # of a scorer
     entries: tuple[int, ...] = ()  # K of the race
-    resolutions: tuple[int, ...] = ()  # units of a quantised distribution
     vocabularies: tuple[int, ...] = ()
     entropies: tuple[float, ...] = ()  # nats of synthetic distributions
     disagreements: tuple[float, ...] = ()  # standard deviation of each side's noise on their logits

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.drawing import line_style, picture
+from common.figures import line_style, picture
 from scripts.bench.measuring import Spread, Table, load, machine
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Results:
         print(f"\n{title}\n\n{table}" + (f"\n\n{note}" if note else ""), flush=True)
 
     def samples(self, name: str, values: Any) -> None:
-        """Raw samples, as JSON can hold them: seeds and settings belong to them."""
+        """Raw samples, of which dataclasses become objects in JSON: seeds and settings belong to them."""
         self.record["samples"][name] = values
 
     @contextmanager
@@ -61,8 +61,16 @@ class Results:
         """Write the JSON; returns its path."""
         self.record["load at the end"] = load()
         path = self.folder / f"{self.suite}.json"
-        path.write_text(json.dumps(self.record, indent=1) + "\n")
+        path.write_text(json.dumps(self.record, indent=1, default=_plain) + "\n")
         return path
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"samples of {type(value).__name__} have no form in JSON")
 
 
 def draw_spreads(axes: Axes, places: Sequence[float], spreads: Sequence[Spread], number: int, label: str) -> None:

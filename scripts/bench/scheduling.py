@@ -11,7 +11,7 @@ from math import sqrt
 from multiprocessing import get_context
 from statistics import fmean, stdev
 
-from common.drawing import line_style
+from common.figures import line_style
 from common.simulation.acceptance import AcceptanceModel, InARow, Phases, Rates, load_record
 from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
@@ -80,7 +80,7 @@ def run(results: Results) -> None:
             seconds[setting] = values
             if number % 100 == 0:
                 results.say(f"{number} of {len(settings)} settings")
-    samples = [{"setting": _named(setting), "seconds": values} for setting, values in seconds.items()]
+    samples = [{"setting": setting, "seconds": values} for setting, values in seconds.items()]
     results.samples("seconds", {"base_rtt_ms": 1e3 * BASE_RTT, "jitter": "sinusoid, 1/5, 20 pi s", "answers": samples})
     for regime in regimes:
         results.table(f"Seconds for {plan.tokens} tokens: {regime}", _table(plan, regime, seconds))
@@ -163,13 +163,3 @@ def _draw(results: Results, plan: Plan, regime: str, seconds: dict[Setting, list
             axes.set_xlabel("extra latency, ms")
             axes.set_ylim(bottom=0)
         panels[0].set_ylabel(f"time for {plan.tokens} tokens, s")
-
-
-def _named(setting: Setting) -> dict[str, str | float]:
-    return {
-        "acceptance": setting.regime,
-        "device_ms": setting.device,
-        "cloud_ms": setting.cloud,
-        "extra_ms": setting.extra,
-        "strategy": setting.strategy,
-    }

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from scripts.bench.positions import nats
 
 FLAGS: Final[dict[str, object]] = {"tokenizer": str(EMBEDDED_TOKENIZER)}  # of daemons that use such a model

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
 
-from common.drawing import line_style
-from common.placement.cost import speed_up
+from common.estimates.cost import speed_up
+from common.figures import line_style
 from common.simulation.acceptance import Rates
 from common.simulation.scenario import Scenario, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Way
@@ -25,6 +27,17 @@ NOTE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting: seconds and a share, and the two ratios."""
+
+    rtt: float
+    alpha: float
+    device: float
+    theorem: float
+    simulated: float
+
+
 def run(results: Results) -> None:
     """Simulate `device` against the synchronous exchange; both ratios side by side, and the curves."""
     rtts = (0.3,) if results.short else (0.1, 0.3, 0.6)
@@ -34,30 +47,18 @@ def run(results: Results) -> None:
     for rtt, alpha, device in product(rtts, ALPHAS, devices):
         found[rtt, alpha, device] = simulated(device, CLOUD, rtt, alpha, answers, tokens)
     results.say(f"{len(found)} points simulated")
-    points = [
-        {
-            "rtt": rtt,
-            "alpha": alpha,
-            "device": device,
-            "theorem": speed_up(device, CLOUD, rtt, alpha),
-            "simulated": ratio,
-        }
-        for (rtt, alpha, device), ratio in found.items()
-    ]
+    points = [Point(*at, speed_up(at[2], CLOUD, at[0], at[1]), ratio) for at, ratio in found.items()]
     results.samples("points", {"cloud": CLOUD, "device_alpha": DEVICE_ALPHA, "answers": answers, "points": points})
-    rows = [
-        [
-            f"{1e3 * point['rtt']:g}",
-            point["alpha"],
-            f"{1e3 * point['device']:g}",
-            f"{point['theorem']:.2f}",
-            f"{point['simulated']:.2f}",
-            f"{point['simulated'] / point['theorem'] - 1:+.0%}",
-        ]
-        for point in points
-    ]
-    heads = ["RTT ms", "cloud's acceptance", "device decode ms", "Theorem 6.2", "simulated", "difference"]
-    results.table(f"Speed-up over token-wise exchange, cloud decode {1e3 * CLOUD:g} ms", Table(heads, rows), NOTE)
+    columns: dict[str, Callable[[Point], object]] = {
+        "RTT ms": lambda point: f"{1e3 * point.rtt:g}",
+        "cloud's acceptance": lambda point: point.alpha,
+        "device decode ms": lambda point: f"{1e3 * point.device:g}",
+        "Theorem 6.2": lambda point: f"{point.theorem:.2f}",
+        "simulated": lambda point: f"{point.simulated:.2f}",
+        "difference": lambda point: f"{point.simulated / point.theorem - 1:+.0%}",
+    }
+    title = f"Speed-up over token-wise exchange, cloud decode {1e3 * CLOUD:g} ms"
+    results.table(title, Table.of(points, columns), NOTE)
     title = (
         f"Speed-up over token-wise exchange by share of the cloud's drafts accepted; cloud's step {1e3 * CLOUD:g} ms"
     )

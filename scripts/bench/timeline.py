@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,31 +12,21 @@ from common.tracing.analysis import CAUSES, milliseconds_per_token, steps
 from common.tracing.chrome import chrome_trace
 from common.tracing.figure import save_timeline
 from common.tracing.trace import Trace, from_json
-from common.transport.faulty import FaultyProxy, Line
+from scripts.bench.asking import PATIENT, Mode, ask, filled, linked, make_mode, settle
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.latency.plan import emulated
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, free_port
-
-PATIENCE = 30.0  # seconds for the first probe
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to answer."""
-
-    name: str
-    fields: dict[str, Any]
-
+from scripts.daemons import Pair
+from scripts.netlab.faulty_proxy import Line
 
 MODES = (
-    Mode("paper-greedy", {"sampler": "paper", "placement": "greedy"}),
-    Mode("race-device", {"sampler": "race", "placement": "device"}),
-    Mode("race-mirrored", {"sampler": "race", "placement": "mirrored"}),
-    Mode("race-token-wise", {"sampler": "race", "method": "token-wise"}),
+    make_mode("paper-greedy", sampler="paper", placement="greedy"),
+    make_mode("race-device", sampler="race", placement="device"),
+    make_mode("race-mirrored", sampler="race", placement="mirrored"),
+    make_mode("race-token-wise", sampler="race", method="token-wise"),
 )
 
 
@@ -81,41 +68,25 @@ def measure(
     """The traces of every question, by mode; of the demonstration's, where no other `texts` are given."""
     texts = texts or Texts.draw(plan.questions)
     found: dict[str, list[Trace]] = {mode.name: [] for mode in MODES}
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder)
-        texts.fill_libraries(data)
-        port, line = free_port(), Line(delay=plan.rtts[0] / 2e3)
-        with FaultyProxy(port, up=line, down=line) as proxy, _pair(data, plan, proxy, port, settings) as pair:
-            _wait_for_a_probe(pair)
-            for question in texts.questions:
-                for mode in MODES:
-                    results.say(f"{mode.name}: {question}")
-                    found[mode.name].append(_ask(pair, question, plan, mode))
+    device, cloud = ({**settings, **emulated(step)} for step in plan.steps[0])
+    line = Line(delay=plan.rtts[0] / 2e3)
+    with filled(texts) as data, linked(data, {**device, **PATIENT}, cloud, line, line) as (pair, _):
+        settle(pair)
+        for question in texts.questions:
+            for mode in MODES:
+                results.say(f"{mode.name}: {question}")
+                found[mode.name].append(_ask(pair, question, plan, mode))
     results.samples("plan", plan.sizes() | {"sides": SIDES})
     results.samples("steps", {name: [_sample(trace) for trace in traces] for name, traces in found.items()})
     return found
 
 
-def _pair(data: Path, plan: Plan, proxy: FaultyProxy, port: int, settings: Mapping[str, object]) -> Pair:
-    device, cloud = ({**settings, **emulated(step)} for step in plan.steps[0])
-    between = int(proxy.address.rpartition(":")[2])
-    return Pair(data, device | {"privacy": "balanced", "patience": 60.0}, cloud, between=between, cloud_port=port)
-
-
 def _ask(pair: Pair, question: str, plan: Plan, mode: Mode) -> Trace:
     common = {"temperature": plan.temperatures[0], "seed": plan.seed, "max_tokens": plan.tokens, "trace": True}
-    trace = from_json(pair.complete(question, **common, **mode.fields)["dragon"]["trace"])
+    trace = from_json(ask(pair, question, mode, **common)["trace"])
     if not trace.cloud_known:
         raise RuntimeError(f"the cloud's half of a trace is missing: {trace.notes}")
     return trace
-
-
-def _wait_for_a_probe(pair: Pair) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while pair.status()["cloud"]["rtt_ms"] is None:
-        if time.monotonic() > deadline:
-            raise RuntimeError("the link was not measured")
-        time.sleep(0.05)
 
 
 def _sample(trace: Trace) -> list[dict[str, Any]]:

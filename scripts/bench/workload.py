@@ -10,16 +10,17 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from common.kv.memory import Rows
-from common.model.decoder import Decoder
-from common.model.prompt import Conversation, TextFormat
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.kv.memory import Rows
+from common.engine.model.decoder import Decoder
+from common.engine.model.prompt import Conversation, TextFormat
 from common.scoring.lexical import LexicalScorer
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from proto.fields import Side
 from scripts.bench.engine.pair import SIDES, Sources
 from scripts.daemons import fill_library
 from scripts.demo_model.world.facts import World
-from scripts.demo_model.world.library import LibraryPlan, draw_questions, make_library
+from scripts.demo_model.world.library import Library as WorldLibrary
+from scripts.demo_model.world.library import LibraryPlan, LibraryQuestion, draw_questions, make_library
 
 DOCUMENTS = 4
 SIZE = LibraryPlan(kinds=24, entities_per_kind=2, private_facts=24)
@@ -40,12 +41,17 @@ class Texts:
         library = make_library(world, SIZE)
         each = -(-questions // 3)
         drawn = draw_questions(world, library, each)
-        in_turn = [drawn[kind * each + index].question for index in range(each) for kind in range(3)]
+        in_turn = [drawn[kind * each + index] for index in range(each) for kind in range(3)]
+        return cls.of(library, in_turn[:questions])
+
+    @classmethod
+    def of(cls, library: WorldLibrary, questions: Sequence[LibraryQuestion]) -> Texts:
+        """Both sides' documents of a world, and these questions about them."""
         documents: dict[Side, tuple[str, ...]] = {
             "device": tuple(document.text.strip() for document in library.private),
             "cloud": tuple(document.text.strip() for document in library.public),
         }
-        return cls(documents, tuple(in_turn[:questions]))
+        return cls(documents, tuple(each.question for each in questions))
 
     @classmethod
     def draw_joint(cls, questions: int) -> Texts:

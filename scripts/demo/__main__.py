@@ -1,10 +1,12 @@
 """`make demo`: fills sample libraries, starts both daemons, asks the sample questions, and stops them; twice.
 
 First the default language model reads texts about real things, then the embedded one the texts of its invented world.
+`python -m scripts.demo texts` or `world` shows one of them.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -17,8 +19,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from common.model.gguf import imported
-from common.settings import EMBEDDED_MODEL, default_model, default_models
+from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
+from common.engine.model.gguf import imported
 from device.cli.render import attribution_parts, figures_line
 from scripts.daemons import ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
@@ -26,6 +28,7 @@ from scripts.demo.questions import Question, read_questions
 FOLDER = ROOT / "scripts" / "demo"
 TEXTS = FOLDER / "texts"
 SAMPLES = {role: ROOT / role / "sample_library" for role in ("device", "cloud")}
+PARTS = ("texts", "world")
 LONGEST = "48"  # tokens of an answer
 ENOUGH = 2  # questions about real texts that both sides must get right, and neither side alone
 SIDES: tuple[Literal["device", "cloud", "both"], ...] = ("device", "cloud", "both")
@@ -55,24 +58,29 @@ class Asked:
         return len(guessed) + (not self.right["both"])
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """0 when the invented world's answers are as expected, and enough of those about real texts."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.demo", description="Ask a device and a cloud together.")
+    parser.add_argument("part", nargs="?", choices=PARTS, help="what to ask about (default: both)")
+    part = parser.parse_args(arguments).part
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dragon-demo-") as folder:
-        real = about_texts(Path(folder) / "texts")
-        invented = about_the_world(Path(folder) / "world")
-    surprises = sum(asked.surprises for asked in invented)
-    needing_both = sum(asked.question.needs == "both" for asked in invented)
+        real = about_texts(Path(folder) / "texts") if part != "world" else None
+        invented = about_the_world(Path(folder) / "world") if part != "texts" else []
+    console.print()
     if real is not None:
         console.print(
-            f"\nReal texts: {sum(asked.joint for asked in real)} of {len(real)} questions right together and wrong "
+            f"Real texts: {sum(asked.joint for asked in real)} of {len(real)} questions right together and wrong "
             "from either side alone."
         )
-    console.print(
-        f"{'' if real is not None else chr(10)}Invented world: {len(invented)} questions, {needing_both} of which need "
-        f"both libraries; {surprises or 'no'} unexpected answers. {time.monotonic() - started:.0f} s; all daemons have "
-        "stopped."
-    )
+    surprises = sum(asked.surprises for asked in invented)
+    if invented:
+        needing_both = sum(asked.question.needs == "both" for asked in invented)
+        console.print(
+            f"Invented world: {len(invented)} questions, {needing_both} of which need both libraries; "
+            f"{surprises or 'no'} unexpected answers."
+        )
+    console.print(f"{time.monotonic() - started:.0f} s; all daemons have stopped.")
     enough = real is None or sum(asked.joint for asked in real) >= ENOUGH
     return 0 if enough and not surprises else 1
 

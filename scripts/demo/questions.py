@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from scripts.demo.judge import Facts
+
 Needs = Literal["private", "public", "both"]
 
 
@@ -16,14 +18,11 @@ class Question:
 
     text: str
     needs: Needs
-    answer: str = ""  # the one that is right, word for word
-    parts: tuple[str, ...] = ()  # or what every right answer contains
+    right: str | Facts  # the answer, word for word, or what every right one says
 
     def is_right(self, answer: str) -> bool:
-        """Whether `answer` is the expected one, or contains all parts."""
-        if self.parts:
-            return all(part.lower() in answer.lower() for part in self.parts)
-        return answer == self.answer
+        """Whether `answer` is the expected one, or says what is asked for."""
+        return self.right.are_in(answer, self.text) if isinstance(self.right, Facts) else answer == self.right
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -32,6 +31,8 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def _question(item: dict[str, Any]) -> Question:
-    if "parts" in item:
-        return Question(item["question"], "both", parts=tuple(item["parts"]))
+    if "facts" in item:
+        wanted = tuple(tuple(alternatives) for alternatives in item["facts"])
+        facts = Facts(wanted, tuple(item.get("true", ())), tuple(item.get("false", ())))
+        return Question(item["question"], "both", facts)
     return Question(item["question"], item["needs"], item["answer"])

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from common.draft_policy.ddqn import ACTIONS, state_of
 from common.draft_policy.estimators import RoundEstimates
-from common.simulation.confidences import ConfidenceModel, Steady, Varying
-from common.simulation.rounds import SynchronousRounds
-from common.simulation.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
+from scripts.simulated_rounds.confidences import ConfidenceModel, Steady, Varying
+from scripts.simulated_rounds.rounds import SynchronousRounds
+from scripts.simulated_rounds.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
 from scripts.train_policy.settings import scenario
 
 LEAST_ALPHA, MOST_ALPHA = 0.45, 0.97

@@ -13,9 +13,9 @@ from common.draft_policy.goodput import Goodput
 from common.draft_policy.heuristic import Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.values import RESOLUTIONS, DraftPolicy, Plan
-from common.simulation.round_scenario import RoundScenario
-from common.simulation.rounds import simulate_rounds
-from common.simulation.uplinks import HIGH, LOW
+from scripts.simulated_rounds.rounds import simulate_rounds
+from scripts.simulated_rounds.scenario import RoundScenario
+from scripts.simulated_rounds.uplinks import HIGH, LOW
 from scripts.train_policy.settings import ALPHAS, ANSWERS, NETWORKS, TIMES, TOKEN_BYTES, scenario
 
 PAPERS_RESOLUTION: Final = 64

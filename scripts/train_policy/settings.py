@@ -11,10 +11,10 @@ from typing import Final
 
 from common.draft_policy.lattice_bits import fixed_index_bits
 from common.draft_policy.values import RESOLUTIONS, RoundTimes
-from common.simulation.confidences import ConfidenceModel, Steady, Varying
-from common.simulation.payloads import Lattice
-from common.simulation.round_scenario import RoundScenario
-from common.simulation.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
+from scripts.simulated_rounds.confidences import ConfidenceModel, Steady, Varying
+from scripts.simulated_rounds.payloads import Lattice
+from scripts.simulated_rounds.scenario import RoundScenario
+from scripts.simulated_rounds.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
 
 VOCABULARY: Final = 50_272
 TIMES: Final = RoundTimes(draft=0.005, verify=0.032)

@@ -1,4 +1,5 @@
-"""A process that attacks a link when told to: `python -m tests.attacks.attacker KIND ADDRESS [PUBLIC SECRET CLOUD]`.
+"""A process that attacks a link when told to: `python -m tests.attacks.attacker KIND ADDRESS [PUBLIC SECRET CLOUD
+[HELLO]]`. `HELLO`, a frame in hexadecimal digits, is what kinds begin with that open answers.
 
 Lines on stdin: `go`, `stop` (answered with how often it struck so far), end of input to end. Only loopback, bounded
 in what it opens.
@@ -14,10 +15,16 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+import numpy as np
 import zmq
 
-from proto.framing import encode
+from proto.framing import LARGEST_PAYLOAD, decode, encode
+from proto.limits import MOST_UNITS
+from proto.messages import Busy, Error, Message, Open, Welcome
+from proto.payloads.lattice import LatticeEntries, encode_lattice
+from proto.rounds import Propose
 from tests.common.transport.support import RawPeer, draft, port_of
 from tests.common.transport.test_front_door import STRANGERS
 
@@ -25,6 +32,11 @@ Keys = tuple[bytes, bytes, bytes]  # public, secret, the cloud's public
 JUNK = (b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x02", b"\xdd\xff\xff\xff\xff", b"x" * 2000)
 BEAT = 0.01  # seconds between two strikes
 MOST_CONNECTIONS = 10_000
+FINEST = 1024  # units of a lattice
+OPENING = Open(
+    1, "qsv", "?", "?", 1, 1, 1.0, "rejection", "race", 32, True, 1.0, "cloud", "cloud", 1, 64,
+    options='{"resolution": 1024, "draft_length": 4}',
+)  # fmt: skip
 
 
 def dealer(
@@ -122,14 +134,48 @@ def slow(address: str, keys: Keys | None) -> Iterator[int]:
         yield 1
 
 
+def lattices(address: str, keys: Keys | None, hello: bytes) -> Iterator[int]:
+    """1,000 proposals per second, each of a few kilobytes that take long to read, for answers of which more are opened
+    when these end.
+    """
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    peer = dealer(context, address, keys)
+    peer.send(hello)
+    vocabulary = next(each for each in heard(peer) if isinstance(each, Welcome)).hello.vocabulary
+    tokens = np.arange(0, vocabulary, vocabulary // FINEST, dtype=np.uint32)[:FINEST]
+    each = LatticeEntries(tokens, np.ones(FINEST, np.uint32)), 0
+    payload = encode_lattice([each] * (MOST_UNITS // FINEST), "short", vocabulary)
+    session, proposals = 0, 0
+    while True:
+        for answer in heard(peer, 0):
+            if isinstance(answer, Busy | Error) and answer.session == session:
+                session += 1
+                proposals = 0
+        if not proposals:
+            session = session or 1
+            peer.send(encode(replace(OPENING, session=session)), zmq.DONTWAIT)
+        for _ in range(10):
+            proposals += 1
+            with contextlib.suppress(zmq.Again):
+                peer.send(encode(Propose(session, proposals, 0, (1,), (), (), payload)), zmq.DONTWAIT)
+        yield 10
+
+
+def heard(peer: zmq.Socket[bytes], patience: int | None = None) -> Iterator[Message]:
+    """What comes, until nothing does for so many milliseconds."""
+    while peer.poll(patience):
+        yield decode(peer.recv(), LARGEST_PAYLOAD)
+
+
 KINDS: dict[str, Callable[[str, Keys | None], Iterator[int]]] = {
     each.__name__: each for each in (strangers, malformed, names, connections, endless, giant, slow)
 }
 
 
 def main(kind: str, address: str, *keys: str) -> None:
-    public, secret, cloud = (each.encode() for each in keys) if keys else (b"", b"", b"")
-    strikes = KINDS[kind](address, (public, secret, cloud) if keys else None)
+    public, secret, cloud = (each.encode() for each in keys[:3]) if keys else (b"", b"", b"")
+    told = (public, secret, cloud) if keys else None
+    strikes = lattices(address, told, bytes.fromhex(keys[3])) if kind == "lattices" else KINDS[kind](address, told)
     count, going = 0, False
     print("ready", flush=True)
     while True:

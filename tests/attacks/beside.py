@@ -18,7 +18,7 @@ from scripts.daemons import Pair, fill_library
 from tests.attacks.side_by_side import Attacker
 from tests.daemons.conftest import ENTRIES, NOTES
 from tests.daemons.intruder import let_in
-from tests.daemons.test_attacks import CASES, QUESTION, SAMPLED
+from tests.daemons.test_attacks import CASES, QUESTION, SAMPLED, hello
 
 ANSWERS = 3  # in each turn
 RESAMPLES = 2000
@@ -33,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (good, keys), (other, other_keys) = (_filled(Path(folder) / name) for name in ("good", "other"))
         with Pair(good, {"patience": 60.0}) as pair, Pair(other) as bystander:
-            for kind, trusted in CASES:
+            for kind, trusted in (*CASES, ("lattices", True)):
                 with (
                     Attacker(kind, _address(pair), *(keys if trusted else ())) as on_it,
                     Attacker(kind, _address(bystander), *(other_keys if trusted else ())) as on_other,
@@ -45,11 +45,11 @@ def main() -> None:
     print(Table(["attack", "ms per token, quiet", *(" / ".join(pair) for pair in COMPARED)], rows))
 
 
-def _filled(data: Path) -> tuple[Path, tuple[str, str, str]]:
-    """A data folder with libraries, and the keys of an intruder that its cloud trusts."""
+def _filled(data: Path) -> tuple[Path, tuple[str, ...]]:
+    """A data folder with libraries, and the keys of an intruder that its cloud trusts, with its first frame."""
     for role, texts in (("device", NOTES), ("cloud", ENTRIES)):
         fill_library(data, role, texts)
-    return data, let_in(data)
+    return data, (*let_in(data), hello(data / "intruder").hex())
 
 
 def _address(pair: Pair) -> str:

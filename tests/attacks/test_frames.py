@@ -10,7 +10,6 @@ import msgpack
 import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from common.transport.link import CloudLink, DeviceLink, Limits
 from proto.errors import ProtocolError
@@ -87,7 +86,7 @@ KINDS = pytest.mark.parametrize("kind", TAGS, ids=lambda kind: kind.__name__)
 def test_cut_short_at_every_byte(kind: type[Message]) -> None:
     with place() as here:
 
-        @settings(max_examples=20, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=8, suppress_health_check=list(HealthCheck))
         @given(message(kind))
         def check(sent: Message) -> None:
             whole = encode(sent)
@@ -100,14 +99,14 @@ def test_cut_short_at_every_byte(kind: type[Message]) -> None:
 def test_every_field_out_of_range(kind: type[Message]) -> None:
     with place() as here:
 
-        @settings(max_examples=15, suppress_health_check=list(HealthCheck))
-        @given(message(kind), st.randoms(use_true_random=False))
-        def check(sent: Message, draw: Any) -> None:
+        @settings(max_examples=4, suppress_health_check=list(HealthCheck))
+        @given(message(kind))
+        def check(sent: Message) -> None:
             values = [TAGS[kind], PROTOCOL_VERSION, *pack(sent)]
             payload = values.pop() if hasattr(sent, "payload") else b""
             frames = []
             for index in range(len(values)):
-                for wrong in draw.sample(WRONG, 8):
+                for wrong in WRONG:
                     changed = [*values[:index], wrong, *values[index + 1 :]]
                     frames.append(msgpack.packb(changed) + payload)
             frames += [msgpack.packb([*values, wrong]) + payload for wrong in WRONG[:6]]

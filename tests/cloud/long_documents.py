@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.model.decoder import Decoder
 from common.engine.sequences import Prompt
-from common.methods.long_context.reading import BETWEEN
-from common.methods.rejection.drawing import Judging
-from common.model.decoder import Decoder
+from common.methods.drafted.rejection.drawing import Judging
+from common.methods.passages.long_context.reading import BETWEEN
 from common.sampling.warping import Warp
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from device.interface import Finished, TokenEvent
 from proto.messages import Open
 from scripts.daemons import fill_library
@@ -86,7 +86,7 @@ def alone(town: Town) -> list[int]:
     path: list[int] = []
     while len(path) < LENGTH and (not path or path[-1] not in side.eos):
         path.append(one.draft(path).view.token)
-    one.rows.close()
+    one.close()
     decoder.close()
     return path
 

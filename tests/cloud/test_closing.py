@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common.methods.cloud_answer import CloudAnswer, fitting
-from common.methods.contributions import ContributionRows
-from common.runtime.model_runtime import LONGEST_TITLE
+from common.answer.contributions import ContributionRows
+from common.daemon.model_runtime import LONGEST_TITLE
+from common.methods.aggregate.cloud_answer import CloudAnswer, fitting
 from proto.framing import decode, encode
 from proto.messages import Close, Closed, Contributions, Open, Ready
 from tests.cloud.town import AT_ONCE, Stranger, Town
@@ -67,7 +67,7 @@ def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypat
     def broken(*arguments: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("common.methods.cloud_answer.Closed", broken)
+    monkeypatch.setattr("common.methods.aggregate.cloud_answer.Closed", broken)
     stranger.send(Close(SESSION, TOKENS))
     assert stranger.code() == "failed"
     town.check_that_all_is_free()

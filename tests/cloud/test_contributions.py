@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common.methods.contributions import ContributionRows, contribution_messages
+from common.answer.contributions import ContributionRows, contribution_messages
 from proto.framing import PAYLOAD_LIMIT, decode, encode
 from proto.limits import WHOLE_SHARE
 from proto.messages import Contributions

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.runtime.handshake import refusal
+from common.daemon.handshake import refusal
 from device.interface import Finished
 from proto.messages import Open
 from tests.cloud.test_giving_up import OPEN

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.model.decoder import Decoder
-from common.runtime.errors import AnswerFailed
-from common.runtime.session_driver import SessionDriver
-from common.runtime.side import SideRuntime
+from common.answer.errors import AnswerFailed
+from common.daemon.side import SideRuntime
+from common.engine.model.decoder import Decoder
+from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
 from proto.messages import Message
 from tests.cloud.town import AT_ONCE, Resident, Town, finished
@@ -75,7 +75,7 @@ def break_search(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
 
 
 def break_prefill(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(side.decoder, "take_rows", broken)
+    patch.setattr(side.decoder, "known_document", broken)
     return "The model failed while decoding; the daemon's log says why."
 
 
@@ -182,7 +182,7 @@ class TestDevice:
     def test_a_message_that_it_can_not_digest(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("common.aggregation.race.RaceAggregation.read", broken)
+        monkeypatch.setattr("common.methods.aggregate.samplers.race.RaceAggregation.read", broken)
         with pytest.raises(AnswerFailed, match="failed; the daemon's log says why"):
             device.ask(QUESTION)
         assert device.engine.status().active == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from common.aggregation.race import RaceAggregation
+from common.answer.errors import AnswerFailed
 from common.methods.aggregate.device_half import AggregateDevice
-from common.runtime.errors import AnswerFailed
+from common.methods.aggregate.samplers.race import RaceAggregation
 from device.cloud_view import CloudView
 from proto.errors import malformed
 from proto.messages import Draft, Error, Fetch, Message, Open, Ready, Sync
@@ -86,6 +87,17 @@ class TestCloud:
         town.sessions.tick(time.monotonic() + LATER)
         assert fetching.code() == "failed"
         town.check_that_all_is_free()
+
+    def test_a_session_that_is_opened_over_and_over(
+        self, town: Town, stranger: Stranger, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It costs a few lines in the log, however often."""
+        with caplog.at_level(logging.INFO, "cloud.sessions"):
+            for _ in range(300):
+                stranger.send(OPEN)
+            stranger.send(Error(SESSION, "failed", "That is enough."))
+            town.check_that_all_is_free()
+        assert 1 <= sum("is open already" in line for line in caplog.messages) <= 10
 
 
 class TestDevice:

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from common.methods.long_context.reading import read_whole
-from common.runtime.errors import AnswerFailed, RequestError
-from common.settings import EMBEDDED_DRAFT
-from common.transport.faulty import FaultyProxy
+from common.answer.errors import AnswerFailed, RequestError
+from common.configuration.settings import EMBEDDED_DRAFT
+from common.methods.passages.long_context.reading import read_whole
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Ready
 from proto.payloads.sparse import encode_sparse
 from proto.rounds import Propose, Verdict
+from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.long_documents import (
     LENGTH,
     NETWORK,
@@ -33,7 +33,7 @@ from tests.cloud.long_documents import (
     town,
 )
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
-from tests.common.rounds.test_hostile import sparse
+from tests.common.methods.drafted.test_hostile import sparse
 from tests.daemons.streaming import wait_until
 
 __all__ = ["alone", "data", "device", "private", "town"]
@@ -59,9 +59,9 @@ class TestLongContext:
             ({"long_document": ""}, "long_document", "name it by its title or path"),
             ({"sources": "both"}, "sources", "must be 'cloud' or 'device'"),
             ({"aggregation": "output"}, "aggregation", "must be 'context'"),
-            ({"long_document": "Zzyzx"}, "long_document", "no document 'Zzyzx'"),
+            ({"long_document": "Zzyzx"}, "long_document", "no document of this name"),
             ({"long_document": "endless"}, "long_document", "too long to be read whole"),
-            ({"long_document": "Zzyzx", "sources": "device"}, "long_document", "no document 'Zzyzx'"),
+            ({"long_document": "Zzyzx", "sources": "device"}, "long_document", "no document of this name"),
         ],
     )
     def test_refused(self, device: Resident, fields: dict[str, Any], field: str, said: str) -> None:
@@ -94,9 +94,9 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "said"),
         [
-            ("almanack", "no document 'almanack': did you mean 'almanac' or 'almanac.md'"),
-            ("Zzyzx", "no document 'Zzyzx': `dragon library list` shows"),
-            ("Twin", "several documents 'Twin': name one by its path, 'one.md' or 'two.md'"),
+            ("almanack", "no document of this name: did you mean 'almanac' or 'almanac.md'"),
+            ("Zzyzx", "no document of this name: `dragon library list` shows"),
+            ("Twin", "several documents of this name: name one by its path, 'one.md' or 'two.md'"),
             ("endless", r"too long to be read whole: it needs \d+ tokens, and the model's context holds \d+ beside"),
         ],
     )

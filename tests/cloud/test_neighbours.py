@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from common.answer.errors import AnswerFailed
 from common.engine.jobs import AnswerJob
-from common.runtime.errors import AnswerFailed
-from common.transport.faulty import FaultyProxy, Line
 from device.interface import Finished, TokenEvent
 from proto.messages import Cancel, Draft, Error, Open, Ready, Resolve
+from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
 from tests.daemons.streaming import wait_until

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from proto.messages import Error
+from common.transport.interface import Peer
+from proto.messages import Cancel, Error
 from tests.cloud import test_giving_up
-from tests.cloud.town import Resident, Town, finished
+from tests.cloud.town import Resident, Stranger, Town, finished
 from tests.common.processors.schemas import CAR, HOSTILE
+from tests.daemons.streaming import wait_until
 
 OPEN = replace(test_giving_up.OPEN, eos=(1,))
+FLOOD = 100  # answers at the beginning, more than may wait; each takes two seconds to refuse
+PAUSE = 0.1  # seconds between two later ones
+SOON = 30.0  # seconds, on a busy machine
 QUESTION = "What is the best-selling game of the kind I like?"
 
 
@@ -66,6 +72,62 @@ def test_a_schema_that_takes_hours_costs_neighbours_nothing(town: Town, device: 
     assert stranger.code() == "unservable"
     assert answers >= 2  # while it was being compiled
     town.check_that_all_is_free()
+
+
+class Flood:
+    """Opens and cancels answers with schemas that all cost the most there is, as fast as the link takes them."""
+
+    def __init__(self, stranger: Stranger, *, cancelling: bool) -> None:
+        self.opened = 0
+        self._stranger = stranger
+        self._cancelling = cancelling
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Flood:
+        self._thread.start()
+        wait_until(lambda: self.opened > FLOOD, "the flood is under way")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._enough.wait(PAUSE if self.opened > FLOOD else 0.0):
+            self.opened += 1
+            schema = json.dumps(HOSTILE["an intersection"] | {"title": str(self.opened)})
+            self._stranger.send(
+                replace(OPEN, session=self.opened + 1000, processors=processors(response_format=schema))
+            )
+            if self._cancelling:
+                self._stranger.send(Cancel(self.opened + 1000))
+
+
+@pytest.mark.parametrize("cancelling", [True, False])
+def test_a_device_that_has_formats_compiled_without_end_holds_up_itself(
+    town: Town, device: Resident, cancelling: bool
+) -> None:
+    with Flood(town.stranger(), cancelling=cancelling):
+        for doors in range(3):
+            schema = CAR | {"title": f"{cancelling} {doors}"}  # one that was not compiled before
+            format_ = {"type": "json_schema", "json_schema": {"schema": schema}}
+            began = time.monotonic()
+            answer = device.ask(QUESTION, max_tokens=80, temperature=1.0, seed=doors, response_format=format_)
+            assert time.monotonic() - began < SOON
+            assert json.loads(answer.text)["doors"] in (3, 5)
+            assert (answer.report.degraded, answer.report.notes) == ((), ())
+    town.check_that_all_is_free()
+
+
+def test_all_connections_of_a_key_have_one_share(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners: list[object] = []
+    monkeypatch.setattr(town.cloud, "begin", lambda start: owners.append(start.peer))
+    for peer in (Peer(1001, "a key"), Peer(1002, "a key"), Peer(1003, "another key")):
+        town.sessions.on_message(peer, replace(town.cloud.hello, role="device"), 0)
+        town.sessions.on_message(peer, OPEN, 0)
+        town.sessions.on_gone(peer)
+    assert owners[0] == owners[1] != owners[2]
 
 
 def test_answers_with_formats_and_without_go_side_by_side(town: Town, device: Resident) -> None:

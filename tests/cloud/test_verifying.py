@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.runtime.errors import RequestError
+from common.answer.driver import Driver
+from common.answer.errors import RequestError
+from common.answer.values import Action
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
-from proto.messages import Fetched, Message, Open, Ready
+from proto.messages import Fetched, Message, Open, Ready, Sync
 from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
@@ -123,6 +124,29 @@ class TestPassages:
         assert stranger.of(Verdict)[1] == first
 
 
+class TestAttribution:
+    def test_shares_of_tokens_that_are_given_up_go_with_them(
+        self, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Under the lock: a token that is decided just afterwards keeps its own."""
+        held: list[int] = []
+        apply = Driver.apply
+
+        def noted(driver: Driver, event: Callable[[], list[Action]]) -> None:
+            apply(driver, event)
+            held.append(len(driver.record.shares))
+
+        stranger.send(opening(13))
+        wait_until(lambda: bool(stranger.of(Ready)), "the cloud has read its prompt")
+        stranger.send(Propose(13, 1, 0, (digest(()),), (), (), tokens(5, 6)))
+        wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")
+        monkeypatch.setattr(Driver, "apply", noted)
+        stranger.send(Sync(13, 0, (), "cloud", True))
+        wait_until(lambda: bool(stranger.of(Sync)), "the cloud has adopted the prefix")
+        wait_until(lambda: bool(held), "it is done with that")
+        assert held[0] == 0
+
+
 class TestRequests:
     @pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled"])
     def test_without_documents(self, devices: list[Resident], method: str) -> None:
@@ -141,6 +165,7 @@ class TestRequests:
             ({"method": "coupled", "sampler": "paper"}, "sampler", "draws by 'race'"),
             ({"method": "speculative", "sampler": "rejection"}, "sampler", "draft and verify"),
             ({"method": "qsv", "index_code": "fixed", "resolution": 129}, "resolution", "too fine"),
+            ({"method": "qsv", "draft_policy": "ddqn", "ahead": True}, "ahead", "needs one resolution"),
             ({"method": "coupled", "top_logprobs": 2}, "logprobs", "Log-probabilities need"),
             ({"method": "coupled", "privacy": "offline"}, "sources", "keeps the question here"),
         ],
@@ -167,15 +192,24 @@ class TestRequests:
         assert drafted != plain[-1].text
 
 
+@pytest.fixture(scope="module")
+def exact(town: Town, tmp_path_factory: pytest.TempPathFactory) -> list[Resident]:
+    """Two devices that compute the same bits at any time: one of them has another private library, an empty one."""
+    empty = tmp_path_factory.mktemp("bare") / "empty"
+    return [
+        town.device("furnished", dtype="bfloat16"),
+        town.device("bare", dtype="bfloat16", library=empty),
+    ]
+
+
 @pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled"])
 def test_private_documents_change_nothing_that_is_sent(
-    town: Town, devices: list[Resident], method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exact: list[Resident], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device with another private library, an empty one, proposes the same in the same bytes."""
-    bare = town.device(f"bare-{method}", library=tmp_path / "empty")
-    assert (bare.side.library.count, devices[0].side.library.count > 0) == (0, True)
+    """A device with another private library proposes the same in the same bytes."""
+    assert [device.side.library.count > 0 for device in exact] == [True, False]
     sent: list[list[Propose]] = []
-    for device in (devices[0], bare):
+    for device in exact:
         sent.append([])
         connection = device.engine.cloud.connection
         assert connection is not None

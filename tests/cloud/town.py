@@ -11,18 +11,19 @@ from typing import Any, cast
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.daemon.side import SideRuntime
+from common.daemon.ticker import Ticker
 from common.methods.catalog import METHODS
-from common.runtime.side import SideRuntime
-from common.runtime.ticker import Ticker
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from common.transport.link import CloudLink
 from device.engine import DeviceEngine
-from device.interface import Finished, Generation
+from device.interface import Finished
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import Error, Message, Welcome
+from scripts.generations import Iterated
 from tests.daemons.streaming import wait_until
 
 MODEL: dict[str, Any] = {
@@ -30,7 +31,7 @@ MODEL: dict[str, Any] = {
     "tokenizer": str(EMBEDDED_TOKENIZER),
     "threads": 1,
 }
-AT_ONCE = 5.0  # seconds; less than the patience for a cloud that reads, on a busy machine, too
+AT_ONCE = 10.0  # seconds; less than the patience for a cloud that reads, on a busy machine, too
 
 
 class Town:
@@ -111,16 +112,16 @@ class Resident:
         self.link.close()
         self.side.close()
 
-    def begin(self, question: str, **fields: Any) -> Generation:
+    def begin(self, question: str, **fields: Any) -> Iterated:
         chosen: dict[str, Any] = {"privacy": "balanced", "seed": 20} | fields
         kind = METHODS[chosen.get("method", "speculative")].request
-        return self.engine.generate(kind(question=question, prompt=f"\nQuestion: {question}\nAnswer:", **chosen))
+        return Iterated(self.engine, kind(question=question, prompt=f"\nQuestion: {question}\nAnswer:", **chosen))
 
     def ask(self, question: str, **fields: Any) -> Finished:
         return finished(self.begin(question, **fields))
 
 
-def finished(generation: Generation) -> Finished:
+def finished(generation: Iterated) -> Finished:
     """The end of an answer. Raises what the answer fails with."""
     *_, last = generation
     return cast(Finished, last)

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from scripts.daemons import LOCALLY
+
 PATIENCE = 60.0  # seconds for what a test waits for; a machine may be busy
 POLL = 0.01
 
@@ -33,7 +35,7 @@ class Stream:
             "stream": True,
             "messages": [{"role": "user", "content": question}],
         } | fields
-        self._client = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
+        self._client = httpx.Client(base_url=url, timeout=PATIENCE, **LOCALLY)
         self._chunks: Iterator[dict[str, Any]] = self._receive()
         self._report: dict[str, Any] | None = None
 

@@ -1,4 +1,8 @@
-"""Attacks on a running cloud daemon by whoever reaches its port, and by whoever holds a trusted key."""
+"""Attacks on a running cloud daemon by whoever reaches its port, and by whoever holds a trusted key.
+
+A busy machine only adds to what an answer takes. So the quickest answer under attack is compared with the slowest one
+in quiet: an attack that costs every answer more than that is seen however busy the machine is.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,29 @@ from typing import Any
 
 import pytest
 
+from common.configuration.settings import EMBEDDED_MODEL
+from common.daemon.side import SideRuntime
+from device.settings import DeviceSettings
+from proto.framing import encode
 from scripts.daemons import Pair
 from tests.attacks.side_by_side import Attacker, resident_bytes
 from tests.daemons.intruder import let_in
 
 QUESTION = "When does the place of my dance class open?"
-SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 11, "max_tokens": 48}
-ROUNDS = 4
+SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 11, "max_tokens": 32}
+ROUNDS = 3
 CASES = (("strangers", False), ("connections", False), ("names", False), ("names", True), ("malformed", True))
 # What an attack may cost per token; generous, because the attacker itself takes one of two cores. Figures are printed.
 FACTOR, SLACK = 2.0, 0.01
+COSTLY = 3.0  # that of an attack whose work is done, as far as the attacker's share of the cloud goes
 GROWTH = 128 * 2**20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Besieged:
     pair: Pair
-    keys: tuple[str, str, str]  # of the intruder, and the cloud's
+    keys: tuple[str, ...]  # of the intruder, and the cloud's; and what such a device says first
+    expected: dict[str, Any]  # the answer without an attack
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +44,22 @@ def besieged(fresh_data: Callable[[], Path]) -> Iterator[Besieged]:
     data = fresh_data()
     keys = let_in(data)
     with Pair(data, {"patience": 60.0}) as pair:
-        yield Besieged(pair, keys)
+        told = (*keys, hello(data / "intruder").hex())
+        yield Besieged(pair, told, pair.complete(QUESTION, **SAMPLED))
+
+
+def hello(data: Path) -> bytes:
+    """The first frame of a device with the usual models, so that the cloud lets it open answers."""
+    side = SideRuntime("device", DeviceSettings(data=data, threads=1, model=str(EMBEDDED_MODEL)))
+    try:
+        return encode(side.hello)
+    finally:
+        side.close()
 
 
 @pytest.mark.parametrize(("kind", "trusted"), CASES, ids=[f"{kind}{'-trusted' * trusted}" for kind, trusted in CASES])
 def test_answers_are_the_same_beside_it_and_take_no_longer(besieged: Besieged, kind: str, trusted: bool) -> None:
-    pair = besieged.pair
-    expected = pair.complete(QUESTION, **SAMPLED)
+    pair, expected = besieged.pair, besieged.expected
     assert pair.cloud.process is not None
     before = resident_bytes(pair.cloud.process.pid)
     times: dict[bool, list[float]] = {False: [], True: []}
@@ -64,7 +83,28 @@ def test_answers_are_the_same_beside_it_and_take_no_longer(besieged: Besieged, k
         f"({100 * (busy / quiet - 1):+.0f} %), {strikes} strikes, {grown / 2**20:+.0f} MiB"
     )
     assert strikes > 0
-    assert busy < FACTOR * quiet + SLACK
+    assert min(times[True]) < FACTOR * max(times[False]) + SLACK
     assert grown < GROWTH
     assert pair.cloud.running and pair.device.running
     assert "failed with" not in pair.cloud.log.read_text()
+
+
+def test_work_that_another_key_causes_is_that_keys_affair(besieged: Besieged) -> None:
+    """Compared with answers before the attack: what it has sent goes on to be worked through when it stops."""
+    pair, expected = besieged.pair, besieged.expected
+    quiet = [pair.complete(QUESTION, **SAMPLED)["dragon"]["per_token"] for _ in range(ROUNDS)]
+    with Attacker("lattices", f"tcp://127.0.0.1:{pair.cloud_port}", *besieged.keys) as attacker:
+        attacker.go()
+        times, strikes = list[float](), 0
+        while len(times) < 2 * ROUNDS or strikes <= 100:  # a busy machine attacks slowly
+            answer = pair.complete(QUESTION, **SAMPLED)
+            times.append(answer["dragon"]["per_token"])
+            assert answer["choices"] == expected["choices"]
+            assert answer["dragon"]["degraded"] == [] and answer["dragon"]["notes"] == expected["dragon"]["notes"]
+            if len(times) >= 2 * ROUNDS:
+                strikes = attacker.stop()
+                attacker.go()
+    before, busy = (1000 * statistics.median(each) for each in (quiet, times))
+    print(f"lattices: {before:.2f} ms per token quiet, {busy:.2f} ms attacked, {strikes} strikes")
+    assert min(times) < COSTLY * max(quiet) + SLACK
+    assert pair.cloud.running and pair.device.running

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from openai import OpenAI
 
-from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.library.embedder import SentenceTransformerEmbedder
+from scripts import daemons
 from scripts.daemons import Pair, dragon
-
-BY_COMMAND = True  # as people start them
 
 QUESTION = "Where is my dance class?"
 
@@ -165,8 +164,9 @@ def test_the_command_line_gives_it_too(pair: Pair, answer: str) -> None:
     assert "attribution" in streamed.stderr
 
 
-def test_a_daemon_that_finds_its_port_taken_ends(pair: Pair) -> None:
-    """With all of its threads, however many it has by then."""
+def test_a_daemon_that_finds_its_port_taken_ends(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all of its threads, however many it has by then; started as people do, so that imports have threads, too."""
+    monkeypatch.setattr(daemons, "perform", daemons.run_command)
     done = dragon("cloud", f"--bind=tcp://127.0.0.1:{pair.cloud_port}", "--threads=1", data=pair.data, timeout=100)
     assert (done.returncode, done.stdout) == (2, "")
     *_, said = done.stderr.splitlines()  # what comes before is about the model

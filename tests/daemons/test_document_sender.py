@@ -11,10 +11,10 @@ import pytest
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.configuration import load_settings
-from common.kv.document_states import unpack_states
-from common.methods.fetch.cloud_half import FetchCloud
-from common.runtime.side import SideRuntime
+from common.configuration.configuration import load_settings
+from common.daemon.side import SideRuntime
+from common.engine.kv.document_states import unpack_states
+from common.methods.passages.fetch.cloud_half import FetchCloud
 from common.transport.interface import Peer
 from proto.fields import Form
 from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Message

@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from cloud.settings import CloudSettings
-from common.configuration import load_settings
-from common.methods.rejection.drawing import Judged, Judging
-from common.runtime.side import SideRuntime
+from common.configuration.configuration import load_settings
+from common.daemon.side import SideRuntime
+from common.methods.drafted.rejection.drawing import Judged, Judging
 from common.sampling.warping import Warp
 from scripts.daemons import Pair
 from tests.cloud.test_giving_up import OPEN

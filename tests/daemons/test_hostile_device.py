@@ -11,16 +11,17 @@ import pytest
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.configuration import load_settings
-from common.methods.cloud_answer import CloudAnswer
-from common.methods.request import Request
-from common.runtime.errors import AnswerFailed
-from common.runtime.side import SideRuntime
+from common.answer.errors import AnswerFailed
+from common.answer.request import Request
+from common.configuration.configuration import load_settings
+from common.daemon.side import SideRuntime
+from common.methods.aggregate.cloud_answer import CloudAnswer
 from common.transport.interface import Peer
 from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings
 from proto.messages import Draft, Error, Message, Open, Sync, Target
+from scripts.generations import Iterated
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
@@ -150,10 +151,10 @@ def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_device(
     question = Request(
         question="What is the best-selling horror game?", prompt="\nAnswer:", max_tokens=8, sources="device"
     )
-    broken, sound = engine.generate(question), engine.generate(question)
+    broken, sound = Iterated(engine, question), Iterated(engine, question)
     looked_at: list[object] = []
-    monkeypatch.setattr(broken, "tick", stumble)
-    monkeypatch.setattr(sound, "tick", lambda *times: looked_at.append(times))
+    monkeypatch.setattr(broken.generation, "tick", stumble)
+    monkeypatch.setattr(sound.generation, "tick", lambda *times: looked_at.append(times))
     engine._tick(time.monotonic())
     assert looked_at
     with pytest.raises(AnswerFailed, match="log says why"):

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from common.model.tokenizer import Tokenizer
-from common.settings import EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.tokenizer import Tokenizer
 from proto.messages import Cancel, Close, Hello, Open, Probe, ProbeReply, Resolve, Sync, Target
 from scripts.daemons import ROOT, Pair, free_port
 from tests.daemons.conftest import ENTRIES, NOTES

@@ -13,10 +13,10 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 
-from common.model.tokenizer import Tokenizer
-from common.settings import EMBEDDED_TOKENIZER
-from common.transport.faulty import FaultyProxy, Line
+from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.tokenizer import Tokenizer
 from scripts.daemons import Pair, free_port
+from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.common.processors.schemas import CAR, HOSTILE
 
 QUESTION = "What is the best-selling game of the kind I like?"
@@ -31,6 +31,7 @@ MODES: tuple[dict[str, object], ...] = (
     {"placement": "device", "entries": 4},
     {"method": "fetch-text"},
 )
+BY_ITSELF = MODES[1], MODES[4]  # of a single change: where the other side decides, and where certificates fail
 CHANGES: dict[str, dict[str, object]] = {
     "penalties": {
         "presence_penalty": 2.0,
@@ -44,6 +45,7 @@ CHANGES: dict[str, dict[str, object]] = {
         "response_format": SCHEMA,
         "logit_bias": {str(TOKENIZER.encode("a")[0]): 4},
         "frequency_penalty": 1.0,
+        "presence_penalty": 0.5,
         "top_p": 0.9,
         "temperature": 0.7,
         "max_tokens": 60,
@@ -87,7 +89,7 @@ class TestIdentity:
         expected = answer(pair, **fields)
         limits = {name: fields[name] for name in ("temperature", "max_tokens") if name in fields}
         assert text(expected) != text(answer(pair, **limits))
-        for mode in MODES:
+        for mode in MODES if change == "everything" else BY_ITSELF:
             response = answer(pair, **fields, **mode)
             assert text(response) == text(expected), mode
             assert (response["dragon"]["degraded"], response["dragon"]["disagreements"]) == ([], 0)
@@ -113,12 +115,12 @@ class TestEffects:
             return answer(pair, response_format=SCHEMA, temperature=1.0, max_tokens=80, seed=seed)
 
         with ThreadPoolExecutor(6) as pool:
-            responses = list(pool.map(ask, range(12)))
+            responses = list(pool.map(ask, range(8)))
         for response in responses:
             assert response["choices"][0]["finish_reason"] == "stop"
             value = json.loads(text(response))
             assert value.keys() == {"name", "electric", "doors"} and value["doors"] in (3, 5)
-        assert len(set(map(text, responses))) > 6
+        assert len(set(map(text, responses))) > 4
 
     def test_the_openai_client_parses_answers(self, client: openai.OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": QUESTION}]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from common.transport.faulty import FaultyProxy
 from scripts.daemons import Pair, free_port
+from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.streaming import Stream
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 

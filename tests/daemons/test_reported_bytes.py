@@ -22,7 +22,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "dssd": {},
     "qsv": {"resolution": 32},
     "coupled": {},  # ahead: a proposal may be under way when the answer ends
-    "rapid": {"long_document": "horror", "retrieval_threshold": -1.0},
+    "rapid": {"long_document": "horror", "retrieval_threshold": -1.0, "draft_length": 2},  # several rounds
 }
 
 

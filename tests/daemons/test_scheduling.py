@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.transport.faulty import FaultyProxy, Line
 from scripts.daemons import Pair, free_port
+from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.daemons.streaming import Stream, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 

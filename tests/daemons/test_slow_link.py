@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from common.transport.faulty import FaultyProxy
 from scripts.daemons import Pair, free_port
+from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.streaming import Stream, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "Where is my dance class?"
 PATIENCE = 1.0  # seconds
 ONE_WAY = 0.7  # seconds: a round trip is longer than patience
+NEAR = 0.5  # seconds that a busy machine may add to a measured round trip
 STEP_MS = 50.0
-SHORT, LONG = 12, 60
+SHORT, LONG = 12, 80
 BEGUN = 5
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
 
@@ -38,7 +39,7 @@ class Afar:
 
         def measured() -> bool:
             rtt = self.pair.status()["cloud"]["rtt_ms"]
-            return rtt is not None and abs(rtt / 1000 - 2 * one_way) < 0.2
+            return rtt is not None and abs(rtt / 1000 - 2 * one_way) < NEAR
 
         wait_until(measured, "the round trip is measured")
 
@@ -67,11 +68,11 @@ def test_slow_from_the_middle_on(afar: Afar, placement: str) -> None:
     with Stream(afar.pair.url, QUESTION, max_tokens=LONG, placement=placement, **SAMPLED) as stream:
         stream.read(BEGUN)
         afar.proxy.set_delay(ONE_WAY)
-        stream.read(LONG // 4)  # pieces of text: tokens that are no whole character come with later ones
+        stream.read(LONG // 5)  # pieces of text: tokens that are no whole character come with later ones
         afar.proxy.set_delay(0.0)
         report = stream.finish()
     degraded = report["degraded"]
-    overdue = (2 * ONE_WAY + 0.5 - PATIENCE) / (STEP_MS / 1000)
-    assert len(degraded) < overdue + BEGUN
+    overdue = (2 * ONE_WAY + 2.0 - PATIENCE) / (STEP_MS / 1000)  # two seconds are for a busy machine
+    assert len(degraded) < overdue
     assert not degraded or degraded[-1] < LONG - BEGUN
     assert report["tokens"] == LONG

@@ -12,19 +12,20 @@ import pytest
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.methods.request import Request
-from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.runtime.errors import AnswerFailed
-from common.runtime.ticker import Ticker
+from common.answer.errors import AnswerFailed
+from common.answer.request import Request
+from common.daemon.ticker import Ticker
+from common.library.embedder import SentenceTransformerEmbedder
 from common.scoring.choice import load_scorer
 from common.scoring.lagged import LaggedScorer
 from common.transport.device_link import DeviceLink
-from common.transport.faulty import FaultyProxy, Line
 from common.transport.link import CloudLink
 from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings
 from scripts.daemons import free_port
+from scripts.generations import Iterated
+from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.common.scoring.tiny_encoders import make_cross_encoder
 from tests.daemons.test_token_identity import LENGTH, SEED, OneProcess
 from tests.daemons.test_token_identity import QUESTIONS as ALL_QUESTIONS
@@ -47,7 +48,7 @@ class Town:
     def ask(self, question: str, **changes: object) -> Finished:
         prompt = f"\nQuestion: {question}\nAnswer:"
         fields = {"max_tokens": LENGTH, "temperature": TEMPERATURE, "seed": SEED, "privacy": "balanced"} | changes
-        *_, last = self.engine.generate(Request(question=question, prompt=prompt, **fields))  # type: ignore[arg-type]
+        *_, last = Iterated(self.engine, Request(question=question, prompt=prompt, **fields))  # type: ignore[arg-type]
         return cast(Finished, last)
 
     def rescored(self, **changes: object) -> None:

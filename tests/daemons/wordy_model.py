@@ -8,7 +8,7 @@ import torch
 from transformers import Qwen2Config
 from transformers.utils import logging
 
-from tests.common.model.tiny_models import byte_level_tokenizer, random_model
+from tests.common.engine.model.tiny_models import byte_level_tokenizer, random_model
 
 # The lexical scorer needs a table beside the tokenizer that this one does not have.
 SCORER = "static"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from common.methods.report import Report, SideReport, Source
-from common.methods.request import Request
-from common.model.prompt import Conversation, Query, text_query
-from common.runtime.errors import RequestError
-from device.interface import CloudStatus, Embedded, EngineStatus, Finished, FinishReason, TokenEvent
+from common.answer.errors import RequestError
+from common.answer.report import Report, SideReport, Source
+from common.answer.request import Request
+from common.engine.model.prompt import Conversation, Query, text_query
+from device.interface import CloudStatus, Embedded, EngineStatus, Finished, FinishReason, Tell, TokenEvent, Waiting
 
 MODEL = "table-1"
 EMBEDDER = "lengths-1"
@@ -28,7 +27,8 @@ class TableEngine:
     """Answers from `answers`, or with the question's own words.
 
     `allowed` is how many tokens each generation may produce before it waits for `allow` (None: no limit).
-    A question that starts with "crash" fails in the middle, one that starts with "refuse" is refused.
+    A question that starts with "crash" fails in the middle, one that starts with "refuse" is refused. A request that
+    waits for the cloud does so before its second token.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,8 @@ class TableEngine:
         self.entry: threading.Event | None = None  # `generate` waits for it
         self.waiting = threading.Event()
 
-    def generate(self, request: Request) -> TableGeneration:
+    def generate(self, request: Request, tell: Tell) -> TableGeneration:
+        generations = self.generations  # of this test, whenever the request is done
         if len(request.question.encode()) > MAX_QUESTION:
             raise RequestError(f"The question is longer than {MAX_QUESTION} bytes.", "prompt")
         if request.question.startswith("refuse"):
@@ -55,10 +56,11 @@ class TableEngine:
             self.entry.wait(WAIT)
         words = request.question.split()
         pieces = self.answers.get(request.question, [word if n == 0 else f" {word}" for n, word in enumerate(words)])
-        generation = TableGeneration(request, pieces, self.allowed)
+        generation = TableGeneration(request, pieces, self.allowed, tell)
         with self._started:
-            self.generations.append(generation)
+            generations.append(generation)
             self._started.notify_all()
+        generation.start()
         return generation
 
     @property
@@ -88,8 +90,10 @@ class TableEngine:
 
     def status(self) -> EngineStatus:
         active = sum(not generation.ended.is_set() for generation in self.generations)
-        cloud = CloudStatus("connected", "tcp://cloud.example:8601", "", 12.5, MODEL)
-        return EngineStatus(self.model, "tok-hash", "race-1", 3, 17, active, len(self.generations) - active, cloud)
+        cloud = CloudStatus("connected", "tcp://cloud.example:8601", "", 12.5, MODEL, "near")
+        return EngineStatus(
+            self.model, "bit-exact", "tok-hash", "race-1", 3, 17, active, len(self.generations) - active, cloud
+        )
 
     def generation(self, number: int = -1, count: int = 1) -> TableGeneration:
         """One of the generations, once there are `count`."""
@@ -99,16 +103,18 @@ class TableEngine:
 
 
 class TableGeneration:
-    """One answer: a thread writes events, whoever iterates reads them."""
+    """One answer, told by a thread."""
 
-    def __init__(self, request: Request, pieces: Sequence[str], allowed: int | None) -> None:
+    def __init__(self, request: Request, pieces: Sequence[str], allowed: int | None, tell: Tell) -> None:
         self.request = request
         self.cancelled = threading.Event()
         self.ended = threading.Event()
         self._pieces = pieces
         self._allowed = allowed
         self._changed = threading.Condition()
-        self._events: queue.SimpleQueue[TokenEvent | Finished | RuntimeError] = queue.SimpleQueue()
+        self._tell = tell
+
+    def start(self) -> None:
         threading.Thread(target=self._decode, daemon=True).start()
 
     def allow(self, count: int) -> None:
@@ -122,24 +128,17 @@ class TableGeneration:
             self.cancelled.set()
             self._changed.notify_all()
 
-    def __iter__(self) -> Iterator[TokenEvent | Finished]:
-        while True:
-            event = self._events.get()
-            if isinstance(event, RuntimeError):
-                raise event
-            yield event
-            if isinstance(event, Finished):
-                return
-
     def _decode(self) -> None:
         text, tokens, reason = "", 0, "stop"
         for position, piece in enumerate(self._pieces):
             if position >= self.request.max_tokens:
                 reason = "length"
                 break
+            if self.request.wait and position == 1:
+                self._tell(Waiting())
             if self.request.question.startswith("crash") and position == 1:
                 self.ended.set()
-                self._events.put(RuntimeError(f"crashed at {self.request.prompt}"))
+                self._tell(RuntimeError(f"crashed at {self.request.prompt}"))
                 return
             with self._changed:
                 self._changed.wait_for(partial(self._may, position))
@@ -148,12 +147,12 @@ class TableGeneration:
                 break
             tokens += 1
             kept = cut_at_stop(text + piece, self.request.stop)
-            self._events.put(TokenEvent(kept[len(text) :], 100 + position, position, False))
+            self._tell(TokenEvent(kept[len(text) :], 100 + position, position, False))
             stopped, text = kept != text + piece, kept
             if stopped:
                 break
         self.ended.set()
-        self._events.put(Finished(as_reason(reason), text, report(self.request, tokens)))
+        self._tell(Finished(as_reason(reason), text, report(self.request, tokens)))
 
     def _may(self, position: int) -> bool:
         return self.cancelled.is_set() or self._allowed is None or position < self._allowed

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
 import pytest
 
-from common.placement.estimators import DecodeLine
-from common.runtime.handshake import changes
-from common.runtime.profiler import Profiler
-from common.runtime.side import SideRuntime
+from common.daemon.handshake import changes
+from common.daemon.side import SideRuntime
+from common.estimates.estimators import DecodeLine
+from common.estimates.profiler import Profiler
 from common.transport.interface import Peer
 from device.cloud_connection import CloudConnection
-from proto.messages import Hello, Welcome
+from proto.errors import malformed
+from proto.framing import PROTOCOL_VERSION
+from proto.messages import Error, Hello, Welcome
 
-OWN = Hello("device", "model", "tokenizer", 10, "scorer", "embedder", ("race",), 0.01, 0.0, (), "")
+OWN = Hello("device", "model", "tokenizer", 10, "scorer", "embedder", ("race",), 0.01, 0.0, (), "", "near")
 CLOUD = replace(OWN, role="cloud", library="first")
 
 
@@ -47,8 +50,13 @@ def profiler() -> Iterator[Profiler]:
 def test_one_that_came_back_as_another_is_refused(profiler: Profiler, hello: Hello, said: str) -> None:
     """The device refuses an incompatible cloud even if that cloud welcomes it."""
     welcomed: list[Hello] = []
+    refused: list[str] = []
     connection = CloudConnection(
-        "tcp://cloud:1", cast(SideRuntime, Side(profiler)), lambda message, size: None, lambda: welcomed.append(hello)
+        "tcp://cloud:1",
+        cast(SideRuntime, Side(profiler)),
+        lambda message, size: None,
+        lambda: welcomed.append(hello),
+        refused.append,
     )
     peer = Peer(1, None)
     connection.on_message(peer, Welcome(CLOUD, 1, 1, 1), 0)
@@ -58,6 +66,45 @@ def test_one_that_came_back_as_another_is_refused(profiler: Profiler, hello: Hel
     assert (connection.welcome, len(welcomed)) == (None, 1)
     assert connection.status().state == "refused"
     assert said in connection.status().detail
+    assert refused == [connection.status().detail]
+
+
+def test_a_cloud_that_sends_nonsense_over_and_over_costs_a_few_lines(
+    profiler: Profiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = CloudConnection(
+        "tcp://cloud:1",
+        cast(SideRuntime, Side(profiler)),
+        lambda message, size: None,
+        lambda: None,
+        lambda reason: None,
+    )
+    peer = Peer(1, None)
+    with caplog.at_level(logging.INFO):
+        for _ in range(500):
+            connection.on_invalid(peer, malformed("a header must be an array"))
+            connection.on_message(peer, Error(0, "quota", "slow down"), 0)
+            connection.on_message(peer, Welcome(CLOUD, 1, 1, 1), 0)
+    assert 2 <= len(caplog.records) <= 20
+
+
+def test_a_complaint_about_the_version_is_put_as_this_device_sees_it(profiler: Profiler) -> None:
+    """In the cloud's own words "this side" is the cloud."""
+    connection = CloudConnection(
+        "tcp://cloud:1",
+        cast(SideRuntime, Side(profiler)),
+        lambda message, size: None,
+        lambda: None,
+        lambda reason: None,
+    )
+    text = (
+        f"this side speaks protocol version {PROTOCOL_VERSION - 1}, the peer {PROTOCOL_VERSION}; update the older one"
+    )
+    connection.on_message(Peer(1, None), Error(0, "version", text), 0)
+    status = connection.status()
+    assert status.state == "refused"
+    assert f"this device, which speaks version {PROTOCOL_VERSION}:" in status.detail
+    assert f"speaks protocol version {PROTOCOL_VERSION - 1}" not in status.detail
 
 
 def test_what_has_changed_is_named() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.configuration import load_settings
-from common.runtime.side import SideRuntime
+from common.configuration.configuration import load_settings
+from common.daemon.side import SideRuntime
 from device.engine import DeviceEngine
 from device.http.options import HttpOptions
 from device.http.server import HttpServer

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from common.placement.estimates import Estimates
-from common.runtime.link_meter import LinkMeter
-from common.tracing.recorder import Recorder
+from common.answer.recorder import Recorder
+from common.estimates.estimates import Estimates
+from common.estimates.link_meter import LinkMeter
 from common.tracing.trace import Trace
 from common.transport.probe import answer
 from device.tracing import Tracing

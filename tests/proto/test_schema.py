@@ -201,7 +201,7 @@ def test_field_of_any_message_refuses_another_type(kind: type[Message]) -> None:
 
 
 def test_welcome_carries_a_whole_hello() -> None:
-    hello = Hello("cloud", "m", "t", 10, "s", "e", ("race",), 0.5, 0.0, (2,), "l")
+    hello = Hello("cloud", "m", "t", 10, "s", "e", ("race",), 0.5, 0.0, (2,), "l", "near")
     assert pack(Welcome(hello, 1, 2, 3))[0] == pack(hello)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from common.engine.sampling import Drafter, Drawn, Sample, draw
+from common.answer.values import Drawn
+from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Item
+from common.engine.sampling import Drafter, Sample, draw
+from common.engine.scorer import DocumentScorer
 from common.engine.sequences import AnswerRows, Prompt
-from common.model.decoder import Decoder
-from common.model.packed import Item
 from common.sampling.drafting import RaceKernel
-from common.scoring.interface import DocumentScorer
 
 
 class OneSide:
@@ -20,7 +21,7 @@ class OneSide:
     def __init__(
         self, decoder: Decoder, prompt: Prompt, scorer: DocumentScorer, drafter: Drafter, reserve: int
     ) -> None:
-        self.rows = AnswerRows(decoder, prompt, reserve)
+        self.rows = AnswerRows(decoder, prompt, decoder.take_rows(prompt.parts, prompt.query, reserve))
         self._decoder = decoder
         self._drafter = drafter
         self._scoring = scorer.begin(prompt.query, prompt.documents, prompt.similarity)
@@ -38,6 +39,10 @@ class OneSide:
         logits = self._feed(feed.rows, feed.tokens, 1)
         self.rows.fed(feed, len(feed.tokens))
         return logits
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._decoder.memory.give_back(self.rows.rows)
 
     def _feed(self, rows: object, tokens: Sequence[int], logits: int) -> torch.Tensor:
         return self._decoder.forward([Item(rows, tokens, logits)])  # type: ignore[arg-type]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from common.methods.cloud_answer import CloudAnswer
+from common.daemon.prompt_rows import PromptRows
+from common.methods.aggregate.cloud_answer import CloudAnswer
 from common.methods.interface import CloudContext
-from common.runtime.reading import PromptRows
 from proto.fields import Side
 from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Sync, Target
 

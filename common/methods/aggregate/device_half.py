@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from common.methods.attribution import of_both_sides
-from common.methods.device_answer import DeviceAnswer
+from dataclasses import replace
+
+from common.answer.attribution import of_both_sides
+from common.answer.errors import AnswerFailed
+from common.answer.report import MethodReport
+from common.daemon.handshake import changes
+from common.daemon.model_runtime import Start
+from common.daemon.prompt_rows import PromptRows
+from common.methods.aggregate.device_answer import DeviceAnswer
 from common.methods.interface import DeviceContext
-from common.methods.report import MethodReport
-from common.runtime.errors import AnswerFailed
-from common.runtime.handshake import changes
-from common.runtime.reading import PromptRows
 from proto.fields import Side
 from proto.messages import Close, Closed, Draft, Hello, Message, Open, Ready, Resolve, Resolved, Sync, Target
 
@@ -25,13 +28,14 @@ class AggregateDevice:
         participants: frozenset[Side] = frozenset({"device", "cloud"})
         if context.request.sources != "both":
             participants = frozenset({context.request.sources})
-        if not context.with_cloud:
+        if not context.phase.open:
             participants = participants & {"device"}
-        if not participants or (participants == {"cloud"} and not context.cloud.connected):
+        absent = not context.cloud.connected and not context.request.wait
+        if not participants or (participants == {"cloud"} and absent):
             raise AnswerFailed(context.cloud.absence)
         self._own = DeviceAnswer(context, participants)
         self.answer = self._own.answer
-        self._prompt_seconds = 0.0  # that the cloud may take to read its prompt
+        self._prompt_tokens = 0  # that the cloud says it reads
         self._opened_on: Hello | None = None  # the cloud that the session was last opened on
         self.answer.session.run_ahead = self._run_ahead
 
@@ -49,33 +53,34 @@ class AggregateDevice:
 
     def start(self, absence: str | None) -> None:
         context = self._context
-        if context.with_cloud and absence is None:
+        if context.phase.open and absence is None:
             self._opened_on = context.cloud.hello
             context.send(context.opening)
         elif absence is not None and context.request.sources != "device":
             context.note(absence)
-            if context.with_cloud:
+            if context.phase.open:
                 self.answer.go_alone()
         if "device" in self.answer.session.config.participants:
-            begin = context.side.begin
-            decoded, retrieve = context.cloud.decoded, self.retrieve
-            begin(self.answer, context.opening, self._own.drafting, self._retrieved, decoded, retrieve=retrieve)
+            waited, drafter = context.record.waited, self._own.drafting
+            part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
+            context.side.begin(Start(part, opening, drafter, decoded, self._retrieved, self.retrieve, waited=waited))
 
     def receive(self, message: Message) -> None:
         context = self._context
         match message:
             case Draft():
-                context.ready = True
+                context.phase.join()
                 context.cloud.peer.remote_decoded(message.decode_time / 1e6)
                 self.answer.receive(message)
             case Target() | Resolve() | Resolved() | Sync():
                 self.answer.receive(message)
             case Ready():
                 self.answer.receive(message)
-                self._prompt_seconds = message.prompt_tokens * context.cloud.peer.estimates.cloud_decode
+                self._prompt_tokens = message.prompt_tokens
+                self._opened_on = context.cloud.hello  # it says so before, if it has changed since it was connected
                 if not message.titles and self._with_both:
                     context.send(Close(message.session, 0))  # without documents the cloud has no part in the answer
-                    context.with_cloud = False
+                    context.phase.leave()
 
     def retrieve(self, request: Open) -> PromptRows:
         """This side's rows. On the retrieval thread."""
@@ -93,7 +98,7 @@ class AggregateDevice:
         context = self._context
         if self.answer.over:
             return
-        context.ready = False
+        context.phase.restart()
         before, now = self._opened_on, context.cloud.hello
         self._opened_on = now or before
         changed = changes(before, now) if before is not None and now is not None else []
@@ -106,18 +111,18 @@ class AggregateDevice:
         context = self._context
         if self.answer.over:
             return
-        limits = context.cloud.limits(self.answer.session.stage.heard)
-        if context.request.sources == "cloud":
-            unread = 0.0 if context.record.token_times else self._prompt_seconds
-            if context.silent(now) > max(CLOUD_PATIENCE, limits.patience, unread):
-                self.answer.end(AnswerFailed(SILENT))
-        self.answer.poll(now, limits, self._run_ahead)
+        limits = context.cloud.limits(self.answer.session.stage.heard, self._prompt_tokens)
+        only = context.request.sources == "cloud"
+        if only:
+            limits = replace(limits, patience=max(CLOUD_PATIENCE, limits.patience))
+        if self.answer.poll(now, limits, self._run_ahead) and only:
+            self.answer.end(AnswerFailed(SILENT))
 
     def end(self, failure: Exception | None) -> None:
         self.answer.end(failure)
 
     def report(self, closed: Closed | None) -> MethodReport:
-        shares = of_both_sides(self._context.record, self.answer, closed)
+        shares = of_both_sides(self._context.record, self.answer.record, self.answer.session.counters.degraded, closed)
         return self._own.figures(closed, shares, judged=True)
 
     def _retrieved(self, retrieved: PromptRows) -> None:

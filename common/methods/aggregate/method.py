@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from common.answer.errors import RequestError
+from common.answer.request import Request
 from common.methods.checks import check_both_sources, check_logprobs, check_one_row, check_sampler
-from common.methods.request import Request
-from common.runtime.errors import RequestError
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:

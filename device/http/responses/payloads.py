@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from common.answer.request import Request
 from common.methods.checks import top_p_of
-from common.methods.request import Request
 from device.http.answers import Told
 from device.http.errors import ApiError
 from device.http.logprobs import chat_entries
@@ -62,6 +62,12 @@ class Responses:
     def provisional(self, index: int, text: str) -> Iterable[bytes]:
         """Nothing: this format has no place for it."""
         return ()
+
+    def waiting(self, index: int) -> Iterable[bytes]:
+        """The response is still in progress."""
+        yield self._event(
+            "response.in_progress", response=self._resource("in_progress") | {"dragon": {"waiting": True}}
+        )
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The text, its message and the response are done."""

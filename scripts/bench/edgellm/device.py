@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_TOKENIZER
+from common.daemon.side import SideRuntime
 from common.methods.catalog import METHODS
-from common.runtime.side import SideRuntime
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_TOKENIZER
-from common.trees.times import TreeTimes
+from common.methods.trees.machine.times import TreeTimes
 from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
 from device.settings import DeviceSettings
 from scripts.bench.edgellm.plan import MIB, Task
 from scripts.bench.workload import Texts
+from scripts.generations import Iterated
 
 SEED: Final = 7
 KV_BYTES: Final = 32 * MIB  # of the target
@@ -93,7 +94,7 @@ class Device:
         prompt = f"\nQuestion: {question}\nAnswer:"
         started = time.monotonic()
         tokens, times = [], []
-        for event in self.engine.generate(kind(question=question, prompt=prompt, max_tokens=task.length, **chosen)):
+        for event in Iterated(self.engine, kind(question=question, prompt=prompt, max_tokens=task.length, **chosen)):
             if isinstance(event, TokenEvent):
                 tokens.append(event.token)
                 times.append(time.monotonic() - started)

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.methods.trees.history import TreeHistory
 from scripts.bench.edgellm.device import Answer, Known, device
 from scripts.bench.edgellm.plan import COUNTED, DRAFT_ALONE, MIB, NATURAL, TEMPERATURES, WAYS, Sizes, Task
 from scripts.bench.results import Results
@@ -126,7 +127,7 @@ class Bench:
         asked = Texts.draw_joint(questions).questions
         found = []
         with device(self.folder / "counting", self.texts, **IN_MEMORY) as running:
-            running.side.trees.times = Known(DRAFT_SECONDS, PASS_SECONDS)
+            TreeHistory.of(running.side).times = Known(DRAFT_SECONDS, PASS_SECONDS)
             for name, fields in COUNTED:
                 for temperature in TEMPERATURES:
                     self.results.say(f"{name}, temperature {temperature}")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
 from textwrap import fill
 from typing import Any
 
-from common.drawing import GREY, REFERENCE, bar_style, line_style
-from common.settings import EMBEDDED_MODEL
+from common.configuration.settings import EMBEDDED_MODEL
+from common.figures import GREY, REFERENCE, bar_style, line_style
 from scripts.bench.edgellm.device import Answer
 from scripts.bench.edgellm.measure import Bench, Counted, Found, tokens_per_pass
 from scripts.bench.edgellm.plan import ALONE, DRAFT_ALONE, FULL, MIB, NATURAL, OURS, SHORT, TEMPERATURES, WAYS, Sizes
@@ -51,10 +50,10 @@ def run(results: Results) -> None:
     results.table(f"{OURS.name}: natural answers by memory budget", show_budgets(curve))
     reached = lengths(found, sizes)
     results.table(f"{OURS.name}: an answer, by its length", show_lengths(reached))
-    results.samples("answers", {", ".join(key): [asdict(one) for one in each] for key, each in found.items()})
-    results.samples("counts", [asdict(one) for one in counts])
-    results.samples("drafters", {name: [asdict(one) for one in each] for name, each in drafters.items()})
-    results.samples("budgets", {str(budget): [asdict(one) for one in each] for budget, (_, each) in curve.items()})
+    results.samples("answers", {", ".join(key): each for key, each in found.items()})
+    results.samples("counts", counts)
+    results.samples("drafters", drafters)
+    results.samples("budgets", {str(budget): each for budget, (_, each) in curve.items()})
     draw_ways(results, found)
     draw_drafters(results, drafters, fmean(one.per_token for one in found[ALONE.name, NATURAL]))
     draw_budgets(results, curve)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
-from common.model.decoder import Decoder
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.model.decoder import Decoder
 from scripts.bench.measuring import Spread, Table
 from scripts.bench.plan import Plan
 
@@ -112,18 +112,11 @@ def worst(found: Sequence[Steps]) -> Spread:
 
 
 def show(found: Sequence[Steps]) -> Table:
-    rows = [
-        [
-            "/".join(map(str, steps.lengths)),
-            Spread.of(steps.slab).text(2),
-            Spread.of(steps.plain).text(2),
-            steps.ratio.text(2),
-            f"{steps.difference:.1g}",
-        ]
-        for steps in found
-    ]
-    return Table(["tokens per row", "slab, ms", "plain, ms", "ratio", "largest difference of logits"], rows)
-
-
-def record(found: Sequence[Steps]) -> list[dict[str, Any]]:
-    return [asdict(steps) for steps in found]
+    columns: dict[str, Callable[[Steps], object]] = {
+        "tokens per row": lambda steps: "/".join(map(str, steps.lengths)),
+        "slab, ms": lambda steps: Spread.of(steps.slab).text(2),
+        "plain, ms": lambda steps: Spread.of(steps.plain).text(2),
+        "ratio": lambda steps: steps.ratio.text(2),
+        "largest difference of logits": lambda steps: f"{steps.difference:.1g}",
+    }
+    return Table.of(found, columns)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from statistics import median
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Any
 
 import httpx
 
-from proto.fields import Placement
+from scripts.bench.asking import Answer, Mode, acceptance_text, ask, filled, make_mode
 from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Spread, Table, load
+from scripts.bench.measuring import Spread, Table, grouped
 from scripts.bench.plan import Plan
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
@@ -30,89 +28,58 @@ SHORT = replace(FULL, questions=2, rounds=1)
 SLOWED = replace(FULL, questions=8, rounds=1, steps=((40.0, 40.0),))
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to ask a question."""
-
-    placement: Placement
-    temperature: float
-    stream: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.placement}, T = {self.temperature:g}{', streamed' if self.stream else ''}"
-
-
-MODES = (
-    Mode("device", 0.0),
-    Mode("device", 0.3),
-    Mode("mirrored", 0.0),
-    Mode("mirrored", 0.3),
-    Mode("device", 0.0, stream=True),
+MODES = tuple(
+    make_mode(f"{placement}, T = {temperature:g}", placement=placement, temperature=temperature)
+    for placement in ("device", "mirrored")
+    for temperature in (0.0, 0.3)
 )
+STREAMED = make_mode("device, T = 0, streamed", placement="device", temperature=0.0, stream=True)
+ASKED = (*MODES, STREAMED)
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer: latencies in milliseconds, and what both sides and their bare models need for a step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Answer):
+    """One answer, and what both sides' bare models need for a step."""
 
-    mode: Mode
-    question: int
-    tokens: int
-    per_token: float
-    inter_token: float  # median
-    device_step: float  # median, whole: model, mixture and race
-    cloud_step: float
-    device_bare: float  # median, the model alone, next to the other side's
-    cloud_bare: float
-    acceptance: tuple[float | None, float | None]
-    sent: float  # bytes per token
-    received: float
-    load: float
+    bare_steps: tuple[float, float]  # of (device, cloud): median milliseconds of the model alone, next to the other's
 
     @property
     def step(self) -> float:
-        return max(self.device_step, self.cloud_step)
+        """Of the slower side, median, whole: model, mixture and race."""
+        return max(float(self.report[side]["decode_ms"]) for side in SIDES)
 
     @property
     def bare(self) -> float:
-        return max(self.device_bare, self.cloud_bare)
+        return max(self.bare_steps)
 
 
 def measure(plan: Plan) -> list[Answered]:
     """Start both daemons on libraries of their own, ask, and stop them."""
     texts = Texts.draw(plan.questions)
     found = []
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        data = Path(folder)
-        texts.fill_libraries(data)
-        device, cloud = [{"emulate_decode_ms": step} for step in plan.steps[0]] if plan.steps else [{}, {}]
-        with BareSteps(plan.questions) as bare, Pair(data, device | {"privacy": "balanced"}, cloud) as pair:
-            for mode in MODES:  # what the first answer of a daemon waits for is not its latency
-                ask(pair, texts.questions[0], mode, plan)
-            for round_ in range(plan.rounds):
-                for number, question in enumerate(texts.questions):
-                    steps = {side: median(times) for side, times in bare.round(number).items()}
-                    for mode in MODES[round_ % 2 :] + MODES[: round_ % 2]:
-                        report = ask(pair, question, mode, plan)
-                        if report["tokens"] >= SHORTEST:
-                            found.append(answered(mode, number, report, (steps["device"], steps["cloud"])))
+    floors = plan.steps[0] if plan.steps else (0.0, 0.0)
+    own, cloud = ({"emulate_decode_ms": floor} if floor else {} for floor in floors)
+    device = {"privacy": "balanced", **own}
+    with filled(texts) as data, BareSteps(plan.questions) as bare, Pair(data, device, cloud) as pair:
+        for mode in ASKED:  # what the first answer of a daemon waits for is not its latency
+            _report(pair, texts.questions[0], mode, plan)
+        for round_ in range(plan.rounds):
+            for number, question in enumerate(texts.questions):
+                steps = {side: median(times) for side, times in bare.round(number).items()}
+                for mode in ASKED[round_ % 2 :] + ASKED[: round_ % 2]:
+                    report = _report(pair, question, mode, plan)
+                    if report["tokens"] >= SHORTEST:
+                        both = steps["device"], steps["cloud"]
+                        found.append(Answered(mode=mode.name, question=number, report=report, bare_steps=both))
     return found
 
 
-def ask(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
-    """The report of one answer."""
-    fields: dict[str, Any] = {
-        "placement": mode.placement,
-        "temperature": mode.temperature,
-        "seed": plan.seed,
-        "max_tokens": plan.tokens,
-    }
-    if not mode.stream:
-        whole: dict[str, Any] = pair.complete(question, **fields)
-        return dict(whole["dragon"])
+def _report(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
+    law: dict[str, Any] = {"seed": plan.seed, "max_tokens": plan.tokens}
+    if mode != STREAMED:
+        return ask(pair, question, mode, **law)
     report: dict[str, Any] = {}
-    body = {"model": "dragon", "messages": [{"role": "user", "content": question}], "stream": True} | fields
+    body = {"model": "dragon", "messages": [{"role": "user", "content": question}], **law, **mode.fields}
     with httpx.stream("POST", f"{pair.url}/v1/chat/completions", json=body, timeout=120, trust_env=False) as response:
         response.raise_for_status()
         for line in response.iter_lines():
@@ -121,82 +88,35 @@ def ask(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
     return report
 
 
-def answered(mode: Mode, question: int, report: dict[str, Any], bare: tuple[float, float]) -> Answered:
-    """The answer that a report tells of. `bare` is milliseconds per step of (device, cloud)."""
-    device, cloud = (report[side] for side in SIDES)
-    return Answered(
-        mode,
-        question,
-        report["tokens"],
-        1e3 * report["per_token"],
-        1e3 * report["inter_token"],
-        device["decode_ms"],
-        cloud["decode_ms"],
-        *bare,
-        (device["acceptance"], cloud["acceptance"]),
-        report["sent_bytes"] / report["tokens"],
-        report["received_bytes"] / report["tokens"],
-        load()[0],
-    )
-
-
 def ratios(found: Sequence[Answered]) -> list[tuple[str, str, Spread]]:
     """Per-token latency over the slower side's whole step, and over its bare forward pass, by mode."""
     rows = []
-    for mode in MODES:
-        chosen = [one for one in found if one.mode == mode]
-        if chosen:
-            rows.append((mode.name, "step", Spread.of([one.per_token / one.step for one in chosen])))
-            rows.append((mode.name, "bare forward pass", Spread.of([one.per_token / one.bare for one in chosen])))
+    for name, chosen in grouped(found, lambda one: one.mode).items():
+        rows.append((name, "step", Spread.of([one.per_token / one.step for one in chosen])))
+        rows.append((name, "bare forward pass", Spread.of([one.per_token / one.bare for one in chosen])))
     return rows
 
 
 def show(found: Sequence[Answered]) -> Table:
-    rows = []
-    for mode in MODES:
-        chosen = [one for one in found if one.mode == mode]
-        if not chosen:
-            continue
-        rows.append(
-            [
-                mode.name,
-                len(chosen),
-                Spread.of([one.per_token for one in chosen]).text(2),
-                Spread.of([one.step for one in chosen]).text(2),
-                Spread.of([one.bare for one in chosen]).text(2),
-                Spread.of([one.per_token - one.step for one in chosen]).text(2),
-                Spread.of([one.per_token / one.step for one in chosen]).text(2),
-                Spread.of([one.inter_token / one.step for one in chosen]).text(2),
-                Spread.of([one.per_token / one.bare for one in chosen]).text(2),
-                " / ".join(_acceptance(chosen)),
-                f"{_mean([one.received for one in chosen]):.0f} / {_mean([one.sent for one in chosen]):.0f}",
-            ]
-        )
-    heads = [
-        "mode",
-        "answers",
-        "per token, ms",
-        "slower step, ms",
-        "slower bare forward pass, ms",
-        "beyond the step, ms",
-        "per token / step",
-        "median gap / step",
-        "per token / bare forward pass",
-        "acceptance device / cloud",
-        "bytes per token down / up",
-    ]
-    return Table(heads, rows)
+    """A row for every mode."""
 
+    def spread(of: Callable[[Answered], float]) -> Callable[[list[Answered]], str]:
+        return lambda chosen: Spread.of([of(one) for one in chosen]).text(2)
 
-def record(found: Sequence[Answered]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in found]
-
-
-def _acceptance(found: Sequence[Answered]) -> list[str]:
-    sides = ([one.acceptance[side] for one in found] for side in (0, 1))
-    known = ([value for value in values if value is not None] for values in sides)
-    return [f"{_mean(values):.2f}" if values else "-" for values in known]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    columns: dict[str, Callable[[list[Answered]], object]] = {
+        "mode": lambda chosen: chosen[0].mode,
+        "answers": len,
+        "per token, ms": spread(lambda one: one.per_token),
+        "slower step, ms": spread(lambda one: one.step),
+        "slower bare forward pass, ms": spread(lambda one: one.bare),
+        "beyond the step, ms": spread(lambda one: one.per_token - one.step),
+        "per token / step": spread(lambda one: one.per_token / one.step),
+        "median gap / step": spread(lambda one: 1e3 * one.report["inter_token"] / one.step),
+        "per token / bare forward pass": spread(lambda one: one.per_token / one.bare),
+        "acceptance device / cloud": acceptance_text,
+        "bytes per token down / up": lambda chosen: " / ".join(
+            f"{fmean(size):.0f}"
+            for size in zip(*((one.received / one.tokens, one.sent / one.tokens) for one in chosen), strict=True)
+        ),
+    }
+    return Table.of(grouped(found, lambda one: one.mode).values(), columns)

@@ -12,20 +12,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.aggregation.choice import make_aggregation
-from common.aggregation.paper import PaperAggregation
-from common.aggregation.race import RaceAggregation
-from common.engine.sampling import Drawn, ListedView, Sample, draw
-from common.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
-from common.placement.policy import Fixed
-from common.runtime.session_driver import NullObserver, SessionDriver
+from common.answer.driver import NullObserver
+from common.answer.values import Commit, Drawn, View
+from common.engine.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
+from common.engine.sampling import ListedView, Sample, draw
+from common.engine.scorer import ScoringRun
+from common.estimates.policy import Fixed
+from common.methods.aggregate.driver import SessionDriver
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig, Verdict
+from common.methods.aggregate.samplers.choice import make_aggregation
+from common.methods.aggregate.samplers.paper import PaperAggregation
+from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.information import information
 from common.sampling.logprobs import Logprobs
-from common.scoring.interface import ScoringRun
-from common.session.session import Session
-from common.session.values import Action, Commit, LocalDraft, SessionConfig, Verdict, View
 from proto.fields import Side
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open
@@ -164,7 +166,7 @@ class Half:
 
     def step(self) -> bool:
         """One decode step's work but for the model; False when there is nothing to decode."""
-        found = self.answer.work()
+        found = self.answer.part.work()
         if found is None:
             return False
         work, path = found
@@ -176,9 +178,8 @@ class Half:
             (drawn,) = draw(logits, [Sample(work.position, scores, self._aggregation)], self._kernel)
         if not isinstance(drawn, Drawn):
             raise drawn
-        draft = LocalDraft(work.position, work.digest, drawn.view, drawn.evidence, TYPICAL_STEP)
         with stages(ANSWER):
-            self.answer.drafted(draft, drawn.mixing, TYPICAL_STEP / 1e6)
+            self.answer.part.drawn(work, [drawn], TYPICAL_STEP / 1e6)
         while self._tasks:
             self._tasks.popleft()()
         return True

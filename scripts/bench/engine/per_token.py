@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from common.model.tokenizer import Tokenizer
-from common.scoring.interface import ScoringRun
+from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.tokenizer import Tokenizer
+from common.engine.scorer import ScoringRun
 from common.scoring.lexical import LexicalScorer
-from common.settings import EMBEDDED_TOKENIZER
 from proto.fields import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request

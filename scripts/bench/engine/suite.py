@@ -28,7 +28,7 @@ def run(results: Results, parts: Sequence[str] = PARTS) -> None:
         sizes = wire.SHORT if results.short else wire.FULL
         traffic = wire.measure(sizes, Demonstration(sizes.questions))
         results.table("Bytes per token, placement `device`, K = 32", wire.show(traffic))
-        results.samples("wire", {"plan": sizes.sizes(), "bytes": wire.record(traffic)})
+        results.samples("wire", {"plan": sizes.sizes(), "bytes": traffic})
         down, up = wire.worst(traffic)
         aims.append(["cloud to device, any vocabulary", f"{wire.DRAFT_AIM:g} bytes per token", f"{down:.0f}"])
         aims.append(["device to cloud, any vocabulary", f"{wire.TARGET_AIM:g} bytes per token", f"{up:.0f}"])
@@ -36,13 +36,13 @@ def run(results: Results, parts: Sequence[str] = PARTS) -> None:
         stepping = decode_step.SHORT if results.short else decode_step.FULL
         steps = decode_step.measure(stepping)
         results.table("Decode step, embedded model, against Transformers' StaticCache", decode_step.show(steps))
-        results.samples("step", {"plan": stepping.sizes(), "milliseconds": decode_step.record(steps), "load": load()})
+        results.samples("step", {"plan": stepping.sizes(), "milliseconds": steps, "load": load()})
         aims.append(["decode step / plain forward pass", f"{decode_step.AIM:g}", decode_step.worst(steps).text(2)])
     if "daemons" in parts:
         asking = loopback.SHORT if results.short else loopback.FULL
         answers = loopback.measure(asking)
         results.table(f"Two daemons on loopback, one thread each; load {load()}", loopback.show(answers))
-        results.samples("daemons", {"plan": asking.sizes(), "answers": loopback.record(answers)})
+        results.samples("daemons", {"plan": asking.sizes(), "answers": answers})
         for name, against, spread in loopback.ratios(answers):
             aim = f"{loopback.AIM:g}" if against == "step" else ""
             aims.append([f"latency per token / slower side's {against} ({name})", aim, spread.text(2)])
@@ -52,5 +52,5 @@ def run(results: Results, parts: Sequence[str] = PARTS) -> None:
                 f"The same with steps of {loopback.SLOWED.steps[0][0]:g} ms on both sides; load {load()}",
                 loopback.show(slowed),
             )
-            results.samples("daemons, slowed", {"plan": loopback.SLOWED.sizes(), "answers": loopback.record(slowed)})
+            results.samples("daemons, slowed", {"plan": loopback.SLOWED.sizes(), "answers": slowed})
     results.table("Aims", Table(["aim", "at most", f"measured: {SPREADS}"], aims))

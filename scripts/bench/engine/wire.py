@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from proto.fields import Codec, Sampler, Side
@@ -110,21 +110,14 @@ def worst(found: Sequence[Traffic]) -> tuple[float, float]:
 
 
 def show(found: Sequence[Traffic]) -> Table:
-    rows = [
-        [
-            traffic.vocabulary,
-            traffic.distribution,
-            f"{traffic.mode.codec}, T = {traffic.mode.temperature:g}",
-            _listed(traffic.down),
-            _listed(traffic.up),
-        ]
-        for traffic in found
-    ]
-    return Table(["V", "distribution", "codec", "cloud to device, bytes per token", "device to cloud"], rows)
-
-
-def record(found: Sequence[Traffic]) -> list[dict[str, Any]]:
-    return [asdict(traffic) for traffic in found]
+    columns: dict[str, Callable[[Traffic], object]] = {
+        "V": lambda traffic: traffic.vocabulary,
+        "distribution": lambda traffic: traffic.distribution,
+        "codec": lambda traffic: f"{traffic.mode.codec}, T = {traffic.mode.temperature:g}",
+        "cloud to device, bytes per token": lambda traffic: _listed(traffic.down),
+        "device to cloud": lambda traffic: _listed(traffic.up),
+    }
+    return Table.of(found, columns)
 
 
 def _listed(sizes: dict[str, float]) -> str:

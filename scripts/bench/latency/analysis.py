@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scripts.bench.latency.measure import Answered
 from scripts.bench.latency.plan import DEVICE_ONLY, PAPER_GREEDY, RACE_DEVICE, RACE_MIRRORED, TOKEN_WISE, Floors, Plan
-from scripts.bench.measuring import Spread, Table
+from scripts.bench.measuring import Spread, Table, grouped
 
 SHORTEST = 6  # tokens; the mean over fewer gaps says little
 
@@ -27,6 +27,7 @@ class Cell:
     floors: Floors
     rtt: float
     temperature: float
+    mode: str
     answers: tuple[Answered, ...]
 
     def spread(self, of: Callable[[Answered], float]) -> Spread:
@@ -53,89 +54,58 @@ class Cell:
 
 def cells(found: Sequence[Answered], plan: Plan) -> dict[tuple[str, float, float, str], Cell]:
     """Cells by (floors, added round trip, temperature, mode); answers too short to have a mean are left out."""
-    result = {}
-    for floors in plan.floors:
-        for leg in plan.legs:
-            for temperature in leg.temperatures:
-                for mode in plan.modes:
-                    setting = (floors.name, leg.rtt, temperature, mode.name)
-                    those = [
-                        one
-                        for one in found
-                        if (one.floors, one.rtt, one.temperature, one.mode) == setting
-                        and one.tokens >= min(SHORTEST, plan.max_tokens)
-                    ]
-                    if those:
-                        result[setting] = Cell(floors, leg.rtt, temperature, tuple(those))
-    return result
+    long = [one for one in found if one.tokens >= min(SHORTEST, plan.max_tokens)]
+    those = grouped(long, lambda one: (one.floors, one.rtt, one.temperature, one.mode))
+    return {
+        setting: Cell(floors, leg.rtt, temperature, mode.name, tuple(those[setting]))
+        for floors in plan.floors
+        for leg in plan.legs
+        for temperature in leg.temperatures
+        for mode in plan.modes
+        if (setting := (floors.name, leg.rtt, temperature, mode.name)) in those
+    }
 
 
 def table(found: Sequence[Answered], plan: Plan) -> Table:
     """Every method at every setting."""
-    rows = []
-    for (floors, rtt, temperature, mode), cell in cells(found, plan).items():
-        per_token = cell.per_token
-        rows.append(
-            [
-                floors,
-                f"{rtt:g}",
-                f"{temperature:g}",
-                mode,
-                cell.whole.text(0),
-                cell.ttft.text(0),
-                per_token.text(0),
-                f"{per_token.median / cell.limit:.2f}",
-                _acceptance(cell),
-                f"{cell.spread(lambda answer: (answer.sent + answer.received) / answer.tokens).median:.0f}",
-                len(cell.answers),
-            ]
-        )
-    heads = [
-        "floors, ms",
-        "added RTT, ms",
-        "T",
-        "method",
-        "whole answer, ms per token",
-        "TTFT, ms",
-        "after the first token, ms per token",
-        "/ limit",
-        "accepted, device / cloud",
-        "bytes per token",
-        "answers",
-    ]
-    return Table(heads, rows)
+    columns: dict[str, Callable[[Cell], object]] = {
+        "floors, ms": lambda cell: cell.floors.name,
+        "added RTT, ms": lambda cell: f"{cell.rtt:g}",
+        "T": lambda cell: f"{cell.temperature:g}",
+        "method": lambda cell: cell.mode,
+        "whole answer, ms per token": lambda cell: cell.whole.text(0),
+        "TTFT, ms": lambda cell: cell.ttft.text(0),
+        "after the first token, ms per token": lambda cell: cell.per_token.text(0),
+        "/ limit": lambda cell: f"{cell.per_token.median / cell.limit:.2f}",
+        "accepted, device / cloud": _acceptance,
+        "bytes per token": lambda cell: f"{cell.spread(lambda one: (one.sent + one.received) / one.tokens).median:.0f}",
+        "answers": lambda cell: len(cell.answers),
+    }
+    return Table.of(cells(found, plan).values(), columns)
 
 
 def aims(found: Sequence[Answered], plan: Plan) -> Table:
     """Aims of the race at 300 ms, and the measured values."""
-    all_cells = cells(found, plan)
+    every = cells(found, plan)
     rows: list[list[object]] = []
-    for (floors, rtt, temperature, mode), cell in all_cells.items():
+    for (floors, rtt, temperature, mode), cell in every.items():
         if floors not in AIMS or rtt < 300 or mode not in (RACE_DEVICE.name, RACE_MIRRORED.name):
             continue
         device_aim, mirrored_aim, faster = AIMS[floors]
-        aim = device_aim if mode == RACE_DEVICE.name else mirrored_aim
-        median = cell.per_token.median
-
-        def other(name: str, setting: tuple[str, float, float] = (floors, rtt, temperature)) -> Cell | None:
-            return all_cells.get((*setting, name))
-
-        if (token_wise := other(TOKEN_WISE.name)) is not None:
-            gain = token_wise.whole.median / cell.whole.median
-            rows.append([floors, f"{temperature:g}", mode, "whole answer: DRDG/TW / this", "", f"{gain:.1f}"])
-        limit = median / cell.limit
-        rows.append([floors, f"{temperature:g}", mode, "per token / limit", f"<= {aim:g}", f"{limit:.2f}"])
-        if (token_wise := other(TOKEN_WISE.name)) is not None:
-            gain = token_wise.per_token.median / median
-            rows.append([floors, f"{temperature:g}", mode, "DRDG/TW / this", f">= {faster:g}", f"{gain:.1f}"])
-        if (greedy := other(PAPER_GREEDY.name)) is not None:
-            gain = greedy.per_token.median / median
-            rows.append([floors, f"{temperature:g}", mode, "paper/greedy / this", "> 1", f"{gain:.2f}"])
-        if (alone := other(DEVICE_ONLY.name)) is not None:
+        aim, per_token = device_aim if mode == RACE_DEVICE.name else mirrored_aim, cell.per_token.median
+        token_wise, greedy, alone = (
+            every.get((floors, rtt, temperature, other.name)) for other in (TOKEN_WISE, PAPER_GREEDY, DEVICE_ONLY)
+        )
+        told = [("per token / limit", f"<= {aim:g}", f"{per_token / cell.limit:.2f}")]
+        if token_wise is not None:
+            told.insert(0, ("whole answer: DRDG/TW / this", "", f"{token_wise.whole.median / cell.whole.median:.1f}"))
+            told.append(("DRDG/TW / this", f">= {faster:g}", f"{token_wise.per_token.median / per_token:.1f}"))
+        if greedy is not None:
+            told.append(("paper/greedy / this", "> 1", f"{greedy.per_token.median / per_token:.2f}"))
+        if alone is not None:
             share = cell.ttft.median / (alone.ttft.median + rtt)
-            rows.append(
-                [floors, f"{temperature:g}", mode, "TTFT / (device only + RTT)", f"<= {TTFT_AIM:g}", f"{share:.2f}"]
-            )
+            told.append(("TTFT / (device only + RTT)", f"<= {TTFT_AIM:g}", f"{share:.2f}"))
+        rows += [[floors, f"{temperature:g}", mode, *each] for each in told]
     return Table(["floors, ms", "T", "method", "what", "aim", "measured"], rows)
 
 

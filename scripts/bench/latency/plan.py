@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any
 
-Fields = Mapping[str, Any]
+from scripts.bench.asking import Mode, make_mode
 
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to ask a question. `exact`: the tokens are the race's, whatever the network does, and this is checked."""
-
-    name: str
-    fields: Fields
-    exact: bool = False
-
-
-def _mode(name: str, exact: bool = False, **fields: object) -> Mode:
-    return Mode(name, MappingProxyType(fields), exact)
-
-
-DEVICE_ONLY = _mode("device only", sources="device")
-CLOUD_ONLY = _mode("cloud only", sources="cloud")
-TOKEN_WISE = _mode("DRDG/TW", exact=True, method="token-wise")
-PAPER_DEVICE = _mode("paper/device", sampler="paper", placement="device")
-PAPER_GREEDY = _mode("paper/greedy", sampler="paper", placement="greedy")
-RACE_DEVICE = _mode("race/device", exact=True, placement="device")
-RACE_MIRRORED = _mode("race/mirrored", exact=True, placement="mirrored")
+DEVICE_ONLY = make_mode("device only", sources="device")
+CLOUD_ONLY = make_mode("cloud only", sources="cloud")
+TOKEN_WISE = make_mode("DRDG/TW", exact=True, method="token-wise")
+PAPER_DEVICE = make_mode("paper/device", sampler="paper", placement="device")
+PAPER_GREEDY = make_mode("paper/greedy", sampler="paper", placement="greedy")
+RACE_DEVICE = make_mode("race/device", exact=True, placement="device")
+RACE_MIRRORED = make_mode("race/mirrored", exact=True, placement="mirrored")
 
 MODES = (
     DEVICE_ONLY,
     CLOUD_ONLY,
-    _mode("DRCG/text", method="fetch-text"),
-    _mode("DRCG/KV", method="fetch-kv"),
+    make_mode("DRCG/text", method="fetch-text"),
+    make_mode("DRCG/KV", method="fetch-kv"),
     TOKEN_WISE,
-    _mode("DRDG/SW", method="sequence-wise"),
+    make_mode("DRDG/SW", method="sequence-wise"),
     PAPER_DEVICE,
-    _mode("paper/cloud", sampler="paper", placement="cloud"),
+    make_mode("paper/cloud", sampler="paper", placement="cloud"),
     PAPER_GREEDY,
-    _mode("paper/random", sampler="paper", placement="random"),
+    make_mode("paper/random", sampler="paper", placement="random"),
     RACE_DEVICE,
-    _mode("race/greedy", exact=True, placement="greedy"),
+    make_mode("race/greedy", exact=True, placement="greedy"),
     RACE_MIRRORED,
 )
 
@@ -103,6 +86,7 @@ class Plan:
     )
     modes: tuple[Mode, ...] = field(default=MODES)
     jitter: float = 0.2
+    own: float = 0.003  # seconds of round trip that loopback and daemons have without any link
     max_tokens: int = 48
     seed: int = 9
     entropy: float | None = None  # nats of a synthetic model whose answers never end; None: the embedded model
@@ -116,26 +100,33 @@ class Plan:
         return self.seed if self.entropy is None else self.seed + question
 
 
+ANY = 5.0  # seconds: short runs measure nothing, and go on beside any other work
 SHORT = Plan(
     floors=(Floors(15, 10),),
     legs=(Leg(60, 1, (0.3,)), Leg(0, 1, (0.3,))),
     max_tokens=8,
+    own=ANY,
 )
 
 # Answers as long as asked for, of models that hesitate: one plan for each entropy.
 ENTROPIES = (1.0, 2.0, 3.0)
 LONG = Plan(legs=(Leg(300, 3, (1.0,)),), max_tokens=200)
-SHORT_LONG = Plan((Floors(15, 10),), (Leg(60, 1, (1.0,)),), (DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE), max_tokens=20)
+SHORT_LONG = replace(
+    SHORT,
+    legs=(Leg(60, 1, (1.0,)),),
+    modes=(DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE),
+    max_tokens=20,
+)
 
 # The race under every placement, the sides disagreeing (Fig. 8).
 PLACEMENTS = Plan(
     floors=(Floors(50, 50),),
     legs=tuple(Leg(rtt, 6, (1.0,)) for rtt in (0, 150, 300)),
     modes=tuple(
-        _mode(name, exact=True, placement=name) for name in ("device", "cloud", "random", "greedy", "mirrored")
+        make_mode(name, exact=True, placement=name) for name in ("device", "cloud", "random", "greedy", "mirrored")
     ),
     max_tokens=100,
     seed=0,
     entropy=3.0,
 )
-SHORT_PLACEMENTS = replace(PLACEMENTS, floors=(Floors(5, 5),), legs=(Leg(20, 1, (1.0,)),), max_tokens=12)
+SHORT_PLACEMENTS = replace(PLACEMENTS, floors=(Floors(5, 5),), legs=(Leg(20, 1, (1.0,)),), max_tokens=12, own=ANY)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 
 from common.simulation.acceptance import Answer, Position, Recorded
 from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.fields import Placement
+from scripts.bench.asking import Mode
 from scripts.bench.latency.measure import Answered
 from scripts.bench.latency.plan import (
     CLOUD_ONLY,
@@ -19,10 +21,9 @@ from scripts.bench.latency.plan import (
     PAPER_DEVICE,
     TOKEN_WISE,
     Floors,
-    Mode,
     Plan,
 )
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, grouped
 
 OWN_RTT = 0.001  # seconds of round trip that the lab and the daemons have without any added latency
 PHASES = 4  # of the jitter, which the measured answers met at all of its phases
@@ -50,46 +51,37 @@ class Predicted:
 
 def predict(found: Sequence[Answered], plan: Plan) -> list[Predicted]:
     """Every setting of the methods that the session runs with both sides."""
+    by_mode = grouped(found, lambda one: (one.floors, one.rtt, one.temperature, one.mode))
     result = []
-    for floors in plan.floors:
-        for leg in plan.legs:
-            for temperature in leg.temperatures:
-                here = [one for one in found if (one.floors, one.rtt) == (floors.name, leg.rtt)]
-                here = [one for one in here if one.temperature == temperature]
-                work = _work(found, floors)
-                for mode in plan.modes:
-                    answers = [one for one in here if one.mode == mode.name]
-                    if "sources" in mode.fields or not answers or _method(mode) not in ("speculative", "token-wise"):
-                        continue
-                    records = _records(found, mode, temperature)
-                    pairs = [
-                        (one.whole / one.tokens, 1e3 * simulated.seconds / one.tokens)
-                        for one in answers
-                        if (one.question, one.pieces) in records
-                        for simulated in _simulated(floors, leg.rtt, plan, mode, one, records, work)
-                    ]
-                    if pairs:
-                        measured, simulated_ = (median(column) for column in zip(*pairs, strict=True))
-                        setting = (floors.name, leg.rtt, temperature, mode.name)
-                        result.append(Predicted(*setting, measured, simulated_))
+    for floors, leg in product(plan.floors, plan.legs):
+        work = _work(found, floors)
+        for temperature, mode in product(leg.temperatures, plan.modes):
+            setting = (floors.name, leg.rtt, temperature, mode.name)
+            if "sources" in mode.fields or _method(mode) not in ("speculative", "token-wise"):
+                continue
+            records = _records(found, mode, temperature)
+            pairs = [
+                (one.whole / one.tokens, 1e3 * simulated.seconds / one.tokens)
+                for one in by_mode.get(setting, [])
+                if (one.question, one.pieces) in records
+                for simulated in _simulated(floors, leg.rtt, plan, mode, one, records, work)
+            ]
+            if pairs:
+                result.append(Predicted(*setting, *(median(column) for column in zip(*pairs, strict=True))))
     return result
 
 
 def table(predicted: Sequence[Predicted]) -> Table:
-    rows = [
-        [
-            one.floors,
-            f"{one.rtt:g}",
-            f"{one.temperature:g}",
-            one.mode,
-            f"{one.measured:.0f}",
-            f"{one.simulated:.0f}",
-            f"{100 * one.error:+.0f} %",
-        ]
-        for one in predicted
-    ]
-    heads = ["floors, ms", "added RTT, ms", "T", "method", "measured, ms per token", "simulated", "error"]
-    return Table(heads, rows)
+    columns: dict[str, Callable[[Predicted], object]] = {
+        "floors, ms": lambda one: one.floors,
+        "added RTT, ms": lambda one: f"{one.rtt:g}",
+        "T": lambda one: f"{one.temperature:g}",
+        "method": lambda one: one.mode,
+        "measured, ms per token": lambda one: f"{one.measured:.0f}",
+        "simulated": lambda one: f"{one.simulated:.0f}",
+        "error": lambda one: f"{100 * one.error:+.0f} %",
+    }
+    return Table.of(predicted, columns)
 
 
 def verdict(predicted: Sequence[Predicted]) -> str:

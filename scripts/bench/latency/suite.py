@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from statistics import median
 
-from common.drawing import REFERENCE
+from common.figures import REFERENCE
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure_demonstration
 from scripts.bench.latency.plan import ENTROPIES, LONG, PAPER_GREEDY, SHORT, SHORT_LONG, Plan
@@ -63,12 +63,12 @@ def measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
 
 def report(results: Results, plan: Plan, found: Sequence[Answered], of: str = "") -> None:
     """Tables, samples and pictures of all answers; `of` is said in every title."""
-    results.samples(f"answers{of}", [asdict(answer) for answer in found])
+    results.samples(f"answers{of}", found)
     results.samples(f"seed{of}", plan.seed)
     results.table(f"Latency by method, link and hardware{of}", analysis.table(found, plan), NOTE)
     results.table(f"Aims{of}", analysis.aims(found, plan))
     predicted = prediction.predict(found, plan)
-    results.samples(f"predicted{of}", [asdict(one) for one in predicted])
+    results.samples(f"predicted{of}", predicted)
     results.table(f"The simulator's prediction{of}", prediction.table(predicted), prediction.verdict(predicted))
     if len(plan.legs) > 1:
         draw(results, found, plan)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
-from scripts.bench.measuring import Spread, Table
+from scripts.bench.asking import Mode
+from scripts.bench.measuring import Spread, Table, grouped
 from scripts.bench.methods.measure import Answered
-from scripts.bench.methods.plan import AHEAD, DRAFT, DSSD, QSV_FIXED_INDEX, TARGET, Mode, Network, Plan
+from scripts.bench.methods.plan import AHEAD, DRAFT, DSSD, QSV_FIXED_INDEX, TARGET, Network, Plan, adaptive
 from scripts.bench.methods.prediction import Steps, chunk, predicted
 
 BYTES_AIM = 8.0  # of coupled drafting, per token and direction
@@ -24,6 +26,8 @@ Key = tuple[float, Network, str]  # overlap, network, mode
 class Cell:
     """One way to ask on one network, and what the formulas give for each of its answers."""
 
+    overlap: float
+    network: Network
     mode: Mode
     answers: tuple[Answered, ...]
     predictions: tuple[float, ...]
@@ -51,18 +55,30 @@ class Cell:
 
 
 Cells = Mapping[Key, Cell]
+NAMES: Final[dict[str, Callable[[Cell], object]]] = {
+    "overlap": lambda cell: f"{cell.overlap:g}",
+    "one way, uplink": lambda cell: cell.network.name,
+    "method": lambda cell: cell.mode.name,
+}
+
+
+def up(answer: Answered) -> float:
+    """Reported bytes per token."""
+    return answer.sent / answer.tokens
+
+
+def down(answer: Answered) -> float:
+    """Reported bytes per token."""
+    return answer.received / answer.tokens
 
 
 def cells(found: Sequence[Answered], plan: Plan) -> dict[Key, Cell]:
     """Answers by overlap, network and mode, in the order in which they were asked for first."""
     modes = {name: mode for part in plan.parts for name, mode in part.everything.items()}
-    grouped: dict[Key, list[Answered]] = {}
-    for answer in found:
-        grouped.setdefault((answer.overlap, answer.network, answer.mode), []).append(answer)
     steps = Steps.of(found, plan)
     return {
-        key: Cell(modes[key[2]], tuple(those), tuple(predicted(one, modes[key[2]], steps) for one in those))
-        for key, those in grouped.items()
+        key: Cell(*key[:2], modes[key[2]], tuple(those), tuple(predicted(one, modes[key[2]], steps) for one in those))
+        for key, those in grouped(found, lambda one: (one.overlap, one.network, one.mode)).items()
     }
 
 
@@ -74,60 +90,65 @@ def target_alone(every: Cells, overlap: float) -> float | None:
 
 def table(every: Cells) -> Table:
     """A row for every cell."""
-    rows = []
-    for (overlap, network, name), cell in every.items():
-        alone, verified = target_alone(every, overlap), cell.mode not in (TARGET, DRAFT)
-        rows.append(
-            [
-                f"{overlap:g}",
-                network.name,
-                name,
-                _with_interval(cell.per_second),
-                "-" if alone is None else f"{cell.per_second.median / alone:.2f}",
-                f"{cell.middle(lambda answer: answer.sent / answer.tokens):.1f}",
-                f"{cell.middle(lambda answer: answer.received / answer.tokens):.1f}",
-                f"{cell.middle(lambda answer: answer.acceptance or 0.0):.2f}" if verified else "-",
-                f"{cell.middle(lambda answer: answer.rounds):g}" if verified else "-",
-                f"{median(chunk(answer, cell.mode) for answer in cell.answers):.1f}" if verified else "-",
-                f"{cell.middle(lambda answer: answer.per_token):.1f}",
-                f"{cell.predicted:.1f}",
-                f"{cell.off:.2f}",
-            ]
-        )
-    heads = [
-        "overlap",
-        "one way, uplink",
-        "method",
-        "tokens/s",
-        "/ target alone",
-        "bytes up per token",
-        "down",
-        "accepted",
-        "rounds",
-        "length",
-        "ms per token",
-        "predicted",
-        "measured / predicted",
-    ]
-    return Table(heads, rows)
+
+    def over_target(cell: Cell) -> str:
+        alone = target_alone(every, cell.overlap)
+        return "-" if alone is None else f"{cell.per_second.median / alone:.2f}"
+
+    def verified(show: Callable[[Cell], str]) -> Callable[[Cell], str]:
+        return lambda cell: "-" if cell.mode in (TARGET, DRAFT) else show(cell)
+
+    columns: dict[str, Callable[[Cell], object]] = NAMES | {
+        "tokens/s": lambda cell: _with_interval(cell.per_second),
+        "/ target alone": over_target,
+        "bytes up per token": lambda cell: f"{cell.middle(up):.1f}",
+        "down": lambda cell: f"{cell.middle(down):.1f}",
+        "accepted": verified(lambda cell: f"{cell.middle(lambda one: one.held or 0.0):.2f}"),
+        "rounds": verified(lambda cell: f"{cell.middle(lambda one: one.rounds):g}"),
+        "length": verified(lambda cell: f"{median(chunk(one, cell.mode) for one in cell.answers):.1f}"),
+        "ms per token": lambda cell: f"{cell.middle(lambda one: one.per_token):.1f}",
+        "predicted": lambda cell: f"{cell.predicted:.1f}",
+        "measured / predicted": lambda cell: f"{cell.off:.2f}",
+    }
+    return Table.of(every.values(), columns)
+
+
+def whole_table(every: Cells) -> Table:
+    """Whole answers over the target's own of the same seeds on the same network, which streams it."""
+
+    def over_streamed(show: Callable[[Sequence[tuple[Answered, Answered]]], str]) -> Callable[[Cell], str]:
+        def shown(cell: Cell) -> str:
+            streamed = every[cell.overlap, cell.network, TARGET.name]
+            return "-" if cell is streamed else show(list(zip(streamed.answers, cell.answers, strict=True)))
+
+        return shown
+
+    columns: dict[str, Callable[[Cell], object]] = NAMES | {
+        "ms": lambda cell: f"{cell.middle(lambda one: one.whole):.0f}",
+        "times as fast": over_streamed(lambda pairs: Spread.of([own.whole / one.whole for own, one in pairs]).text(2)),
+        "first token, ms": lambda cell: f"{cell.middle(lambda one: one.ttft):.0f}",
+        "later by, ms": over_streamed(lambda pairs: f"{median(one.ttft - own.ttft for own, one in pairs):.0f}"),
+    }
+    return Table.of(every.values(), columns)
 
 
 def bytes_table(every: Cells, overlap: float, network: Network) -> Table:
     """What the report tells of and what the line carried, per token, on one network."""
-    rows = []
-    for (at, where, name), cell in every.items():
-        if (at, where) == (overlap, network):
-            told = [cell.middle(lambda one: one.sent / one.tokens), cell.middle(lambda one: one.received / one.tokens)]
-            seen = [median(one.forwarded[way] / one.tokens for one in cell.answers) for way in (0, 1)]
-            rows.append([name, *(f"{value:.1f}" for pair in zip(told, seen, strict=True) for value in pair)])
-    return Table(["method", "up, reported", "up, on the line", "down, reported", "down, on the line"], rows)
+    columns: dict[str, Callable[[Cell], object]] = {
+        "method": lambda cell: cell.mode.name,
+        "up, reported": lambda cell: f"{cell.middle(up):.1f}",
+        "up, on the line": lambda cell: f"{cell.middle(lambda one: one.forwarded[0] / one.tokens):.1f}",
+        "down, reported": lambda cell: f"{cell.middle(down):.1f}",
+        "down, on the line": lambda cell: f"{cell.middle(lambda one: one.forwarded[1] / one.tokens):.1f}",
+    }
+    return Table.of([cell for (*at, _), cell in every.items() if at == [overlap, network]], columns)
 
 
 def aims(every: Cells, slow: Network, fast: Network) -> Table:
     """The named aims, each with its figure; those that nothing was measured for are left out."""
     coupled = [cell for (_, _, name), cell in every.items() if name == AHEAD.name]
     rows: list[list[object]] = []
-    for way, of in (("up", lambda one: one.sent / one.tokens), ("down", lambda one: one.received / one.tokens)):
+    for way, of in (("up", up), ("down", down)):
         if sizes := [cell.middle(of) for cell in coupled]:
             told = f"{min(sizes):.1f} to {max(sizes):.1f}"
             rows.append(
@@ -163,9 +184,9 @@ def _lengths(every: Cells) -> list[list[object]]:
         fixed = [
             other.per_second.median
             for (at, where, _), other in every.items()
-            if (at, where, other.mode.family) == (overlap, network, cell.mode.family) and not other.mode.adaptive
+            if (at, where, other.mode.family) == (overlap, network, cell.mode.family) and not adaptive(other.mode)
         ]
-        if cell.mode.adaptive and fixed:
+        if adaptive(cell.mode) and fixed:
             share = cell.per_second.median / max(fixed)
             shares.setdefault(name, {})[f"{overlap:g}, {network.name}"] = share
     rows = []

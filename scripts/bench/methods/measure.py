@@ -3,56 +3,63 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.transport.faulty import FaultyProxy, Line
+from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, TokensDiffer, ask, check_whole, linked, settle
 from scripts.bench.draft_pair import DraftPair, make_pair
-from scripts.bench.latency.measure import TokensDiffer
-from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, NO_NETWORK, TARGET, Mode, Network, Part, Plan
+from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, NO_NETWORK, TARGET, Network, Part, Plan
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, free_port
+from scripts.daemons import Pair
+from scripts.netlab.faulty_proxy import PERFECT, Line
 
-WARM_UP = 16  # tokens of the first answers, which do not count
-SETTLING = 30.0  # seconds in which the device's estimate must have followed the link
-SETTLED = 0.1  # share of the round trip that it may be off
-OWN = 0.01  # seconds that daemons on a busy machine add to it
 PROBE = 150  # bytes of a probe, which the uplink's rate delays
-POLL = 0.2
 ALIKE = (TARGET.family, "coupled synchronous", AHEAD_FIXED.family)  # families whose tokens are the target's, one by one
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer. Times are milliseconds, sizes bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Answer):
+    """One answer of a pair of models on a network."""
 
     overlap: float
-    delay: float  # of the network, one way
-    rate: float  # kilobits per second, up
-    mode: str
-    seed: int
-    tokens: int
-    per_token: float  # mean between the first token and the last
-    ttft: float
-    sent: int
-    received: int
+    network: Network
     forwarded: tuple[int, int]  # up and down, of the whole answer: probes, passages and encryption included
-    rounds: int
-    proposals: int  # more than rounds, drafting ahead
-    proposed: float  # per round
-    acceptance: float | None
-    drafted: int
-    draft_step: float
-    verify: float  # from a proposal to its verdict, on the cloud
-    reported: float  # milliseconds per token that the device predicts by its own estimates
-    pieces: tuple[str, ...]
 
     @property
-    def network(self) -> Network:
-        return Network(self.delay, self.rate)
+    def seed(self) -> int:
+        return int(self.report["seed"])
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Of rounds; empty where nothing was verified."""
+        figures: Mapping[str, float] = self.report["figures"]
+        return figures
+
+    @property
+    def rounds(self) -> int:
+        return round(self.figures.get("rounds", 0))
+
+    @property
+    def proposals(self) -> int:
+        """More than rounds, drafting ahead."""
+        return round(self.figures.get("proposals", 0))
+
+    @property
+    def proposed(self) -> float:
+        """Tokens per round."""
+        return self.figures.get("proposed_per_round", 0.0)
+
+    @property
+    def drafted(self) -> int:
+        return int(self.report["device"]["drafted"])
+
+    @property
+    def held(self) -> float | None:
+        """Share of the judged drafts that were right; None where nothing was verified."""
+        return self.acceptance[0] if self.figures else None
 
     @property
     def per_second(self) -> float:
@@ -97,7 +104,7 @@ def _drafter_alone(data: Path, models: DraftPair, texts: Texts, part: Part, plan
         _ask(pair, texts, DRAFT, part.seeds[0], WARM_UP)
         for seed in part.seeds:
             report = _ask(pair, texts, DRAFT, seed, plan.max_tokens)
-            yield answered(part.overlap, NO_NETWORK, DRAFT, report, (0, 0))
+            yield Answered(mode=DRAFT.name, report=report, overlap=part.overlap, network=NO_NETWORK, forwarded=(0, 0))
 
 
 def _verified(
@@ -105,71 +112,28 @@ def _verified(
 ) -> Iterator[Answered]:
     data.mkdir()
     texts.fill_libraries(data)
-    port = free_port()
-    # Patience: an answer that goes on without the cloud would be no measurement.
-    device = models.device | {"privacy": "balanced", "patience": 60.0, "emulate_draft_ms": plan.draft_ms}
+    device = {**models.device, **PATIENT, "emulate_draft_ms": plan.draft_ms}
     cloud = models.cloud | {"emulate_decode_ms": plan.verify_ms}
-    with FaultyProxy(port) as proxy:
-        between = int(proxy.address.rpartition(":")[2])
-        with Pair(data, device, cloud, between=between, cloud_port=port) as pair:
-            for mode in {each.family: each for each in part.everything.values() if each != DRAFT}.values():
-                _ask(pair, texts, mode, part.seeds[0], min(WARM_UP, plan.max_tokens))
-            for network, modes in part.modes.items():
-                proxy.set_line("up", Line(network.delay / 1e3, rate=network.bytes_per_second))
-                proxy.set_line("down", Line(network.delay / 1e3))
-                _settle(pair, network)
-                for place, seed in enumerate(part.seeds):
-                    for mode in modes[place:] + modes[:place]:
-                        before = proxy.forwarded
-                        report = _ask(pair, texts, mode, seed, plan.max_tokens)
-                        after = proxy.forwarded
-                        bytes_ = after["up"] - before["up"], after["down"] - before["down"]
-                        yield answered(part.overlap, network, mode, report, bytes_)
-                say(f"overlap {part.overlap:g}, {network.name}: done, {len(modes)} methods")
+    with linked(data, device, cloud, PERFECT, PERFECT) as (pair, proxy):
+        for mode in {each.family: each for each in part.everything.values() if each != DRAFT}.values():
+            _ask(pair, texts, mode, part.seeds[0], min(WARM_UP, plan.max_tokens))
+        for network, modes in part.modes.items():
+            proxy.set_line("up", Line(network.delay / 1e3, rate=network.bytes_per_second))
+            proxy.set_line("down", Line(network.delay / 1e3))
+            settle(pair, partial(float, 2 * network.delay / 1e3), plan.own + PROBE / network.bytes_per_second)
+            for place, seed in enumerate(part.seeds):
+                for mode in modes[place:] + modes[:place]:
+                    before = proxy.forwarded
+                    report = _ask(pair, texts, mode, seed, plan.max_tokens)
+                    after = proxy.forwarded
+                    bytes_ = after["up"] - before["up"], after["down"] - before["down"]
+                    yield Answered(
+                        mode=mode.name, report=report, overlap=part.overlap, network=network, forwarded=bytes_
+                    )
+            say(f"overlap {part.overlap:g}, {network.name}: done, {len(modes)} methods")
 
 
 def _ask(pair: Pair, texts: Texts, mode: Mode, seed: int, tokens: int) -> dict[str, Any]:
-    law = {"temperature": 1.0, "seed": seed, "max_tokens": tokens, "documents": 1}
-    report: dict[str, Any] = pair.complete(texts.questions[0], **law | dict(mode.fields))["dragon"]
-    if report["degraded"]:
-        raise RuntimeError(f"{mode.name}: the device decided tokens {report['degraded']} alone: {report['notes']}")
+    report = ask(pair, texts.questions[0], mode, temperature=1.0, seed=seed, max_tokens=tokens, documents=1)
+    check_whole(report, mode.name)
     return report
-
-
-def _settle(pair: Pair, network: Network) -> None:
-    """Wait until the device's estimate of the round trip has followed the link."""
-    rtt, deadline = 2 * network.delay / 1e3, time.monotonic() + SETTLING
-    allowed = SETTLED * rtt + OWN + PROBE / network.bytes_per_second
-    while (seen := pair.status()["cloud"]["rtt_ms"]) is None or abs(seen / 1e3 - rtt) > allowed:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the device measures {seen} ms where the link has {1e3 * rtt:.0f} ms")
-        time.sleep(POLL)
-
-
-def answered(
-    overlap: float, network: Network, mode: Mode, report: dict[str, Any], forwarded: tuple[int, int]
-) -> Answered:
-    """The answer that a report tells of."""
-    figures, device = report["figures"], report["device"]
-    return Answered(
-        overlap,
-        network.delay,
-        network.rate,
-        mode.name,
-        report["seed"],
-        report["tokens"],
-        1e3 * report["per_token"],
-        1e3 * report["ttft"],
-        report["sent_bytes"],
-        report["received_bytes"],
-        forwarded,
-        round(figures.get("rounds", 0)),
-        round(figures.get("proposals", 0)),
-        figures.get("proposed_per_round", 0.0),
-        device["acceptance"] if figures else None,
-        device["drafted"],
-        device["decode_ms"],
-        report["cloud"]["decode_ms"],
-        figures.get("predicted_ms", 0.0),
-        tuple(report["pieces"]),
-    )

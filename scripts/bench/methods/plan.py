@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from scripts.bench.asking import Mode, make_mode
 
 DRAFT_MS: Final = 5.0  # floor of a draft step, as in quantize-sample-verify
 VERIFY_MS: Final = 32.0  # and of a pass of the target
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to ask. Modes of one `family` differ in who decides how long proposals are."""
-
-    name: str
-    family: str
-    fields: Mapping[str, Any]
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the lengths follow what rounds were seen to take."""
-        return bool(self.fields.get("draft_policy", "fixed") != "fixed")
-
-    @property
-    def ahead(self) -> bool:
-        return bool(self.fields.get("ahead", False))
+def adaptive(mode: Mode) -> bool:
+    """Whether the lengths of proposals follow what rounds were seen to take."""
+    return bool(mode.fields.get("draft_policy", "fixed") != "fixed")
 
 
-def _mode(name: str, family: str, **fields: object) -> Mode:
-    return Mode(name, family, MappingProxyType(fields))
+def ahead(mode: Mode) -> bool:
+    """Whether the device drafts on while the cloud verifies."""
+    return bool(mode.fields.get("ahead", False))
 
 
-def _fixed(method: str, length: int, name: str, **fields: object) -> Mode:
-    return _mode(f"{name} γ {length}", name, method=method, draft_policy="fixed", draft_length=length, **fields)
+def _fixed(method: str, length: int, name: str, **fields: Any) -> Mode:
+    return make_mode(
+        f"{name} γ {length}", family=name, method=method, draft_policy="fixed", draft_length=length, **fields
+    )
 
 
-def _adaptive(method: str, policy: str, name: str, **fields: object) -> Mode:
-    return _mode(f"{name} {policy}", name, method=method, draft_policy=policy, **fields)
+def _adaptive(method: str, policy: str, name: str, **fields: Any) -> Mode:
+    return make_mode(f"{name} {policy}", family=name, method=method, draft_policy=policy, **fields)
 
 
 _FIXED_INDEX: Final = {"index_code": "fixed", "resolution": 64}
-TARGET = _mode("target alone", "target alone", sources="cloud")
-DRAFT = _mode("draft alone", "draft alone", sources="device")
+TARGET = make_mode("target alone", family="target alone", sources="cloud")
+DRAFT = make_mode("draft alone", family="draft alone", sources="device")
 DSSD = tuple(_fixed("dssd", length, "dssd") for length in (4, 6, 8))  # the published lengths
 DSSD_GOODPUT = _adaptive("dssd", "goodput", "dssd")
 QSV_FIXED_INDEX = (
@@ -124,6 +115,7 @@ class Plan:
     max_tokens: int = 128
     draft_ms: float = DRAFT_MS
     verify_ms: float = VERIFY_MS
+    own: float = 0.01  # seconds that daemons on a busy machine add to a round trip
 
 
 def _everything(network: Network) -> tuple[Mode, ...]:
@@ -155,6 +147,26 @@ GRID = Plan(
         ),
     )
 )
+# Whole answers, the first token included, beside what needs no drafts: the target's own, streamed over the same link.
+WHOLE = Plan(
+    (
+        Part(
+            0.9,
+            dict.fromkeys([Network(delay, RATES[-1]) for delay in DELAYS], (TARGET, DSSD_GOODPUT, QSV_GOODPUT, AHEAD)),
+            seeds=(1, 2, 3, 4, 5, 6, 7),
+        ),
+    ),
+    max_tokens=32,
+)
+ANY: Final = 5.0  # seconds: short runs measure nothing, and go on beside any other work
+SHORT_WHOLE = replace(
+    WHOLE,
+    parts=(Part(0.9, {Network(5.0, RATES[-1]): (TARGET, AHEAD)}, seeds=(1,)),),
+    max_tokens=8,
+    draft_ms=2.0,
+    verify_ms=8.0,
+    own=ANY,
+)
 SHORT = Plan(
     (
         Part(
@@ -170,4 +182,5 @@ SHORT = Plan(
     max_tokens=12,
     draft_ms=2.0,
     verify_ms=8.0,
+    own=ANY,
 )

@@ -10,8 +10,9 @@ from typing import Final
 
 from common.draft_policy.times import ahead_seconds, expected_tokens, round_seconds
 from common.draft_policy.values import RoundTimes
+from scripts.bench.asking import Mode
 from scripts.bench.methods.measure import Answered
-from scripts.bench.methods.plan import DRAFT, TARGET, Mode, Plan
+from scripts.bench.methods.plan import DRAFT, TARGET, Plan, ahead
 
 ENCRYPTED: Final = 33  # bytes more of a message that CurveZMQ carries: command's name, nonce, authenticator, flags
 
@@ -37,20 +38,20 @@ def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
     """
     if mode in (TARGET, DRAFT):
         return steps.verify if mode == TARGET else steps.draft
-    alpha = answer.acceptance or 0.0
+    alpha = answer.held or 0.0
     messages = max(1, answer.proposals)
     length = chunk(answer, mode)
     times = RoundTimes(
         draft=steps.draft / 1e3,
         verify=steps.verify / 1e3,
-        rtt=2 * answer.delay / 1e3,
+        rtt=2 * answer.network.delay / 1e3,
         up_rate=answer.network.bytes_per_second,
     )
     token_bytes = (answer.sent / messages + ENCRYPTED) / length
     short, long = math.floor(length), math.ceil(length)
     part = length - short  # of the rounds that are `long`, as if there were no other lengths
     rounds = ((short, 1.0 - part), (long, part))
-    if mode.ahead:
+    if ahead(mode):
         seconds = sum(share * ahead_seconds(times, alpha, each, token_bytes) for each, share in rounds)
         first = sum(share * (expected_tokens(alpha, each) - alpha**each) for each, share in rounds)
     else:
@@ -61,4 +62,4 @@ def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
 
 def chunk(answer: Answered, mode: Mode) -> float:
     """Mean tokens of a proposal."""
-    return max(1.0, answer.drafted / max(1, answer.proposals) if mode.ahead else answer.proposed)
+    return max(1.0, answer.drafted / max(1, answer.proposals) if ahead(mode) else answer.proposed)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from common.drawing import REFERENCE, line_style
-from scripts.bench.methods.analysis import PREDICTED_AIM, Cells, aims, bytes_table, cells, table, target_alone
+from common.figures import REFERENCE, line_style
+from scripts.bench.methods.analysis import (
+    PREDICTED_AIM,
+    Cells,
+    aims,
+    bytes_table,
+    cells,
+    table,
+    target_alone,
+    whole_table,
+)
 from scripts.bench.methods.measure import measure
 from scripts.bench.methods.plan import (
     AHEAD,
@@ -19,8 +27,10 @@ from scripts.bench.methods.plan import (
     QSV_FIXED_INDEX,
     QSV_GOODPUT,
     SHORT,
+    SHORT_WHOLE,
     SLOW,
     TARGET,
+    WHOLE,
     Network,
     Part,
     Plan,
@@ -52,10 +62,22 @@ def run_grid(results: Results) -> None:
     report(results, SHORT if results.short else GRID)
 
 
+def run_whole(results: Results) -> None:
+    """Whole answers beside the target's own, streamed over the same link."""
+    plan = SHORT_WHOLE if results.short else WHOLE
+    found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+    results.samples("answers", found)
+    note = (
+        f"Answers of {plan.max_tokens} tokens by seed: medians, and how many times as fast as streaming, [95 %], "
+        "(10th to 90th)."
+    )
+    results.table("Whole answers over streaming", whole_table(cells(found, plan)), note)
+
+
 def report(results: Results, plan: Plan) -> None:
     """Measure everything in `plan`."""
     found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
-    results.samples("answers", [asdict(answer) for answer in found])
+    results.samples("answers", found)
     results.samples("floors", {"draft_ms": plan.draft_ms, "verify_ms": plan.verify_ms})
     every = cells(found, plan)
     results.table("Methods that draft and verify", table(every), NOTE.format(ENCRYPTED))

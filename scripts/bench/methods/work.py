@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import torch
 
+from common.answer.request import read_own_options
 from common.methods.catalog import METHODS
-from common.methods.draft_verify.method import DraftVerify
-from common.methods.request import read_own_options
+from common.methods.drafted.method import DraftVerify
 from common.sampling.drafting import RaceKernel
+from common.sampling.draws import Place
+from proto.digest import EMPTY
 from proto.messages import Open
 from proto.rounds import Propose
 from scripts.bench.measuring import SPREADS, Spread, Table
@@ -84,9 +86,14 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
     positions = list(synthetic(vocabulary, plan.entropies[0], plan.positions + 1, plan.seed, plan.disagreements[0]))
     kernel, laps = RaceKernel(vocabulary), defaultdict[str, list[float]](list)
     for start in range(0, plan.positions, LENGTH):
-        places = range(start, start + LENGTH)
+        places, first = range(start, start + LENGTH), Place(start, EMPTY)
         with _Lap(laps, DRAFT):
-            views = [_view(scheme.drafter, kernel, place, positions[place].device) for place in places]
+            views = []
+            ahead = first
+            for place in places:
+                given = _view(scheme.drafter, kernel, place, positions[place].device)
+                views.append(scheme.drafts.drawn(ahead, given))
+                ahead = ahead.behind(views[-1].token)
         with _Lap(laps, PACK):
             tokens, payload = scheme.drafts.pack(views, len(views))
         message = Propose(1, start + 1, start, (), (), tokens, payload)
@@ -95,11 +102,13 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
         with _Lap(laps, TARGET):
             own = [_view(scheme.verifier, kernel, place, positions[place].cloud) for place in (*places, start + LENGTH)]
         with _Lap(laps, JUDGE):
-            judgement = scheme.judge.judge(start, proposed, own)
+            judgement = scheme.judge.judge(first, proposed, own)
         with _Lap(laps, SETTLE):
             if judgement.token is None and judgement.accepted < LENGTH:
-                place = judgement.accepted
-                scheme.drafts.settle(start + place, views[place], judgement.payload)
+                rejected = first
+                for view in views[: judgement.accepted]:
+                    rejected = rejected.behind(view.token)
+                scheme.drafts.settle(rejected, views[judgement.accepted], judgement.payload)
     return {piece: times[1:] for piece, times in laps.items()}
 
 

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 from scipy.stats import binomtest, fisher_exact
 
+from scripts.bench.asking import Mode
 from scripts.bench.measuring import CONFIDENCE, RESAMPLES, SEED, Spread
-from scripts.bench.methods.plan import TARGET, Mode, Network
+from scripts.bench.methods.plan import TARGET, Network
 from scripts.bench.qsv.plan import DDQN, EXACT, HEURISTIC, QS, RESOLUTIONS, SQ
 from scripts.bench.qsv.reading import Computed
 

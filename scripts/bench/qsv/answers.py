@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
-from scripts.bench.methods.plan import Mode
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from scripts.bench.asking import PATIENT, Mode, check_whole, filled
 from scripts.bench.qsv.plan import Sizes
 from scripts.bench.workload import SIZE, WORLD_SEED, Texts
 from scripts.daemons import Pair
@@ -34,8 +32,7 @@ class Town:
         world = World(WORLD_SEED, test=True)
         library = make_library(world, SIZE)
         asked = tuple(each for each in draw_questions(world, library, questions) if each.type == PUBLIC)
-        private, public = (tuple(each.text.strip() for each in side) for side in (library.private, library.public))
-        return cls(Texts({"device": private, "cloud": public}, tuple(each.question for each in asked)), asked)
+        return cls(Texts.of(library, asked), asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +54,14 @@ def ask(town: Town, sizes: Sizes, say: Callable[[str], None]) -> list[Answer]:
     """`draws` answers to every question in every way at every temperature. Raises `RuntimeError` where the cloud took
     no part."""
     found: list[Answer] = []
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        data = Path(folder)
-        town.texts.fill_libraries(data)
-        device = MODEL | {"draft_model": str(EMBEDDED_DRAFT), "privacy": "balanced", "patience": 60.0}
-        with Pair(data, device, MODEL) as pair, ThreadPoolExecutor(CLIENTS) as pool:
-            for temperature in sizes.temperatures:
-                for way in sizes.ways:
-                    asked = partial(_answers, pair, town.questions, sizes, way, temperature)
-                    for answers in pool.map(asked, range(len(town.questions))):
-                        found += answers
-                say(f"temperature {temperature:g}: {len(found)} answers so far")
+    device = {**MODEL, **PATIENT, "draft_model": str(EMBEDDED_DRAFT)}
+    with filled(town.texts) as data, Pair(data, device, MODEL) as pair, ThreadPoolExecutor(CLIENTS) as pool:
+        for temperature in sizes.temperatures:
+            for way in sizes.ways:
+                asked = partial(_answers, pair, town.questions, sizes, way, temperature)
+                for answers in pool.map(asked, range(len(town.questions))):
+                    found += answers
+            say(f"temperature {temperature:g}: {len(found)} answers so far")
     return found
 
 
@@ -83,8 +77,7 @@ def _answers(
 
 def _answer(way: Mode, temperature: float, number: int, wanted: str, prompt: int, choice: Mapping[str, Any]) -> Answer:
     report = choice["dragon"]
-    if report["degraded"]:
-        raise RuntimeError(f"{way.name}: the device decided tokens {report['degraded']} alone: {report['notes']}")
+    check_whole(report, way.name)
     (source,) = report["sources"]
     return Answer(
         way.name,

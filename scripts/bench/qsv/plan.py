@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from scripts.bench.methods.plan import TARGET, Mode, Network
+from scripts.bench.asking import Mode, make_mode
+from scripts.bench.methods.plan import ANY, TARGET, Network
 from scripts.bench.methods.plan import Part as SpeedPart
 from scripts.bench.methods.plan import Plan as SpeedPlan
 
@@ -15,8 +15,8 @@ RESOLUTIONS: Final = (16, 64)  # 64 is the paper's
 INEXACT: Final = "sample-quantise"  # the order of prior art
 
 
-def _way(name: str, **fields: object) -> Mode:
-    return Mode(name, name, MappingProxyType({"method": "qsv", "draft_policy": "fixed", **fields}))
+def _way(name: str, **fields: Any) -> Mode:
+    return make_mode(name, family=name, **{"method": "qsv", "draft_policy": "fixed"} | fields)
 
 
 SQ: Final = {each: _way(f"S-Q, ℓ {each}", order=INEXACT, resolution=each, draft_length=LENGTH) for each in RESOLUTIONS}
@@ -67,5 +67,6 @@ SHORT: Final = replace(
         max_tokens=12,
         draft_ms=2.0,
         verify_ms=8.0,
+        own=ANY,
     ),
 )

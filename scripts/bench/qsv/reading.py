@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import torch
 
-from common.model.decoder import Decoder
-from common.model.prompt import Conversation, TextFormat
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.model.decoder import Decoder
+from common.engine.model.prompt import Conversation, TextFormat
 from common.sampling.warping import Warp
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from scripts.bench.methods.plan import TARGET
 from scripts.bench.qsv.answers import Answer, Town
 from scripts.bench.qsv.laws import Drafting, Law, distance, entropy, probability

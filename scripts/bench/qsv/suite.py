@@ -8,13 +8,12 @@ suite `methods`: the embedded models' answers are over after three rounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from common.drawing import REFERENCE, bar_style, line_style
-from scripts.bench.measuring import Spread, Table
+from common.figures import REFERENCE, bar_style, line_style
+from scripts.bench.measuring import Spread, Table, grouped
 from scripts.bench.methods.analysis import cells
 from scripts.bench.methods.analysis import table as speed_table
 from scripts.bench.methods.measure import measure
@@ -51,8 +50,8 @@ def run(results: Results) -> None:
         laws = {(each, at): loaded.computed(at, each) for each in RESOLUTIONS for at in sizes.computed}
         untold = sum(len(each.pieces) - len(loaded.tokens(each)) for each in given)
     results.say(f"{untold} of {sum(len(each.pieces) for each in given)} tokens can't be told from their text")
-    results.samples("answers", [asdict(each) for each in given])
-    results.samples("laws", [{"resolution": key[0], "temperature": key[1], **asdict(laws[key])} for key in laws])
+    results.samples("answers", given)
+    results.samples("laws", [{"resolution": key[0], "temperature": key[1], "law": laws[key]} for key in laws])
     results.table("Answers by temperature", _answers_table(answers), ANSWERS_NOTE.format(LENGTH))
     results.table("Sample, then quantise: what it does to laws", _laws_table(laws), LAWS_NOTE.format(LENGTH))
     speeds = _speeds(results, sizes)
@@ -63,19 +62,16 @@ def run(results: Results) -> None:
 
 
 def _judged(given: Sequence[Answer], loaded: Models) -> Answers:
-    grouped: dict[tuple[str, float], list[Answer]] = {}
-    for answer in given:
-        grouped.setdefault((answer.way, answer.temperature), []).append(answer)
     return {
         key: Asked(tuple(each.right for each in those), tuple(tuple(loaded.surprises(each)) for each in those))
-        for key, those in grouped.items()
+        for key, those in grouped(given, lambda each: (each.way, each.temperature)).items()
     }
 
 
 def _speeds(results: Results, sizes: Sizes) -> Speeds:
     (part,) = sizes.speed.parts
     every = cells(measure(part, sizes.speed, results.say), sizes.speed)
-    results.samples("speed", [asdict(answer) for cell in every.values() for answer in cell.answers])
+    results.samples("speed", [answer for cell in every.values() for answer in cell.answers])
     results.table("Tokens per second at temperature 1", speed_table(every))
     return {(network, name): cell.per_second for (_, network, name), cell in every.items()}
 

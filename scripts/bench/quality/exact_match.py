@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.scoring.lexical import LexicalScorer
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from scripts.demo_model.evaluate import retrieve
 from scripts.demo_model.generation import Case, Decoder
 from scripts.demo_model.retrieval import Retriever

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
+from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.sampling.information import information
 from common.scoring.choice import GAIN, STATIC_SCALE
 from scripts.bench.quality.corpus import Corpus, spread, windows

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from common.drawing import line_style
+from common.figures import line_style
 from scripts.bench.measuring import Table
 from scripts.bench.quality import perplexity
 from scripts.bench.quality.corpus import Corpus, NoText

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from scripts.bench.quality.corpus import END, Corpus, spread, train_tokenizer, windows
 
 RECIPE = "recipe.json"

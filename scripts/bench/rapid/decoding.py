@@ -9,24 +9,25 @@ from statistics import median
 
 import torch
 
+from common.answer.values import Action, Commit, Send, View
 from common.draft_policy.fixed import Fixed
+from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Item
 from common.engine.sequences import AnswerRows, Prompt
-from common.methods.draft_verify.lengths import PolicyLengths
+from common.estimates.estimates import Estimates
+from common.methods.drafted.history import RoundHistory
+from common.methods.drafted.lengths import PolicyLengths
+from common.methods.drafted.machine.drafting import Drafting
+from common.methods.drafted.machine.verifying import Verifying
+from common.methods.drafted.rapid.method import Rapid
+from common.methods.drafted.rapid.request import RapidRequest
+from common.methods.drafted.rapid.scheme import RapidScheme
+from common.methods.drafted.rejection.drawing import Judged
 from common.methods.open_message import open_message
-from common.methods.rapid.method import Rapid
-from common.methods.rapid.request import RapidRequest
-from common.methods.rapid.scheme import RapidScheme
-from common.methods.rejection.drawing import Judged
-from common.model.decoder import Decoder
-from common.model.packed import Item
-from common.placement.estimates import Estimates
-from common.rounds.drafting import Drafting
-from common.rounds.verifying import Verifying
-from common.runtime.round_history import RoundHistory
 from common.sampling.augmentation import likeliest
-from common.sampling.draws import SeededDraws
+from common.sampling.draws import Place, seeded
 from common.sampling.rejection import bonus
-from common.session.values import Action, Commit, Send, View
+from proto.digest import digest
 from proto.rounds import Propose, Verdict
 
 CHUNK = 512  # tokens of a document that are fed at once
@@ -39,7 +40,8 @@ class Reader:
     def __init__(self, decoder: Decoder, document: Sequence[int], query: Sequence[int], reserve: int) -> None:
         """Reads document and query; `prefill` is the seconds that it took."""
         self._decoder = decoder
-        self._rows = AnswerRows(decoder, Prompt((tuple(document),), tuple(query), (1.0,)), reserve)
+        prompt = Prompt((tuple(document),), tuple(query), (1.0,))
+        self._rows = AnswerRows(decoder, prompt, decoder.take_rows(prompt.parts, prompt.query, reserve))
         self.context = len(document) + len(query)
         started = time.perf_counter()
         while self._rows.reading:
@@ -60,7 +62,7 @@ class Reader:
 
     def close(self) -> None:
         """Give the memory back."""
-        self._rows.close()
+        self._decoder.memory.give_back(self._rows.rows)
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class Run:
 def scheme_of(vocabulary: int, eos: tuple[int, ...], tokens: int, **options: object) -> RapidScheme:
     """Rapid's scheme for an answer of at most `tokens` tokens."""
     given = {"question": "?", "prompt": "?", "method": "rapid", "long_document": "?", "max_tokens": tokens, "top_k": 0}
+    given |= {"sources": "device", "verifier": "device"}  # nothing travels
     request = RapidRequest.model_validate(given | options)
     return Rapid().scheme(open_message(Rapid(), request, 1, ESTIMATES, eos), request, vocabulary)
 
@@ -106,7 +109,8 @@ def alone(reader: Reader, scheme: RapidScheme, seed: int) -> Run:
         begun, position = time.perf_counter(), len(run.tokens)
         view = _judged(scheme, position, reader.distributions(run.tokens, 1)[0])
         law = likeliest(view.distribution) if scheme.judge.greedy else view.distribution
-        run.tokens.append(bonus(law, SeededDraws(seed, position)))
+        place = Place(position, digest(run.tokens))
+        run.tokens.append(bonus(law, seeded(seed)(place)))
         run.verifications.append(time.perf_counter() - begun)
     run.seconds = time.perf_counter() - started
     return run

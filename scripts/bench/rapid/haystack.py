@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from common.methods.draft_verify.reading import Passage
-from common.methods.long_context.reading import BETWEEN
-from common.methods.rapid.reading import chosen
-from common.model.tokenizer import Tokenizer
-from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.retrieval.library import Library
+from common.engine.model.tokenizer import Tokenizer
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.library import Library
+from common.methods.drafted.rapid.reading import chosen
+from common.methods.drafted.reading import Passage
+from common.methods.passages.long_context.reading import BETWEEN
 
 THRESHOLD = 0.3  # rapid's default
 WHO = ("the baker", "a retired pilot", "the schoolteacher", "an old gardener", "the ferryman", "a young carpenter")

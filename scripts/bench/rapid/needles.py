@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from common.model.configured import load_decoder, load_format
-from common.model.decoder import Decoder
-from common.model.prompt import Conversation, PromptFormat, query_tokens
-from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.engine.model.configured import load_decoder, load_format
+from common.engine.model.decoder import Decoder
+from common.engine.model.prompt import Conversation, PromptFormat, query_tokens
+from common.library.embedder import SentenceTransformerEmbedder
 from device.settings import DeviceSettings
 from scripts.bench.measuring import Table
 from scripts.bench.rapid.decoding import Reader, Run, alone, scheme_of, together
@@ -89,10 +89,8 @@ def needles(results: Results, sizes: Sizes, folder: Path) -> None:
     rows_of_laws = [[kind, f"{eta:g}", *_shown(mean(each))] for (kind, eta), each in told.items()]
     note = f"{model}, temperature 1, means along the answers of the long context. Published: the law with its residual."
     results.table("What the shift does to a token's law", Table(heads, rows_of_laws), note)
-    results.samples("answers", {f"{length}, {name}": asdict(each) for (length, name), each in answers.items()})
-    results.samples(
-        "laws", {f"{kind}, {eta:g}": [asdict(each) for each in found] for (kind, eta), found in told.items()}
-    )
+    results.samples("answers", {f"{length}, {name}": each for (length, name), each in answers.items()})
+    results.samples("laws", {f"{kind}, {eta:g}": found for (kind, eta), found in told.items()})
 
 
 def _answered(rows: Rows, decoder: Decoder, sizes: Sizes) -> dict[str, Run]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from common.model.decoder import Decoder
-from common.settings import EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.decoder import Decoder
 from scripts.bench.measuring import Table, load
 from scripts.bench.rapid.decoding import Reader, Run, alone, scheme_of, together
 from scripts.bench.rapid.sizes import Sizes
@@ -43,7 +42,7 @@ def by_context(results: Results, sizes: Sizes, folder: Path) -> None:
             for length in sizes.drafted:
                 both = together(drafter, verifier, scheme, length)
                 rows.append([context, part, length, *_timed(both, whole, small), *_seconds(verifier, drafter)])
-                samples.append({"context": context, "retrieved": part, "length": length, "run": asdict(both)})
+                samples.append({"context": context, "retrieved": part, "length": length, "run": both})
             drafter.close()
         verifier.close()
     decoder.close()
@@ -55,7 +54,7 @@ def by_context(results: Results, sizes: Sizes, folder: Path) -> None:
         f"{load()}."
     )
     results.table("A long context drafted from a part of it", Table(heads, rows), note)
-    results.samples("by context", {"sizes": asdict(sizes), "runs": samples})
+    results.samples("by context", {"sizes": sizes, "runs": samples})
 
 
 def _timed(both: Run, whole: Run, small: Run) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from scripts.bench.asking import filled, pair_of
 from scripts.bench.measuring import Table
 from scripts.bench.plan import Plan
 from scripts.bench.real.proposals import Asked
 from scripts.bench.real.scores import contains, f1
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair
 
 CLIENTS = 4
 RESAMPLES = 2000
@@ -58,9 +57,7 @@ def measure(
 ) -> list[Answer]:
     """Every question by every method, and by aggregation with other document weights, at temperature 0."""
     found: list[Answer] = []
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        data = Path(folder)
-        texts.fill_libraries(data)
+    with filled(texts) as data:
         say(f"{len(texts.documents['device'])} notes and {len(texts.documents['cloud'])} entries in the libraries")
         found += _by_pair(data, settings, METHODS, asked, plan, say)
         for weights in WEIGHTS:
@@ -80,9 +77,7 @@ def _by_pair(
     (documents,) = plan.documents
     limits = {"temperature": 0, "max_tokens": plan.tokens, "documents": documents}
     found: list[Answer] = []
-    for log in data.glob("*.log"):
-        log.unlink()  # of the pair before
-    with Pair(data, {**settings, "patience": 60.0}, settings) as pair, ThreadPoolExecutor(CLIENTS) as pool:
+    with pair_of(data, {**settings, "patience": 60.0}, settings) as pair, ThreadPoolExecutor(CLIENTS) as pool:
         for method, fields in methods.items():
             responses = pool.map(lambda each, fields=fields: pair.complete(each.text, **limits, **fields), asked)
             found += [judged(method, number, asked[number], response) for number, response in enumerate(responses)]

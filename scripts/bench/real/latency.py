@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean, median
+from collections.abc import Callable, Sequence
+from statistics import median
 
+from scripts.bench.asking import acceptance_text
 from scripts.bench.latency.analysis import Cell, cells
 from scripts.bench.latency.measure import Answered
 from scripts.bench.latency.plan import CLOUD_ONLY, DEVICE_ONLY, Plan
 from scripts.bench.measuring import Table
 
-HEADS = (
-    "added round trip",
-    "method",
-    "tokens",
-    "whole answer, ms per token",
-    "after the first",
-    "over the slower side alone",
-    "TTFT, ms",
-    "accepted, device / cloud",
-    "bytes per token, up / down",
-    "failed certificates per 1,000 tokens",
-)
-
 
 def table(found: Sequence[Answered], plan: Plan) -> Table:
     """One row for each method at each latency."""
-    return Table(HEADS, list(_rows(found, plan)))
+    every = cells(found, plan)
+
+    def over_alone(cell: Cell) -> str:
+        setting = cell.floors.name, cell.rtt, cell.temperature
+        alone = [other for side in (DEVICE_ONLY, CLOUD_ONLY) if (other := every.get((*setting, side.name)))]
+        slower = max((other.per_token.median for other in alone), default=0.0)
+        return f"{cell.per_token.median / slower:.2f}" if alone else "–"
+
+    def per_token(cell: Cell, of: Callable[[Answered], int]) -> float:
+        return sum(map(of, cell.answers)) / sum(answer.tokens for answer in cell.answers)
+
+    columns: dict[str, Callable[[Cell], object]] = {
+        "added round trip": lambda cell: f"{cell.rtt:g} ms",
+        "method": lambda cell: cell.mode,
+        "tokens": lambda cell: f"{median(answer.tokens for answer in cell.answers):g}",
+        "whole answer, ms per token": lambda cell: cell.whole.text(),
+        "after the first": lambda cell: cell.per_token.text(),
+        "over the slower side alone": over_alone,
+        "TTFT, ms": lambda cell: cell.ttft.text(),
+        "accepted, device / cloud": lambda cell: acceptance_text(cell.answers, "–"),
+        "bytes per token, up / down": lambda cell: " / ".join(
+            f"{per_token(cell, of):.0f}" for of in (lambda one: one.sent, lambda one: one.received)
+        ),
+        "failed certificates per 1,000 tokens": lambda cell: (
+            f"{1e3 * per_token(cell, lambda one: int(one.report['certificate_failures'])):.1f}"
+        ),
+    }
+    return Table.of(every.values(), columns)
 
 
 def differing(found: Sequence[Answered], plan: Plan) -> tuple[int, int]:
@@ -41,41 +56,3 @@ def differing(found: Sequence[Answered], plan: Plan) -> tuple[int, int]:
         answer.pieces != first.setdefault((answer.question, answer.temperature), answer.pieces) for answer in others
     ]
     return sum(unlike), len(others)
-
-
-def _rows(found: Sequence[Answered], plan: Plan) -> Iterator[list[object]]:
-    known = cells(found, plan)
-    for (floors, rtt, temperature, mode), cell in known.items():
-        alone = [
-            other.per_token.median
-            for side in (DEVICE_ONLY, CLOUD_ONLY)
-            if (other := known.get((floors, rtt, temperature, side.name)))
-        ]
-        ratio = f"{cell.per_token.median / max(alone):.2f}" if alone else "–"
-        tokens = sum(answer.tokens for answer in cell.answers)
-        failures = 1e3 * sum(answer.certificate_failures for answer in cell.answers) / tokens
-        yield [
-            f"{rtt:g} ms",
-            mode,
-            f"{median(answer.tokens for answer in cell.answers):g}",
-            cell.whole.text(),
-            cell.per_token.text(),
-            ratio,
-            cell.ttft.text(),
-            _accepted(cell),
-            " / ".join(f"{total / tokens:.0f}" for total in _bytes(cell)),
-            f"{failures:.1f}",
-        ]
-
-
-def _accepted(cell: Cell) -> str:
-    shares = []
-    for side in (0, 1):
-        known = [share for answer in cell.answers if (share := answer.acceptance[side]) is not None]
-        shares.append(f"{fmean(known):.2f}" if known else "–")
-    return " / ".join(shares)
-
-
-def _bytes(cell: Cell) -> tuple[int, int]:
-    """Sent and received."""
-    return sum(answer.sent for answer in cell.answers), sum(answer.received for answer in cell.answers)

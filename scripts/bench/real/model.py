@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from common.model.configured import load_decoder, load_format
-from common.model.prompt import Conversation, query_tokens
-from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
+from common.engine.model.configured import load_decoder, load_format
+from common.engine.model.prompt import Conversation, query_tokens
+from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.scoring.choice import load_scorer
 from device.settings import DeviceSettings
 from proto.fields import Side

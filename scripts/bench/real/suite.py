@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from common.model.configured import model_place
-from common.settings import EMBEDDED_MODEL
+from common.configuration.settings import EMBEDDED_MODEL
+from common.engine.model.configured import model_place
 from device.settings import DeviceSettings
 from scripts.bench import acceptance, timeline
 from scripts.bench.latency.measure import measure
@@ -73,7 +72,7 @@ def _proposals(
         acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
     )
     found = answers.measure(texts, asked, daemons, plan.answers, results.say)
-    results.samples("answers to questions", [asdict(answer) for answer in found])
+    results.samples("answers to questions", found)
     results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
     long = explanations(known, texts, plan.latency.questions)
     _latency(results, plan.latency, long, daemons)
@@ -90,7 +89,7 @@ def explanations(known: Sequence[proposals.Proposal], texts: Texts, count: int) 
 def _latency(results: Results, plan: Plan, texts: Texts, daemons: Mapping[str, object]) -> None:
     (floors,) = plan.floors
     found = list(measure(floors, plan, results.say, texts, daemons))
-    results.samples("latency", [asdict(answer) for answer in found])
+    results.samples("latency", found)
     unlike, exact = latency.differing(found, plan)
     same = f"{unlike} of {exact} answers of exact methods have other tokens than the first to the same question."
     results.table("Latency with real decode times", latency.table(found, plan), f"{SPREADS}. {same}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from common.retrieval import embedder
-from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.library import embedder
+from common.library.embedder import SentenceTransformerEmbedder
 
 PLAIN = "PyTorch's layers, float32"
 TURN = 8  # texts that one way embeds before the next one does: the machine's pace changes over minutes

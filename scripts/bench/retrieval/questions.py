@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.retrieval.library import Library
+from common.library.library import Library
 
 HEAD = re.compile(r"^([A-Z][\w-]+):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 TEMPLATES = {

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from common.retrieval.chunks import Chunk
-from common.retrieval.index import VectorIndex
-from common.retrieval.index_file import INDEX
-from common.retrieval.store import FileRecord, Store
+from common.library.chunks import Chunk
+from common.library.index import VectorIndex
+from common.library.index_file import INDEX
+from common.library.store import FileRecord, Store
 
 COSINE = 0.9  # of a made-up vector with the real one that it is a neighbour of
 _FILE = 64  # chunks of a document

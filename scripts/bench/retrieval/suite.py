@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from common.retrieval.chunks import Chunker
-from common.retrieval.embedder import SentenceTransformerEmbedder, unit_vectors
-from common.retrieval.library import Library, SearchKind
+from common.library.chunks import Chunker
+from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
+from common.library.library import Library, SearchKind
 from scripts.bench.measuring import CONFIDENCE, Spread, Table
 from scripts.bench.quality.corpus import TEXT_FOLDER, NoText
 from scripts.bench.results import Results

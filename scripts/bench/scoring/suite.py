@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 
-from common.drawing import VERMILLION, bar_style
+from common.figures import VERMILLION, bar_style
 from proto.fields import Side
+from scripts.bench.asking import Answer, acceptance_text, filled, pair_of
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Spread, Table, load, median_interval
+from scripts.bench.measuring import Spread, Table, median_interval
 from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.scoring.training import TrainingPlan, trained
@@ -69,17 +69,12 @@ class Cost:
         return cls(int(calls), float(call_ms), *map(int, others))
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer; latencies in milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Answer):
+    """One answer to a question of this type."""
 
     type: str
     right: bool
-    tokens: int
-    per_token: float
-    ttft: float
-    acceptance: tuple[float | None, float | None]  # of the device's and of the cloud's drafts
-    load: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +84,19 @@ class Found:
     weights: Weights
     answers: list[Answered]
     costs: dict[Side, Cost | None]
+
+    @property
+    def told(self) -> list[Cost]:
+        """Of the daemons whose scorer reports any."""
+        return [cost for cost in self.costs.values() if cost is not None]
+
+    def right(self, type_: str) -> float:
+        """Share of right answers to the questions of a type."""
+        return fmean(answer.right for answer in self.answers if answer.type == type_)
+
+    def per_answer(self, of: Callable[[Cost], int], digits: int) -> str:
+        """Both daemons' sum, per answer; the one before the measurement counts, too."""
+        return f"{sum(map(of, self.told)) / (len(self.answers) + 1):.{digits}f}" if self.told else "-"
 
 
 def run(results: Results) -> None:
@@ -104,7 +112,7 @@ def run(results: Results) -> None:
         "a, b, c: questions for a private fact, a public one, and a public one that depends on a private one. Waits are"
         " of both daemons together, per answer. The small cross-encoder knows the world's sentences, not its names.",
     )
-    results.samples("answers", [asdict(one) for one in found])
+    results.samples("answers", found)
     draw(results, found)
 
 
@@ -132,17 +140,8 @@ def measure(plan: Plan, size: LibraryPlan, choices: Sequence[Weights], results: 
     world = World(WORLD_SEED, test=True)
     library = make_library(world, size)
     questions = draw_questions(world, library, plan.questions)
-    texts = Texts(
-        {
-            "device": tuple(document.text.strip() for document in library.private),
-            "cloud": tuple(document.text.strip() for document in library.public),
-        },
-        tuple(question.question for question in questions),
-    )
     found = []
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        data = Path(folder)
-        texts.fill_libraries(data)
+    with filled(Texts.of(library, questions)) as data:
         for weights in choices:
             results.say(weights.name)
             found.append(_measured(plan, weights, questions, data))
@@ -151,9 +150,7 @@ def measure(plan: Plan, size: LibraryPlan, choices: Sequence[Weights], results: 
 
 def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion], data: Path) -> Found:
     device, cloud = ({**weights.flags, "emulate_decode_ms": step} for step in plan.steps[0])
-    for log in data.glob("*.log"):
-        log.unlink()
-    with Pair(data, device, cloud) as pair:
+    with pair_of(data, device, cloud) as pair:
         pair.complete(questions[0].question, max_tokens=2)  # what a daemon's first answer waits for is not its latency
         answers = [_ask(pair, question, plan) for question in questions]
     costs: dict[Side, Cost | None] = {side: Cost.read(data / f"{side}.log") for side in SIDES}
@@ -162,49 +159,23 @@ def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion]
 
 def _ask(pair: Pair, question: LibraryQuestion, plan: Plan) -> Answered:
     response = pair.complete(question.question, temperature=0.0, seed=plan.seed, max_tokens=plan.tokens)
-    report: dict[str, Any] = response["dragon"]
-    return Answered(
-        question.type,
-        response["choices"][0]["message"]["content"].strip() == question.answer.strip(),
-        report["tokens"],
-        1e3 * report["per_token"],
-        1e3 * report["ttft"],
-        (report["device"]["acceptance"], report["cloud"]["acceptance"]),
-        load()[0],
-    )
+    right = response["choices"][0]["message"]["content"].strip() == question.answer.strip()
+    return Answered(mode="", report=response["dragon"], type=question.type, right=right)
 
 
 def show(found: Sequence[Found]) -> Table:
-    rows = []
-    for one in found:
-        right = {type_: _mean([answer.right for answer in one.answers if answer.type == type_]) for type_ in "abc"}
-        costs = [cost for cost in one.costs.values() if cost is not None]
-        count = len(one.answers) + 1  # the one before the measurement, too
-        rows.append(
-            [
-                one.weights.name,
-                " / ".join(f"{right[type_]:.2f}" for type_ in "abc"),
-                " / ".join(_acceptance(one.answers, side) for side in (0, 1)),
-                Spread.of([answer.per_token for answer in one.answers]).text(1),
-                Spread.of([answer.ttft for answer in one.answers]).text(0),
-                " / ".join(f"{cost.call_ms:.1f}" for cost in costs) or "-",
-                f"{sum(cost.calls for cost in costs) / count:.1f}" if costs else "-",
-                f"{sum(cost.waits for cost in costs) / count:.2f}" if costs else "-",
-                f"{sum(cost.wait_ms for cost in costs) / count:.1f}" if costs else "-",
-            ]
-        )
-    heads = [
-        "weights",
-        "exact match a / b / c",
-        "acceptance device / cloud",
-        "per token, ms",
-        "first token, ms",
-        "scoring call device / cloud, ms",
-        "calls per answer",
-        "waits per answer",
-        "waited per answer, ms",
-    ]
-    return Table(heads, rows)
+    columns: dict[str, Callable[[Found], object]] = {
+        "weights": lambda one: one.weights.name,
+        "exact match a / b / c": lambda one: " / ".join(f"{one.right(type_):.2f}" for type_ in QUESTIONS),
+        "acceptance device / cloud": lambda one: acceptance_text(one.answers),
+        "per token, ms": lambda one: Spread.of([answer.per_token for answer in one.answers]).text(1),
+        "first token, ms": lambda one: Spread.of([answer.ttft for answer in one.answers]).text(0),
+        "scoring call device / cloud, ms": lambda one: " / ".join(f"{cost.call_ms:.1f}" for cost in one.told) or "-",
+        "calls per answer": lambda one: one.per_answer(lambda cost: cost.calls, 1),
+        "waits per answer": lambda one: one.per_answer(lambda cost: cost.waits, 2),
+        "waited per answer, ms": lambda one: one.per_answer(lambda cost: cost.wait_ms, 1),
+    }
+    return Table.of(found, columns)
 
 
 def draw(results: Results, found: Sequence[Found]) -> None:
@@ -213,7 +184,7 @@ def draw(results: Results, found: Sequence[Found]) -> None:
     title = "Answers by document weights; colours: what the question asks for"
     with results.figure("answers", columns=2, title=title) as (left, right):
         for offset, (type_, asked) in enumerate(QUESTIONS.items()):
-            shares = [_mean([answer.right for answer in one.answers if answer.type == type_]) for one in found]
+            shares = [one.right(type_) for one in found]
             left.barh(places + 0.27 * (offset - 1), shares, height=0.25, label=asked, **bar_style(offset))
         left.set(title="right to the letter", xlabel="share of answers", xlim=(0, 1))
         taken = [[answer.per_token for answer in one.answers] for one in found]
@@ -231,12 +202,3 @@ def draw(results: Results, found: Sequence[Found]) -> None:
         right.set_yticks(places, [""] * len(found))
         for axis in (left, right):
             axis.invert_yaxis()
-
-
-def _acceptance(answers: Sequence[Answered], side: int) -> str:
-    known = [value for answer in answers if (value := answer.acceptance[side]) is not None]
-    return f"{_mean(known):.2f}" if known else "-"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / max(len(values), 1)

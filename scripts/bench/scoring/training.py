@@ -20,9 +20,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast, Qwen2ForSequenceClassification
 from transformers.utils import logging
 
-from common.model.prompt import Conversation, text_query
-from common.model.tokenizer import Tokenizer
-from common.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.model.prompt import Conversation, text_query
+from common.engine.model.tokenizer import Tokenizer
 from scripts.bench.results import Results
 from scripts.demo_model.world.facts import Document, World
 from scripts.demo_model.world.library import PUBLIC, LibraryPlan, LibraryQuestion, draw_questions, make_library

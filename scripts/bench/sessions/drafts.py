@@ -9,9 +9,10 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from common.answer.values import Work
 from common.engine.sampling import Drafter
+from common.methods.aggregate.machine.values import LocalDraft
 from common.sampling.noise import race_noise
-from common.session.values import LocalDraft, Work
 from proto.logcode import decode, nearest
 from proto.messages import Open
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from common.methods.request import Request
+from common.answer.request import Request
 from scripts.bench.sessions.bare import WARM, BareBatch
 from scripts.bench.sessions.player import Play, Played
 from scripts.bench.sessions.town import Meter, Town, Usage

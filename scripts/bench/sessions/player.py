@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from common.answer.request import Request
+from common.answer.values import Commit, Drawn, Work
+from common.daemon.side import SideRuntime
+from common.methods.aggregate.driver import SessionDriver
+from common.methods.aggregate.machine.values import LocalDraft
+from common.methods.aggregate.setup import open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
-from common.methods.request import Request
-from common.methods.session_setup import open_session
-from common.runtime.session_driver import SessionDriver
-from common.runtime.side import SideRuntime
-from common.session.values import Commit, LocalDraft
 from common.transport.device_link import DeviceLink
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
@@ -118,11 +119,13 @@ class Play:
         while self._tasks:
             self._tasks.popleft()()
         while (draft := self._next_draft()) is not None:
-            self.answer.drafted(draft, WholeShare(), draft.decode_time / 1e6)
+            work = Work(self.answer.session.epoch, draft.position, draft.digest)
+            drawn = Drawn(draft.view, draft.evidence, WholeShare())
+            self.answer.part.drawn(work, [drawn], draft.decode_time / 1e6)
 
     def _next_draft(self) -> LocalDraft | None:
         """The next draft, once the cloud's for the same position is here: its evidence says what weighs how much."""
-        found = None if self.drafts is None else self.answer.work()
+        found = None if self.drafts is None else self.answer.part.work()
         if self.drafts is None or found is None:
             return None
         other = self.evidence.get((found[0].position, found[0].digest))

@@ -5,15 +5,26 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
-from common.drawing import line_style
-from common.runtime.daemon import SWITCH_INTERVAL
-from common.settings import EMBEDDED_MODEL
+from common.configuration.settings import EMBEDDED_MODEL
+from common.daemon.daemon import SWITCH_INTERVAL
+from common.figures import line_style
 from scripts.bench.measuring import SPREADS, Spread, Table, load
 from scripts.bench.results import Results
-from scripts.bench.sessions.measure import DOCUMENTS, KINDS, LARGER, SHORT, SHORT_LARGER, Found, Plan, Ran, measure
+from scripts.bench.sessions.measure import (
+    DOCUMENTS,
+    KINDS,
+    LARGER,
+    SHORT,
+    SHORT_LARGER,
+    Found,
+    Kind,
+    Plan,
+    Ran,
+    measure,
+)
 from scripts.bench.sessions.town import Town
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
@@ -35,9 +46,9 @@ def run(results: Results) -> None:
         others = [played(one, texts, results.say) for one in larger]
     finally:
         sys.setswitchinterval(interval)
-    results.samples("plan", asdict(plan))
-    results.samples("runs", asdict(found))
-    results.samples("larger models", [asdict(one) for one in others])
+    results.samples("plan", plan)
+    results.samples("runs", found)
+    results.samples("larger models", others)
     note = (
         f"{SPREADS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
         f"that had been read before, rows of {found.prompt} tokens before the answer. `listening`: devices without "
@@ -68,83 +79,77 @@ def played(plan: Plan, texts: Texts, say: Callable[[str], None]) -> Found:
 
 def sizes(found: Sequence[Found], at: int) -> Table:
     """Steady runs of so many sessions, by the model's number of parameters."""
-    rows = []
-    for one in found:
-        row = [f"{one.parameters / 1e6:.1f} M", Spread.of(one.bare[at]).text()]
-        for kind in KINDS:
-            row.append(Spread.of([run.rate for run in one.of(kind, at, steady=True)]).text())
-            row.append(Spread.of(one.ratios(kind, at)).text(2))
-        row.append(f"{_differing(one.runs)} of {_answers(one.runs)}")
-        rows.append(row)
-    heads = ["parameters", "bare model"]
-    for kind in KINDS:
-        heads += [kind, f"{kind} / bare"]
-    return Table([*heads, "answers with other tokens than alone"], rows)
+    columns: dict[str, Callable[[Found], object]] = {
+        "parameters": lambda one: f"{one.parameters / 1e6:.1f} M",
+        "bare model": lambda one: Spread.of(one.bare[at]).text(),
+        "listening": lambda one: _rate(one, "listening", at),
+        "listening / bare": lambda one: Spread.of(one.ratios("listening", at)).text(2),
+        "drafting": lambda one: _rate(one, "drafting", at),
+        "drafting / bare": lambda one: Spread.of(one.ratios("drafting", at)).text(2),
+        "answers with other tokens than alone": lambda one: f"{_differing(one.runs)} of {_answers(one.runs)}",
+    }
+    return Table.of(found, columns)
 
 
 def rates(found: Found, plan: Plan) -> Table:
     """Together: from the first question to the last token. Steady: while every session was decoding."""
-    rows = []
-    for count in plan.sessions:
-        row = [str(count), Spread.of(found.bare[count]).text()]
-        for kind in KINDS:
-            for steady in (False, True):
-                row.append(Spread.of([run.rate for run in found.of(kind, count, steady)]).text())
-            row.append(Spread.of(found.ratios(kind, count)).text(2))
-        rows.append(row)
-    heads = ["sessions", "bare model"]
-    for kind in KINDS:
-        heads += [f"{kind}, together", f"{kind}, steady", f"{kind}, steady / bare"]
-    return Table(heads, rows)
+    columns: dict[str, Callable[[int], object]] = {
+        "sessions": str,
+        "bare model": lambda count: Spread.of(found.bare[count]).text(),
+        "listening, together": lambda count: _rate(found, "listening", count, steady=False),
+        "listening, steady": lambda count: _rate(found, "listening", count),
+        "listening, steady / bare": lambda count: Spread.of(found.ratios("listening", count)).text(2),
+        "drafting, together": lambda count: _rate(found, "drafting", count, steady=False),
+        "drafting, steady": lambda count: _rate(found, "drafting", count),
+        "drafting, steady / bare": lambda count: Spread.of(found.ratios("drafting", count)).text(2),
+    }
+    return Table.of(plan.sessions, columns)
 
 
 def latencies(found: Found, plan: Plan) -> Table:
     """Medians over the repeats."""
-    rows = []
-    for count in plan.sessions:
-        for kind in KINDS:
-            together, steady = found.of(kind, count, False), found.of(kind, count, True)
-            first = [run.ttft for run in together if run.ttft is not None]
-            gaps = [_pair([run.gap for run in runs]) for runs in (together, steady)]
-            rows.append([str(count), kind, _pair(first), *gaps])
-    return Table(["sessions", "devices", "to the first token", "between tokens", "between tokens, steady"], rows)
+    columns: dict[str, Callable[[tuple[int, Kind]], object]] = {
+        "sessions": lambda at: str(at[0]),
+        "devices": lambda at: at[1],
+        "to the first token": lambda at: _pair(
+            [run.ttft for run in found.of(at[1], at[0], steady=False) if run.ttft is not None]
+        ),
+        "between tokens": lambda at: _pair([run.gap for run in found.of(at[1], at[0], steady=False)]),
+        "between tokens, steady": lambda at: _pair([run.gap for run in found.of(at[1], at[0], steady=True)]),
+    }
+    return Table.of(product(plan.sessions, KINDS), columns)
 
 
 def costs(found: Found, plan: Plan) -> Table:
     """Medians over the repeats of the steady runs; memory of the first repeat; differences of all."""
-    rows = []
-    for count in plan.sessions:
-        memory = found.memory(count)
-        for kind in KINDS:
-            runs = found.of(kind, count, steady=True)
-            every = runs + found.of(kind, count, steady=False)
-            rows.append(
-                [
-                    str(count),
-                    kind,
-                    "-" if memory is None else f"{memory / MEBIBYTE:.1f}",
-                    f"{_median(runs, lambda run: run.load[0]):.0%}",
-                    f"{_median(runs, lambda run: run.load[1]):.0%}",
-                    f"{_median(runs, lambda run: run.drafted / run.tokens):.2f}",
-                    f"{_median(runs, lambda run: 100 * run.rollbacks / run.tokens):.1f}",
-                    f"{_median(runs, lambda run: 100 * run.preempted / run.tokens):.1f}",
-                    f"{_median(runs, lambda run: 100 * run.questions / run.tokens):.1f}",
-                    str(sum(run.differing for run in every)),
-                ]
-            )
-    heads = [
-        "sessions",
-        "devices",
-        "cloud's memory per session, MiB",
-        "cloud, of a core",
-        "players, of a core",
-        "cloud's drafts per token",
-        "roll-backs per 100 tokens",
-        "pre-empted per 100 tokens",
-        "questions per 100 tokens",
-        "sessions with other tokens than alone",
-    ]
-    return Table(heads, rows)
+
+    def memory(at: tuple[int, Kind]) -> str:
+        bytes_ = found.memory(at[0])
+        return "-" if bytes_ is None else f"{bytes_ / MEBIBYTE:.1f}"
+
+    def steady(of: Callable[[Ran], float], form: str) -> Callable[[tuple[int, Kind]], str]:
+        return lambda at: f"{_median(found.of(at[1], at[0], steady=True), of):{form}}"
+
+    def differing(at: tuple[int, Kind]) -> int:
+        return _differing([run for steady in (True, False) for run in found.of(at[1], at[0], steady)])
+
+    columns: dict[str, Callable[[tuple[int, Kind]], object]] = {
+        "sessions": lambda at: str(at[0]),
+        "devices": lambda at: at[1],
+        "cloud's memory per session, MiB": memory,
+        "cloud, of a core": steady(lambda run: run.load[0], ".0%"),
+        "players, of a core": steady(lambda run: run.load[1], ".0%"),
+        "cloud's drafts per token": steady(lambda run: run.drafted / run.tokens, ".2f"),
+        "roll-backs per 100 tokens": steady(lambda run: 100 * run.rollbacks / run.tokens, ".1f"),
+        "pre-empted per 100 tokens": steady(lambda run: 100 * run.preempted / run.tokens, ".1f"),
+        "questions per 100 tokens": steady(lambda run: 100 * run.questions / run.tokens, ".1f"),
+        "sessions with other tokens than alone": differing,
+    }
+    return Table.of(product(plan.sessions, KINDS), columns)
+
+
+def _rate(found: Found, kind: Kind, count: int, steady: bool = True) -> str:
+    return Spread.of([run.rate for run in found.of(kind, count, steady)]).text()
 
 
 def costs_note(found: Found) -> str:

@@ -13,12 +13,10 @@ from typing import Any
 
 import psutil
 
-from cloud.settings import CloudSettings
-from common.retrieval.commands import DONE, add
-from common.runtime.side import SideRuntime
+from common.daemon.side import SideRuntime
 from device.settings import DeviceSettings
 from scripts.bench.sessions.player import Player
-from scripts.daemons import Daemon, free_port
+from scripts.daemons import Daemon, fill_library, free_port
 
 LOOK = 0.02  # seconds between two looks at the cloud's memory
 
@@ -43,7 +41,7 @@ class Town:
         self.players: list[Player] = []
         self._count = players
         self._closing = ExitStack()
-        fill(data, documents)
+        fill_library(data, "cloud", {f"{number:03}": f"{text}\n" for number, text in enumerate(documents)})
         # Nothing is kept on disk: what is measured is memory and processor.
         address = f"tcp://127.0.0.1:{free_port()}"
         shared: dict[str, Any] = {
@@ -123,16 +121,6 @@ class Meter:
         while looking:
             looking = not self._over.wait(LOOK)
             self._most = max(self._most, self._processes[0].memory_info().rss)
-
-
-def fill(data: Path, documents: Sequence[str]) -> None:
-    """A library for the cloud below `data`."""
-    folder = data / "documents"
-    folder.mkdir()
-    for number, text in enumerate(documents):
-        (folder / f"{number:03}.md").write_text(text + "\n")
-    if add(CloudSettings(data=data / "cloud"), [folder]) != DONE:
-        raise RuntimeError("the cloud's library can't be filled")
 
 
 def _processor_seconds(process: psutil.Process) -> float:

@@ -8,25 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from common.draft_policy.dssd_times import (
-    Dense,
-    dsd_communication,
-    dsd_round,
-    dsd_uplink_bits,
-    dssd_bounds,
-    dssd_communication,
-    dssd_round,
-    speed_up,
-)
 from common.draft_policy.lattice_bits import bits_to_tell, fixed_index_bits, short_index_bits
-from common.draft_policy.lattice_times import (
-    decoding_seconds,
-    downlink_seconds,
-    iteration_seconds,
-    summed_reward,
-    throughput,
-    uplink_seconds,
-)
 from common.draft_policy.times import (
     ahead_seconds,
     coupled_acceptance,
@@ -39,6 +21,24 @@ from common.draft_policy.times import (
     tokens_per_error,
 )
 from common.draft_policy.values import RoundTimes
+from scripts.simulated_rounds.dssd_times import (
+    Dense,
+    dsd_communication,
+    dsd_round,
+    dsd_uplink_bits,
+    dssd_bounds,
+    dssd_communication,
+    dssd_round,
+    speed_up,
+)
+from scripts.simulated_rounds.lattice_times import (
+    decoding_seconds,
+    downlink_seconds,
+    iteration_seconds,
+    summed_reward,
+    throughput,
+    uplink_seconds,
+)
 
 LENGTHS = range(1, 17)
 

@@ -6,15 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from common.answer.values import Drawn, Work
 from common.engine.jobs import AnswerJob, Assignment
-from common.engine.sampling import Drawn
+from common.engine.model.decoder import Decoder
 from common.engine.sequences import Prompt
-from common.model.decoder import Decoder
 from common.sampling.drafting import Race
 from common.sampling.fastest import Found
 from common.sampling.race import LocalRace, RaceSampler
 from common.scoring.static import StaticScorer
-from common.session.values import Work
 
 
 class RaceDrafter:

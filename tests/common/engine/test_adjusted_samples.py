@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from common.aggregation.choice import make_aggregation
-from common.aggregation.joint import JointToken, make_joint
-from common.aggregation.race import RaceAggregation
-from common.engine.sampling import Drawn, Sample, draw
+from common.answer.values import Drawn
+from common.engine.sampling import Sample, draw
+from common.methods.aggregate.machine.values import Decided
+from common.methods.aggregate.samplers.choice import make_aggregation
+from common.methods.aggregate.samplers.race import RaceAggregation
 from common.processors.adjustment import Adjustment
 from common.sampling.drafting import RaceKernel
+from common.sampling.joint import JointToken, make_joint
 from common.sampling.logprobs import Logprobs
-from common.session.values import Decided
 from proto.fields import Side
 from proto.messages import Open
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from common.engine.sampling import Drawn, Sample, draw
+from common.answer.values import Drawn
+from common.engine.sampling import Sample, draw
 from common.sampling.drafting import RaceKernel
 from common.sampling.information import information
 from common.sampling.mixture import Attribution

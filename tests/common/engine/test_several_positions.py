@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from common.answer.values import Drawn, Work
 from common.engine import worker as worker_module
-from common.engine.sampling import Drawn
+from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Item
+from common.engine.sequences import AnswerRows, Feed, Prompt
 from common.engine.worker import Worker
-from common.model.decoder import Decoder
-from common.session.values import Work
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, alone, decoder, documents, worker
 
@@ -91,3 +92,49 @@ class TestVerification:
         client = Verifier(LENGTH, proposal=one_wrong(expected, -1))
         submit(worker, client, 7)
         assert client.wait() != expected
+
+
+def by_hand(decoder: Decoder, passes: Sequence[tuple[Sequence[int], int]]) -> float:
+    """How far logits are from those of fresh rows, where the rows of one answer are fed pass after pass with a path and
+    a number of distributions each.
+    """
+    document = documents(7)[0]
+    prompt = Prompt((tuple(document),), tuple(QUERY), (0.0,))
+    rows = AnswerRows(decoder, prompt, decoder.take_rows(prompt.parts, prompt.query, LENGTH))
+    try:
+        while rows.reading:
+            for feed in rows.feeds(()):
+                decoder.forward([Item(feed.rows, feed.tokens, 0)])
+                rows.fed(feed, len(feed.tokens))
+        furthest = 0.0
+        for path, count in passes:
+            (feed,) = rows.feeds(path, count)
+            logits = decoder.forward([Item(feed.rows, feed.tokens, feed.logits)])
+            rows.fed(feed, len(feed.tokens))
+            assert len(logits) == count
+            for place, found in enumerate(logits):
+                before = path[: len(path) - count + 1 + place]
+                fresh = decoder.fresh_logits([*document, *QUERY, *before])
+                furthest = max(furthest, float((found - fresh).abs().max() / fresh.abs().max()))
+        return furthest
+    finally:
+        decoder.memory.give_back(rows.rows)
+
+
+class TestRolledBack:
+    """A proposal that was read is judged again, or a shorter one in its place: the rows hold all of it already."""
+
+    PASSES: ClassVar = [([5, 6, 7, 8], 5), ([5, 6, 7, 8], 5), ([5, 6, 7], 3), ([5, 9], 2), ([5, 9, 4], 1)]
+
+    def test_as_many_distributions_as_are_wanted(self, decoder: Decoder) -> None:
+        assert by_hand(decoder, self.PASSES) < 2e-5
+
+    def test_mutant_one_too_few(self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+        feeds = AnswerRows.feeds
+
+        def fewer(self: AnswerRows, path: Sequence[int], distributions: int = 1) -> list[Feed]:
+            return [replace(feed, logits=distributions) for feed in feeds(self, path, max(1, distributions - 1))]
+
+        monkeypatch.setattr(AnswerRows, "feeds", fewer)
+        with pytest.raises((AssertionError, ValueError)):
+            by_hand(decoder, self.PASSES)

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from common.answer.values import ROOT, TreeWork
+from common.engine.kv.memory import Rows
+from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Item
 from common.engine.passes import Entry
 from common.engine.sequences import Prompt
 from common.engine.trees import TreeRows
-from common.kv.memory import Rows
-from common.model.decoder import Decoder
-from common.model.packed import Item
-from common.trees.rounds import Reading
-from common.trees.tree import ROOT
 from tests.common.engine.test_worker import QUERY, documents, load
 
 TOLERANCE = 2e-5  # of the largest number; other orders of summation
@@ -44,7 +43,7 @@ class Answer:
         self.random = random.Random(self.seed)
         self.documents = documents(self.seed)
         prompt = Prompt(tuple(map(tuple, self.documents)), tuple(QUERY), (0.0,) * len(self.documents))
-        self.rows = TreeRows(self.decoder, prompt, RESERVE)
+        self.rows = TreeRows(self.decoder, prompt, self.decoder.take_rows(prompt.parts, prompt.query, RESERVE))
         while self.rows.documents.unread:
             for feed in self.rows.documents.feeds():
                 self.decoder.forward([Item(feed.rows, feed.tokens, 0)])
@@ -57,7 +56,7 @@ class Answer:
 
     def item(self, count: int) -> Item:
         """What is to be fed for the last `count` distributions."""
-        self.wanted = Reading(0, tuple(self.path), tuple(self.tokens), tuple(self.parents), count)
+        self.wanted = TreeWork(0, tuple(self.path), tuple(self.tokens), tuple(self.parents), count)
         self.fed = self.rows.feed(self.wanted)
         return Item(self.fed.rows, self.fed.tokens, self.fed.logits, self.fed.parents)
 
@@ -136,7 +135,7 @@ def rounds(decoder: Decoder, count: int, steps: int) -> None:
             answer.check_rows()
     finally:
         for answer in answers:
-            answer.rows.documents.close()
+            decoder.memory.give_back(answer.rows.rows)
 
 
 def test_rows_and_logits_of_several_answers(decoder: Decoder) -> None:
@@ -150,7 +149,7 @@ def test_a_tree_grows_node_by_node(decoder: Decoder) -> None:
         fed = len(answer.item(1).tokens)
         together(decoder, [answer], [1])
         assert fed == (1 if len(answer.tokens) > 1 else len(QUERY) + 1)
-    answer.rows.documents.close()
+    decoder.memory.give_back(answer.rows.rows)
 
 
 def test_a_prompt_in_parts_ends_before_its_tree(decoder: Decoder) -> None:
@@ -169,7 +168,23 @@ def test_a_prompt_in_parts_ends_before_its_tree(decoder: Decoder) -> None:
             answer.rows.fed(answer.fed, tokens)
             assert len(logits) == 0
     answer.take(logits)
-    answer.rows.documents.close()
+    decoder.memory.give_back(answer.rows.rows)
+
+
+def test_nodes_that_are_wanted_in_another_order(decoder: Decoder) -> None:
+    """Of a tree that the rows hold, what is kept moves together in the order in which it was read: where another tree
+    has the same nodes the other way round, those that would have to pass each other are read again.
+    """
+    answer = Answer(decoder, 8)
+    answer.tokens, answer.parents = [11, 12, 13], [ROOT, ROOT, 1]
+    together(decoder, [answer], [4])
+    answer.tokens, answer.parents = [12, 11, 13], [ROOT, ROOT, 0]
+    together(decoder, [answer], [4])
+    answer.path, answer.tokens, answer.parents = [12], [13], [ROOT]
+    together(decoder, [answer], [2])
+    answer.tokens, answer.parents = [], []
+    answer.check_rows()
+    decoder.memory.give_back(answer.rows.rows)
 
 
 def _first_columns(rows: Rows, fed: int, path: Sequence[int]) -> None:

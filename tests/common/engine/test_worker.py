@@ -12,15 +12,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from common.answer.values import Work
 from common.engine.document_job import DocumentJob
 from common.engine.emulation import MinimumTimes
+from common.engine.kv.errors import KvTooLargeError
+from common.engine.model.decoder import Decoder
+from common.engine.model.errors import ContextError
+from common.engine.model.packed import Item
 from common.engine.worker import Worker
-from common.kv.memory import KvMemoryFullError
-from common.model.decoder import Decoder
-from common.model.errors import ContextError
-from common.model.packed import Item
 from common.sampling.drafting import Race
-from common.session.values import Work
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
@@ -309,7 +309,7 @@ class TestMemory:
         worker, client = Worker(decoder, 0.003), GreedyClient(LENGTH)
         try:
             worker.submit(job(decoder, client, documents(1), QUERY))
-            with pytest.raises(KvMemoryFullError, match="kv_bytes"):
+            with pytest.raises(KvTooLargeError, match="kv_bytes"):
                 client.wait()
         finally:
             worker.close()

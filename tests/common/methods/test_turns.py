@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from common.aggregation.choice import make_aggregation
+from common.answer.errors import AnswerFailed, RequestError
+from common.answer.request import Request
+from common.daemon.side import SideRuntime
+from common.engine.model.prompt import Query
+from common.methods.aggregate.samplers.choice import make_aggregation
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
-from common.methods.request import Request
-from common.model.prompt import Query
-from common.runtime.errors import AnswerFailed, RequestError
-from common.runtime.side import SideRuntime
 from device.cli import options
 from device.http.errors import ApiError
 from device.http.prompts import make_request
@@ -68,7 +68,7 @@ def one_by_one(device: SideRuntime, cloud: SideRuntime, turn: int, temperature: 
     while len(tokens) < LENGTH and not (tokens and tokens[-1] in device.eos):
         tokens.append(sides[len(tokens) // turn % 2].draft(tokens).view.token)
     for each in sides:
-        each.rows.close()
+        each.close()
     return tokens
 
 

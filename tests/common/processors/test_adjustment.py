@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from common.processors.adjustment import Adjustment, adjust
 from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.warping import Warp
 
 VOCABULARY = 24
 
@@ -24,6 +26,23 @@ def mixture(seed: int, spread: float) -> torch.Tensor:
 def adjustment(biases: dict[int, float], allowed: torch.Tensor | None = None, top_p: float = 1.0) -> Adjustment:
     ids = np.fromiter(biases.keys(), np.int64)
     return Adjustment(ids, np.fromiter(biases.values(), np.float64), allowed, top_p)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.3, 1.0, 1.8]),
+    st.integers(0, VOCABULARY),
+    st.sampled_from([0.05, 0.5, 0.9, 1.0]),
+)
+def test_a_cut_leaves_what_the_warp_keeps(seed: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Their probabilities are those before the temperature, which the race counts by itself."""
+    warp, before = Warp(temperature, top_k, top_p), mixture(seed, 2.0)
+    nothing = adjustment({})
+    found, gained = adjust(before, replace(nothing, cut=warp))
+    ids = warp(before).ids
+    assert found.nonzero()[:, 0].tolist() == ids.tolist()
+    assert gained == pytest.approx(0.0, abs=1e-6)
+    assert found[ids].tolist() == pytest.approx((before[ids] / before[ids].sum()).tolist(), rel=1e-5)
 
 
 class TestTheLaw:

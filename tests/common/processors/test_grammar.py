@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import psutil
 import pytest
 
-from common.model.tokenizer import Tokenizer
+from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.tokenizer import Tokenizer
 from common.processors.grammar import Grammar, Grammars
 from common.processors.options import ProcessorError
-from common.settings import EMBEDDED_TOKENIZER
+from common.processors.trial import Unwanted, why_not
 from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
 
 TOKENIZER = Tokenizer.load(str(EMBEDDED_TOKENIZER))
@@ -77,6 +81,45 @@ class TestRefusals:
     def test_a_model_without_an_end_can_not_end_a_format(self) -> None:
         with pytest.raises(ValueError, match="no end-of-sequence"):
             compiled(eos=())
+
+    def test_one_that_was_refused_is_not_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        schema = {"type": "car", "title": "refused"}
+        with pytest.raises(ValueError) as first:
+            compiled(schema)
+        monkeypatch.setattr("common.processors.grammar.why_not", None)
+        with pytest.raises(ValueError) as again:
+            compiled(schema)
+        assert str(first.value) == str(again.value)
+
+    def test_one_that_nobody_wants_any_more_is_given_up_with_its_process(self) -> None:
+        looks: list[int] = []
+        before = {child.pid for child in psutil.Process().children()}  # of other tests' fixtures
+
+        def wanted() -> bool:
+            looks.extend(child.pid for child in psutil.Process().children() if child.pid not in before)
+            return not looks
+
+        with pytest.raises(Unwanted):
+            TOKENS.compile(json.dumps(HOSTILE["an intersection"] | {"title": "unwanted"}), EOS, wanted)
+        assert looks and not any(psutil.pid_exists(child) for child in looks)
+
+    def test_the_same_is_compiled_once_whoever_asks_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[str] = []
+
+        def noting(schema: str, wanted: Callable[[], bool]) -> str | None:
+            tried.append(schema)
+            return why_not(schema, wanted)
+
+        monkeypatch.setattr("common.processors.grammar.why_not", noting)
+        with ThreadPoolExecutor(6) as pool:
+            made = [pool.submit(compiled, CAR | {"title": f"for {number % 2}"}) for number in range(6)]
+            assert len({tuple(each.result().allowed([]).tolist()) for each in made}) == 1
+        assert len(tried) == 2
+
+    def test_a_schema_that_is_larger_than_a_pipe_holds_is_tried_in_full(self) -> None:
+        large = {"enum": [f"{number:08}" for number in range(2**14)]}
+        assert len(json.dumps(large)) > 2**17
+        assert why_not(json.dumps(large)) is None
 
     @pytest.mark.parametrize("name", COSTLY)
     def test_a_costly_schema_is_followed_in_steps_that_neighbours_hardly_notice_or_ends(self, name: str) -> None:

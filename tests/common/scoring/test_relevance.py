@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from common.configuration import load_settings
-from common.model.tokenizer import Tokenizer
-from common.retrieval.embedder import SentenceTransformerEmbedder
+from common.configuration.configuration import load_settings
+from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.tokenizer import Tokenizer
+from common.library.embedder import SentenceTransformerEmbedder
 from common.sampling.grid import GRID
 from common.scoring.choice import LOGIT_SCALE, load_scorer
 from common.scoring.relevance import BiEncoder, CrossEncoder, load_relevance_model
-from common.settings import EMBEDDED_TOKENIZER
 from device.settings import DeviceSettings
 from tests.common.scoring.tiny_encoders import LONGEST, make_bi_encoder, make_cross_encoder
 

@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from common.session.values import Commit
+from common.answer.values import Commit
 from common.simulation.acceptance import (
     InARow,
     Phases,

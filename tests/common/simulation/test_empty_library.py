@@ -11,7 +11,7 @@ from common.simulation.link import Fate
 from common.simulation.world import Network, World
 from proto.fields import Sampler, Side
 from proto.messages import Draft, Message
-from tests.common.session.table_model import TableModel
+from tests.common.methods.aggregate.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, Setting, build, one_process
 
 VOCABULARY = 12

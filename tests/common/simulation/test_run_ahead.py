@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.aggregation.race import RaceAggregation
-from common.placement.policy import SURVIVAL, run_ahead
+from common.answer.watch import Patience
+from common.estimates.policy import SURVIVAL, run_ahead
+from common.methods.aggregate.machine.values import SessionConfig
+from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.race import RaceSampler
-from common.session.values import SessionConfig
-from common.session.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, SideModel, World
 from proto.fields import Side
-from tests.common.session.table_model import EOS, TableModel, TablePredictor
+from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
 LENGTH = 50

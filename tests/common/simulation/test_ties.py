@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.session.watch import Patience
+from common.answer.watch import Patience
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
 from proto.fields import Side
-from tests.common.session.table_model import TableModel
+from tests.common.methods.aggregate.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, build, one_process
 
 ONE_WAY = 0.15  # seconds

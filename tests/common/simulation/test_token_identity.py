@@ -14,13 +14,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from common.session.session import Session
-from common.session.values import Action, LocalDraft, Work
-from common.session.watch import Patience
+from common.answer.values import Work
+from common.answer.watch import Patience
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import Action, LocalDraft
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network
 from proto.messages import Draft
-from tests.common.session.table_model import TableModel
+from tests.common.methods.aggregate.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.aggregation.paper import PaperAggregation
-from common.aggregation.race import RaceAggregation
+from common.answer.watch import Patience
+from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig
+from common.methods.aggregate.samplers.paper import PaperAggregation
+from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.paper import PaperSampler
 from common.sampling.race import LocalRace, RaceSampler
-from common.session.values import PlacementPolicy, SessionConfig
-from common.session.watch import Patience
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
 from proto.fields import Placement, Sampler, Side
-from tests.common.session.table_model import EOS, TableModel, TablePredictor
+from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
 NEVER = float("inf")

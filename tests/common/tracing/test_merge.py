@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from common.placement.cost import delta_z
+from common.estimates.cost import delta_z
 from common.tracing.merge import Notes, judged, merge
 from common.tracing.trace import Trace, from_json
 from common.transport.probe import ClockOffset, RoundTrip

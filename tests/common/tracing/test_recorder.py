@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from common.placement.estimates import Estimates
-from common.session.values import Commit, Send, Withdraw
-from common.tracing.recorder import Recorder
+from common.answer.recorder import Recorder
+from common.answer.values import Commit, Send, Withdraw
+from common.estimates.estimates import Estimates
 from proto.messages import Close, Draft, Sync, Target
 from proto.payloads.trace import Span, decode_spans, encode_spans
 

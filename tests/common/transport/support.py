@@ -112,12 +112,21 @@ class RawPeer:
 
     def __init__(self, address: str) -> None:
         self.connection = socket.create_connection(("127.0.0.1", port_of(address)), timeout=SECONDS)
-        self.connection.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
-        self._read(64)
-        ready = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-        self.connection.sendall(bytes([self.COMMAND, len(ready)]) + ready)
-        _, length = self._read(2)
-        self._read(length)  # all of it: closing with something unread would reset the connection
+        try:
+            self.greet(self.connection, b"DEALER")
+        except BaseException:
+            self.connection.close()
+            raise
+
+    @staticmethod
+    def greet(connection: socket.socket, kind: bytes) -> None:
+        """Shake hands as a socket of the type `kind`."""
+        connection.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+        _read(connection, 64)
+        ready = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+        connection.sendall(bytes([RawPeer.COMMAND, len(ready)]) + ready)
+        _, length = _read(connection, 2)
+        _read(connection, length)  # all of it: closing with something unread would reset the connection
 
     def frame(self, body: bytes, more: bool = False) -> bytes:
         return struct.pack(">BQ", self.LARGE | (self.MORE if more else 0), len(body)) + body
@@ -135,13 +144,14 @@ class RawPeer:
     def close(self) -> None:
         self.connection.close()
 
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            part = self.connection.recv(size - len(data))
-            assert part, "the peer closed the connection during the handshake"
-            data += part
-        return data
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        assert part, "the peer closed the connection during the handshake"
+        data += part
+    return data
 
 
 RawPeers = Callable[[str], RawPeer]

@@ -161,17 +161,17 @@ def test_reconnecting_does_not_refill_the_quota_of_a_key(machines: Machines) -> 
                     link.send(Cancel(session))
                 cloud_side.wait_polling(
                     lambda count=count: (  # type: ignore[misc]
-                        len(cloud_side.messages) + cloud.counters().over_quota == count
+                        len(cloud_side.messages) + cloud.counters().over_quota >= count
                     )
                 )
-        assert len(cloud_side.messages) == 10
+        assert len(cloud_side.messages) == 9  # of ten: one was the probe behind which the first link was closed
 
 
 def test_zeromq_itself_refuses_everybody_when_the_gate_is_gone(machines: Machines) -> None:
     """Without this a crash of the gate would open the server to every key."""
     device = Recorder()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    gate = ZapAuthenticator(context, lambda key: True)
+    gate = ZapAuthenticator(context, lambda key: True, lambda key: False)
     gate.close()
     server = context.socket(zmq.ROUTER)
     gate.protect(server, machines.cloud.own().secret.encode())
@@ -205,7 +205,7 @@ def test_the_gate_answers_every_question_and_doubts_what_it_does_not_know(
     change: Callable[[list[bytes]], list[bytes]], verdict: bytes
 ) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    gate = ZapAuthenticator(context, lambda key: True)
+    gate = ZapAuthenticator(context, lambda key: True, lambda key: False)
     asker = context.socket(zmq.REQ)
     asker.linger = 0
     asker.connect("inproc://zeromq.zap.01")

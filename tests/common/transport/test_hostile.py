@@ -6,12 +6,14 @@ import threading
 import time
 from contextlib import suppress
 
+import pytest
 import zmq
 
-from common.transport.faulty import FaultyProxy
+from common.transport.interface import Peer
 from common.transport.link import CloudLink, DeviceLink, Limits
 from proto.framing import decode, encode
-from proto.messages import Cancel, Error
+from proto.messages import Cancel, Draft, Error, Message
+from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.common.transport.support import Echo, RawPeers, Recorder, draft, port_of
 
 LOCAL = "tcp://127.0.0.1:0"
@@ -20,6 +22,7 @@ DRAFTS = 20  # answered while the flood is taken in
 DEAREST = 0.001  # seconds of processor time for a message of it, drafts included
 
 
+@pytest.mark.timeout(400)  # whoever works through a flood beside other work needs the time
 def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_peers: RawPeers) -> None:
     echo, device = Echo(), Recorder()
     junk = [b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x01", b"\xdd\xff\xff\xff\xff", b"x" * 2000]
@@ -42,11 +45,17 @@ def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_p
         begun, spent = time.perf_counter(), time.process_time()
         thread.start()
         overtaken: list[int] = []  # by how many malformed messages, for each draft
-        while len(echo.invalid) < FLOOD:
-            position, before = len(overtaken), len(echo.invalid)
+
+        def taken() -> int:
+            """On a machine with other work, they cost the attacker more than its share of the link's time."""
+            counters = cloud.counters()
+            return counters.malformed + counters.over_quota
+
+        while taken() < FLOOD:
+            position, before = len(overtaken), taken()
             link.send(draft(position))
             device.wait(lambda position=position: len(device.messages) > position)  # type: ignore[misc]
-            overtaken.append(len(echo.invalid) - before)
+            overtaken.append(taken() - before)
         thread.join()
         seconds, spent = time.perf_counter() - begun, time.process_time() - spent
         # Counted, for what the clock tells is also of the machine: of a flood that goes first, drafts see the end only.
@@ -55,7 +64,8 @@ def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_p
         assert len(overtaken) > DRAFTS
         assert spent / FLOOD < DEAREST
         counters = cloud.counters()
-        assert counters.malformed == len(sent)
+        assert taken() == len(sent)
+        assert counters.malformed == len(echo.invalid)
         assert counters.received["Draft"].messages == len(overtaken)
         # Rate limited: 5 at once and 5 per second.
         assert 1 <= counters.sent["Error"].messages <= 5 + 5 * seconds + 1
@@ -225,6 +235,37 @@ def test_a_peer_above_its_rate_is_told_and_others_are_served() -> None:
         counters = cloud.counters()
         assert 20 <= counters.received["Cancel"].messages <= 30
         assert not cloud_side.gone
+
+
+def test_a_peer_whose_messages_cost_too_much_is_told_and_others_are_served() -> None:
+    """What counts is the time of the link's thread: a peer has no more of it than its share."""
+    limits, cost, messages = Limits(work_per_second=0.1, work_burst=0.2), 0.02, 200
+
+    def work(peer: Peer, message: Message) -> None:
+        until = time.thread_time() + cost * isinstance(message, Cancel)
+        while time.thread_time() < until:
+            pass
+
+    cloud_side, greedy, modest = Recorder(work), Recorder(), Recorder()
+    with (
+        CloudLink(LOCAL, None, cloud_side, limits) as cloud,
+        DeviceLink(cloud.address, None, greedy) as greedy_link,
+        DeviceLink(cloud.address, None, modest) as modest_link,
+    ):
+        greedy.wait(lambda: greedy.connected)
+        modest.wait(lambda: modest.connected)
+        began = time.monotonic()
+        for session in range(messages):
+            greedy_link.send(Cancel(session))
+        for position in range(50):
+            modest_link.send(draft(position))
+        cloud_side.wait(lambda: len(cloud_side.received(Draft)) == 50)
+        cloud_side.wait_polling(lambda: len(cloud_side.received(Cancel)) + cloud.counters().over_quota == messages)
+        seconds = time.monotonic() - began
+        assert greedy.wait(lambda: greedy.errors())[0].code == "quota"
+        taken = len(cloud_side.received(Cancel))
+        assert 10 <= taken <= (limits.work_burst + limits.work_per_second * seconds) / cost + 2
+        assert modest.errors() == [] and not cloud_side.gone
 
 
 def test_peers_above_the_limit_wait_outside_until_there_is_room(raw_peers: RawPeers) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from common.process.vital import THREAD_DIED
 from common.transport import turns
 from common.transport.link import CloudLink, DeviceLink, Peer
 from common.transport.sockets import Connection
 from common.transport.turns import Mishaps, Turns
-from common.vital import THREAD_DIED
 from proto.messages import Cancel, Message
 from tests.common.transport.support import SECONDS, Echo, Recorder, draft
 
@@ -141,14 +141,14 @@ def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     mishaps.note("a step", ValueError())
     assert mishaps.count == 51
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == ["a step failed with ValueError."] * 5 + ["a step failed with ValueError; 45 more were not told."]
+    assert lines == ["a step failed with ValueError"] * 5 + ["a step failed with ValueError; 45 more were not told"]
 
 
 DYING = """
 import threading
 from common.transport import turns
 from common.transport.link import CloudLink
-from common.vital import end_process
+from common.process.vital import end_process
 from tests.common.transport.support import Recorder
 
 class Broken(CloudLink):

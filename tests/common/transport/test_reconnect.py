@@ -8,11 +8,11 @@ import time
 
 import zmq
 
-from common.transport.faulty import FaultyProxy
 from common.transport.keys import CloudKeys, KeyPair
 from common.transport.link import CloudLink, DeviceLink, Limits, Peer
 from proto.framing import encode
 from proto.messages import Cancel, Message
+from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.common.transport.support import SECONDS, Echo, RawPeer, RawPeers, Recorder, draft, port_of
 
 LOCAL = "tcp://127.0.0.1:0"

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.process.accounts import TokenBucket
 from common.transport.address import TransportError, is_loopback, require_safe, split_address
-from common.transport.limits import Limits, TokenBucket
+from common.transport.limits import Limits
 from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
 from proto.messages import Probe, ProbeReply

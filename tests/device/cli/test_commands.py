@@ -47,7 +47,7 @@ class TestAsk:
         assert (request.method, request.aggregation) == ("token-wise", "context")
 
     def test_options_left_out_are_not_sent(self, dragon: Dragon, serve: Serve, engine: TableEngine) -> None:
-        from common.methods.request import Request
+        from common.answer.request import Request
 
         defaults = Request(question="", prompt="", temperature=0.25, method="fetch-kv", documents=9)
         assert dragon("ask", "q", "--url", serve(defaults=defaults).url).returncode == 0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration import load_settings
-from common.model.decoder import Decoder
-from common.runtime.side import SideRuntime
+from common.configuration.configuration import load_settings
+from common.daemon.side import SideRuntime
+from common.engine.model.decoder import Decoder
 from device.settings import DeviceSettings
-from tests.common.model.gguf_file import CONTEXT, write_gguf
-from tests.common.model.tiny_models import make_model
+from tests.common.engine.model.gguf_file import CONTEXT, write_gguf
+from tests.common.engine.model.tiny_models import make_model
 from tests.device.cli.conftest import Dragon
 
 
@@ -32,9 +32,10 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
 
     found = dragon("models", "check", str(file), **place)
     assert found.returncode == 0, found
-    first, context, attention, vocabulary, one, four, tokenizers, scorers = found.stdout.splitlines()
+    first, context, numbers, attention, vocabulary, one, four, tokenizers, scorers = found.stdout.splitlines()
     assert "M parameters in " in first
     assert context.startswith(f"context: {CONTEXT} tokens; each takes ")
+    assert numbers.startswith("numbers: ")
     assert attention.startswith("attention: ") and attention.endswith(" see all earlier tokens")
     assert vocabulary.endswith("an answer ends with 2")
     assert one.startswith("a token with 1 document: ") and four.startswith("a token with 4 documents: ")
@@ -45,7 +46,7 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
 
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")
-    damaged = dragon("models", "check", str(file), **place)
+    damaged = dragon("models", "check", str(folder), **place)
     assert (damaged.returncode, damaged.stdout) == (2, "")
     assert "model.safetensors changed since the import" in damaged.stderr
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from common.model.decoder import Decoder
-from common.placement.estimators import DecodeLine
-from common.runtime.offline import OfflineProfile, evenly, profiled_line
-from common.settings import EMBEDDED_MODEL
-from tests.common.model.tiny_models import load_pair
+from common.configuration.settings import EMBEDDED_MODEL
+from common.daemon.offline import OfflineProfile, evenly, profiled_line
+from common.engine.model.decoder import Decoder
+from common.estimates.estimators import DecodeLine
+from tests.common.engine.model.tiny_models import load_pair
 from tests.device.cli.conftest import Dragon
 
 SHORT = ("--context", "40", "--context", "8", "--repeats", "1")
@@ -69,6 +69,6 @@ def test_lengths_are_even_and_end_at_the_longest() -> None:
 
 
 def test_a_first_start_measures_and_keeps(tmp_path: Path) -> None:
-    decoder = load_pair("llama", tmp_path / "model").decoder
+    decoder = load_pair("llama", tmp_path).decoder
     line = profiled_line(decoder, 3, tmp_path)
     assert profiled_line(decoder, 3, tmp_path) == line

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.methods.request import Request
+from common.answer.request import Request
 from device.cli.answers import to_stderr
 from device.cli.main import _failed
 from device.cli.render import (
@@ -56,6 +56,19 @@ class TestSummary:
 
     def test_degraded_tokens(self) -> None:
         assert summary(example(degraded=[2, 3])).endswith("2 tokens without the cloud")
+
+    @pytest.mark.parametrize(
+        ("degraded", "said"),
+        [
+            ([2, 3], "From token 2 on this device answered alone: The cloud was away."),
+            ([0, 1, 2, 3], "This device answered alone: The cloud was away."),
+            ([0, 2], "This device answered tokens 0, 2 alone: The cloud was away."),
+        ],
+    )
+    def test_what_this_device_answered_alone_has_a_line(self, degraded: list[int], said: str) -> None:
+        lines = summary(example(degraded=degraded, notes=["Ignored: 'user'.", "The cloud was away."])).split("\n")
+        assert lines[0] == said
+        assert lines[-1].endswith("tokens without the cloud; Ignored: 'user'.")
 
 
 class TestFootnotes:
@@ -161,12 +174,13 @@ class TestStatus:
         assert status_table(status) == (
             "version     9\n"
             "model       table-1\n"
+            "numbers     bit-exact\n"
             "tokenizer   tok-hash\n"
             "scorer      race-1\n"
             "library     3 documents, 17 chunks\n"
             "answers     0 active, 0 served\n"
             "cloud       connected (tcp://cloud.example:8601)\n"
-            "            model table-1\n"
+            "            model table-1, numbers near\n"
             "            round trip 12.5 ms"
         )
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cloud.settings import CloudSettings
-from common.flags import FlagError, flags_help, parse_flags
-from common.settings import Settings
+from common.configuration.flags import FlagError, flags_help, parse_flags
+from common.configuration.settings import Settings
 from common.transport.key_text import key_of, key_text
 from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, closed_port
@@ -164,7 +164,7 @@ class TestLibrary:
     def test_commands_get_the_roles_settings(
         self, dragon: Dragon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        from common.retrieval import commands
+        from common.library import commands
 
         calls: list[tuple[Any, ...]] = []
         for name in ("add", "list_documents", "prefill", "remove", "search", "status"):

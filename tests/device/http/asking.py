@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from common.methods.request import Request
+from common.answer.request import Request
 from device.http.options import HttpOptions
 from device.http.prompts import Asked, chat_asked, completion_asked
 from device.http.schema import ChatBody, CompletionBody, parse

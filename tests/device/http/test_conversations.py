@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.model.prompt import text_query
+from common.engine.model.prompt import text_query
 from device.http.errors import ApiError
 from device.http.prompts import read_conversation
 from device.http.schema import ChatMessage

@@ -100,6 +100,15 @@ class TestChat:
         assert answer.object == "chat.completion"
         assert answer.id.startswith("chatcmpl-")
 
+    def test_an_answer_that_waits_for_the_cloud_says_so(self, client: openai.OpenAI) -> None:
+        chunks = client.chat.completions.create(
+            model="dragon", messages=user("hello there"), stream=True, extra_body={"wait": True}
+        )
+        seen = ["waiting" if report_of(each).get("waiting") else each.choices[0].delta.content for each in chunks]
+        assert seen == ["", "hello", "waiting", " there", None]
+        answer = client.chat.completions.create(model="dragon", messages=user("hello there"), extra_body={"wait": True})
+        assert answer.choices[0].message.content == "hello there"
+
     def test_streaming_chunks(self, client: openai.OpenAI) -> None:
         chunks = list(client.chat.completions.create(model="dragon", messages=user("a b"), stream=True))
         deltas = [chunk.choices[0].delta for chunk in chunks]
@@ -173,7 +182,7 @@ class TestExtras:
         assert (request.max_tokens, request.stop) == (3, ("!",))
 
     def test_what_is_left_out_is_the_daemons_default(self, serve: Serve, engine: TableEngine) -> None:
-        from common.methods.request import Request
+        from common.answer.request import Request
 
         defaults = Request(question="", prompt="", max_tokens=2, privacy="balanced", documents=9, temperature=0.25)
         with openai_client(serve(defaults=defaults)) as client:

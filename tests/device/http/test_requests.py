@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.answer.request import Request
 from common.methods.checks import top_p_of
-from common.methods.request import Request
 from common.processors.options import ProcessorOptions, received, travelling
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError

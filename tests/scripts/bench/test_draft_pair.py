@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from common.model.decoder import Decoder
+from common.engine.model.decoder import Decoder
 from scripts.bench.draft_pair import OVERLAPS, DraftPair, main, make_pair, prompts
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.suite]  # a pair takes some 12 s of processor time

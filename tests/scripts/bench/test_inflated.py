@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from common.model.decoder import Decoder
+from common.engine.model.decoder import Decoder
 from scripts.bench.inflated import inflate
-from tests.common.model.streamed_models import TOKENIZER, answer
-from tests.common.model.tiny_models import DEMO
+from tests.common.engine.model.streamed_models import TOKENIZER, answer
+from tests.common.engine.model.tiny_models import DEMO
 
 
 @pytest.mark.parametrize(("layers", "inner"), [(4, 704), (9, None), (5, 1000)])

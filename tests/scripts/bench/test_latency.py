@@ -2,65 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 
-from common.drawing import COLORS, MOST_LINES
-from scripts.bench.latency import analysis, placements, prediction, suite
-from scripts.bench.latency.measure import Answered, TokensDiffer, check_identity
+from common.figures import COLORS, MOST_LINES
+from scripts.bench.asking import TokensDiffer
+from scripts.bench.latency import analysis, prediction, suite
+from scripts.bench.latency.measure import Answered, check_identity
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
-    PLACEMENTS,
     RACE_DEVICE,
     RACE_MIRRORED,
-    SHORT_LONG,
     TOKEN_WISE,
     Floors,
     Leg,
     Plan,
     emulated,
 )
-from scripts.bench.latency.suite import measured, run
 from scripts.bench.results import Results
-from scripts.netlab.namespaces import Namespace, Unavailable
-
-pytestmark = pytest.mark.suite
 
 TOKENS = 10
 FLOORS = Floors(20, 10)
 PLAN = Plan(floors=(FLOORS,), legs=(Leg(300, 1, (0.3,)), Leg(0, 1, (0.3,))))
 
 
-def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.0, **changes: object) -> Answered:
-    """An answer of ten tokens, all drafts right but one of the cloud's."""
-    answer = Answered(
-        FLOORS.name,
-        rtt,
-        0.3,
-        0,
-        mode,
-        TOKENS,
-        per_token,
-        ttft + (TOKENS - 1) * per_token,
-        ttft,
-        rtt,
-        (1.0, 0.9),
-        tuple((True, position != 4) for position in range(TOKENS)),
-        (None,) * TOKENS,
-        0,
-        (12, 12),
-        200,
-        1500,
-        tuple("abcdefghij"),
-        (),
-    )
-    return replace(answer, **changes)  # type: ignore[arg-type]
+REPORT = {
+    "tokens": TOKENS,
+    "accepted": [[True, position != 4] for position in range(TOKENS)],
+    "expected": [None] * TOKENS,
+    "device": {"acceptance": 1.0, "drafted": 12},
+    "cloud": {"acceptance": 0.9, "drafted": 12},
+    "switches": 0,
+    "sent_bytes": 200,
+    "received_bytes": 1500,
+    "pieces": list("abcdefghij"),
+    "prompt_tokens": 0,
+    "sources": [],
+    "certificate_failures": 1,
+}
+
+
+def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.0, **changes: Any) -> Answered:
+    """An answer of ten tokens, all drafts right but one of the cloud's; `changes` are of fields and of the report."""
+    times = {
+        "per_token": per_token / 1e3,
+        "ttft": ttft / 1e3,
+        "seconds": (ttft + (TOKENS - 1) * per_token) / 1e3,
+    }
+    told = {name: changes.pop(name) for name in REPORT if name in changes}
+    fields: dict[str, Any] = {"floors": FLOORS.name, "rtt": rtt, "temperature": 0.3} | changes
+    return Answered(mode=mode, report=REPORT | times | told, **fields)
 
 
 class TestIdentity:
@@ -71,12 +69,12 @@ class TestIdentity:
             check_identity(found, PLAN)
 
     def test_another_token_stops_the_run(self) -> None:
-        found = [answered(TOKEN_WISE.name, 310.0), answered(RACE_DEVICE.name, 25.0, pieces=tuple("abcdefghix"))]
+        found = [answered(TOKEN_WISE.name, 310.0), answered(RACE_DEVICE.name, 25.0, pieces=list("abcdefghix"))]
         with pytest.raises(TokensDiffer, match="question 0"):
             check_identity(found, PLAN)
 
     def test_methods_of_another_law_may_differ(self) -> None:
-        found = [answered(TOKEN_WISE.name, 310.0), answered("paper/greedy", 25.0, pieces=tuple("abcdefghix"))]
+        found = [answered(TOKEN_WISE.name, 310.0), answered("paper/greedy", 25.0, pieces=list("abcdefghix"))]
         check_identity(found, PLAN)
 
 
@@ -98,7 +96,7 @@ class TestAnalysis:
         assert Floors(20, 10).limit(0) == 20
         assert Floors(20, 10).limit(1000) == pytest.approx(34)
         assert emulated(10.0) == {"emulate_decode_ms": 10.0, "emulate_context_us": 7.0, "emulate_prompt_ms": 0.2}
-        found = [answered(RACE_DEVICE.name, 30.0, prompt=995.0)]
+        found = [answered(RACE_DEVICE.name, 30.0, prompt_tokens=995)]
         assert str(analysis.table(found, PLAN).rows[0][7]) == "0.88"
 
     def test_a_row_for_every_method_and_setting(self) -> None:
@@ -117,7 +115,7 @@ class TestPrediction:
         assert race.simulated == pytest.approx((2 * 312 + 7 * 20) / TOKENS, rel=0.1)
 
     def test_without_a_record_of_both_sides_there_is_no_prediction(self) -> None:
-        unseen = tuple((True, None) for _ in range(TOKENS))
+        unseen = [[True, None]] * TOKENS
         assert prediction.predict([answered(TOKEN_WISE.name, 30.0, accepted=unseen)], PLAN) == []
 
 
@@ -160,50 +158,3 @@ def test_every_method_is_drawn_and_no_panel_is_crowded(tmp_path: Path) -> None:
             key = axis.get_legend()
             assert key is not None
             assert key.get_window_extent().x0 > axis.get_window_extent().x1, "the key hides data"
-
-
-def need_a_lab() -> None:
-    try:
-        Namespace().close()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.mark.timeout(300)  # daemons to start, on a busy machine
-def test_a_short_run_in_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    need_a_lab()
-    results = Results("latency", tmp_path, short=True)
-    run(results)
-    assert "race/mirrored" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"latency-per-token.png", "latency-ttft.png"}
-
-
-@pytest.mark.timeout(300)  # daemons to start, on a busy machine
-def test_long_answers_and_placements_of_a_model_that_hesitates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One run for both suites. Every strategy gives the same tokens, or it would have stopped."""
-    need_a_lab()
-    plan = replace(SHORT_LONG, modes=SHORT_LONG.modes + PLACEMENTS.modes)
-    found: list[Answered] = []
-
-    def once(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
-        found.extend([] if found else measured(plan, say))
-        return found
-
-    monkeypatch.setattr(suite, "SHORT_LONG", plan)
-    monkeypatch.setattr(placements, "SHORT_PLACEMENTS", replace(plan, modes=PLACEMENTS.modes, entropy=1.0))
-    for module in (suite, placements):
-        monkeypatch.setattr(module, "measured", once)
-    long = Results("latency-long", tmp_path, short=True)
-    suite.run_long(long)
-    placements.run(Results("scheduling-link", tmp_path, short=True))
-    printed = capsys.readouterr().out
-    assert "synthetic model of 1 nats" in printed
-    assert "Placements on a real link" in printed
-    answers = long.record["samples"]["answers, synthetic model of 1 nats"]
-    assert {answer["tokens"] for answer in answers} == {SHORT_LONG.max_tokens}
-    ours = [answer for answer in answers if answer["mode"] in {mode.name for mode in PLACEMENTS.modes}]
-    assert {answer["mode"] for answer in ours} == {mode.name for mode in PLACEMENTS.modes}
-    assert len({tuple(answer["pieces"]) for answer in ours}) == 1
-    assert any(not right for answer in ours for row in answer["accepted"] for right in row if right is not None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.model.decoder import Decoder
+from common.engine.model.decoder import Decoder
 from scripts.bench.positions import nats
 from scripts.bench.synthetic_model import make_model
 

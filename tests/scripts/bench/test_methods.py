@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from common.drawing import MOST_LINES
-from scripts.bench.latency.measure import TokensDiffer
-from scripts.bench.methods import analysis, work
+from common.figures import MOST_LINES
+from scripts.bench.asking import Mode, TokensDiffer
+from scripts.bench.methods import analysis
 from scripts.bench.methods.measure import Answered, check_identity
 from scripts.bench.methods.plan import (
     AHEAD,
@@ -27,16 +26,13 @@ from scripts.bench.methods.plan import (
     SHORT,
     SLOW,
     TARGET,
-    Mode,
     Network,
     Part,
     Plan,
 )
 from scripts.bench.methods.prediction import ENCRYPTED, Steps, chunk, predicted
-from scripts.bench.methods.suite import DRAWN, FAMILIES, draw_predictions, draw_speed, run
+from scripts.bench.methods.suite import DRAWN, FAMILIES, draw_predictions, draw_speed
 from scripts.bench.results import Results
-
-pytestmark = pytest.mark.suite
 
 TOKENS = 101
 PLAN = Plan((Part(0.9, dict.fromkeys((SLOW, FAST), (*AIMED, DSSD_GOODPUT)), seeds=(1, 2)),))
@@ -44,31 +40,25 @@ PLAN = Plan((Part(0.9, dict.fromkeys((SLOW, FAST), (*AIMED, DSSD_GOODPUT)), seed
 FLOORS = Steps.of([], PLAN)
 
 
-def answered(mode: Mode, per_token: float, network: Network = FAST, **changes: object) -> Answered:
-    """Twenty rounds of four tokens, of which three are accepted."""
-    answer = Answered(
-        overlap=0.9,
-        delay=network.delay,
-        rate=network.rate,
-        mode=mode.name,
-        seed=1,
-        tokens=TOKENS,
-        per_token=per_token,
-        ttft=200.0,
-        sent=1000,
-        received=400,
-        forwarded=(2500, 2000),
-        rounds=20,
-        proposals=20,
-        proposed=4.0,
-        acceptance=0.75,
-        drafted=80,
-        draft_step=5.0,
-        verify=32.0,
-        reported=30.0,
-        pieces=("a", "b"),
-    )
-    return replace(answer, **changes)  # type: ignore[arg-type]
+def answered(mode: Mode, per_token: float, network: Network = FAST, **changes: Any) -> Answered:
+    """Twenty rounds of four tokens, of which three are accepted; `changes` are of the report and of its figures."""
+    ttft = float(changes.pop("ttft", 200.0))
+    figures = {"rounds": 20, "proposals": 20, "proposed_per_round": 4.0}
+    figures |= {name: changes.pop(name) for name in figures if name in changes}
+    report = {
+        "seed": 1,
+        "tokens": TOKENS,
+        "per_token": per_token / 1e3,
+        "ttft": ttft / 1e3,
+        "seconds": (ttft + (TOKENS - 1) * per_token) / 1e3,
+        "sent_bytes": 1000,
+        "received_bytes": 400,
+        "figures": {} if mode in (TARGET, DRAFT) else figures,
+        "device": {"acceptance": 0.75, "drafted": changes.pop("drafted", 80)},
+        "cloud": {"acceptance": None},
+        "pieces": ["a", "b"],
+    }
+    return Answered(mode=mode.name, report=report | changes, overlap=0.9, network=network, forwarded=(2500, 2000))
 
 
 class TestPrediction:
@@ -80,7 +70,9 @@ class TestPrediction:
         assert found == pytest.approx(expected * (TOKENS - decided) / (TOKENS - 1))
 
     def test_a_length_between_two_is_rounds_of_both(self) -> None:
-        times = [predicted(answered(DSSD[0], 30.0, proposed=length), DSSD[0], FLOORS) for length in (4.0, 4.5, 5.0)]
+        times = [
+            predicted(answered(DSSD[0], 30.0, proposed_per_round=length), DSSD[0], FLOORS) for length in (4.0, 4.5, 5.0)
+        ]
         assert min(times[0], times[2]) < times[1] < max(times[0], times[2])
 
     def test_chunks_that_are_drafted_ahead_are_more_than_rounds(self) -> None:
@@ -89,17 +81,17 @@ class TestPrediction:
         assert predicted(answer, AHEAD, FLOORS) < predicted(answer, DSSD[0], FLOORS)
 
     def test_one_model_alone_takes_what_it_took(self) -> None:
-        alone = [answered(TARGET, time, acceptance=None) for time in (33.0, 35.0, 34.0)]
+        alone = [answered(TARGET, time) for time in (33.0, 35.0, 34.0)]
         assert Steps.of(alone, PLAN) == Steps(PLAN.draft_ms, 34.0)
 
     def test_one_model_alone_takes_its_floor(self) -> None:
-        assert predicted(answered(TARGET, 33.0, acceptance=None), TARGET, FLOORS) == PLAN.verify_ms
-        assert predicted(answered(DRAFT, 5.3, NO_NETWORK, acceptance=None), DRAFT, FLOORS) == PLAN.draft_ms
+        assert predicted(answered(TARGET, 33.0), TARGET, FLOORS) == PLAN.verify_ms
+        assert predicted(answered(DRAFT, 5.3, NO_NETWORK), DRAFT, FLOORS) == PLAN.draft_ms
 
 
 class TestAims:
     def found(self, ahead: float = 10.0, goodput: float = 20.0) -> dict[str, tuple[str, str]]:
-        answers = [answered(TARGET, 32.0, acceptance=None)]
+        answers = [answered(TARGET, 32.0)]
         for network in (SLOW, FAST):
             answers += [answered(mode, time, network) for mode, time in zip(DSSD, (22.0, 20.0, 21.0), strict=True)]
             answers += [answered(mode, 30.0, network) for mode in QSV_FIXED_INDEX]
@@ -132,16 +124,23 @@ class TestAims:
 
 
 def test_ratios_are_those_to_the_target_alone() -> None:
-    every = analysis.cells([answered(TARGET, 32.0, acceptance=None), answered(AHEAD, 16.0)], PLAN)
+    every = analysis.cells([answered(TARGET, 32.0), answered(AHEAD, 16.0)], PLAN)
     assert {row[2]: row[4] for row in analysis.table(every).rows} == {TARGET.name: "1.00", AHEAD.name: "2.00"}
 
 
+def test_whole_answers_are_compared_with_the_target_s_on_the_same_network() -> None:
+    found = [answered(TARGET, 20.0), answered(AHEAD, 10.0, ttft=400.0), answered(TARGET, 30.0, SLOW)]
+    _, drafted, _ = analysis.whole_table(analysis.cells(found, PLAN)).rows
+    # 200 + 100 x 20 over 400 + 100 x 10 milliseconds
+    assert list(drafted)[3:] == ["1400", "1.57 [1.57-1.57] (1.57-1.57)", "400", "200"]
+
+
 def test_another_token_of_a_coupled_answer_stops_the_run() -> None:
-    found = [answered(TARGET, 32.0), answered(DSSD[0], 20.0, pieces=("a", "x")), answered(AHEAD, 15.0)]
+    found = [answered(TARGET, 32.0), answered(DSSD[0], 20.0, pieces=["a", "x"]), answered(AHEAD, 15.0)]
     check_identity(found[:2])
     check_identity(found)
     with pytest.raises(TokensDiffer, match="seed 1"):
-        check_identity([*found, answered(AHEAD, 15.0, SLOW, pieces=("a", "x"))])
+        check_identity([*found, answered(AHEAD, 15.0, SLOW, pieces=["a", "x"])])
 
 
 @pytest.mark.parametrize("plan", [FULL, GRID, SHORT], ids=("full", "grid", "short"))
@@ -163,40 +162,3 @@ def test_the_whole_run_measures_what_the_aims_compare() -> None:
         for network in (SLOW, FAST):
             assert all(mode in part.modes[network] for mode in AIMED)
     assert set(FULL.parts[0].modes) == set(CROSS)
-
-
-def test_work_beside_the_models_is_timed_piece_by_piece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = Results("methods-work", tmp_path, short=True)
-    work.run(results)
-    assert "qsv short index" in capsys.readouterr().out
-    measured = results.record["samples"]["work"]["measured"]
-    assert {each["method"] for each in measured} == set(work.OPTIONS)
-    for each in measured:
-        laps = each["microseconds"]
-        assert list(laps) == list(work.PIECES)
-        assert all(len(times) == work.SHORT.positions // work.LENGTH - 1 for times in laps.values())
-        assert min(laps[work.DRAFT]) > 0
-
-
-@pytest.mark.timeout(300)  # daemons to start, on a busy machine
-def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every method answers in full over the emulated link, and what it tells of its bytes is on the line."""
-    results = Results("methods", tmp_path, short=True)
-    run(results)
-    printed = capsys.readouterr().out
-    assert "coupled ahead: bytes up per token" in printed
-    answers = json.loads(results.write().read_text())["samples"]["answers"]
-    (part,) = SHORT.parts
-    asked = [DRAFT.name, *(mode.name for modes in part.modes.values() for mode in modes)]
-    assert [answer["mode"] for answer in answers] == asked
-    for answer in answers:
-        assert answer["tokens"] == SHORT.max_tokens
-        if answer["mode"] != DRAFT.name:
-            up, down = answer["forwarded"]
-            assert (up > answer["sent"], down > answer["received"]) == (True, True)
-        if answer["mode"] not in (DRAFT.name, TARGET.name):
-            assert answer["verify"] >= SHORT.verify_ms
-            assert answer["draft_step"] >= SHORT.draft_ms
-            assert 1 <= answer["rounds"] < SHORT.max_tokens
-    coupled = [answer for answer in answers if answer["mode"] in (TARGET.name, AHEAD.name)]
-    assert len({tuple(answer["pieces"]) for answer in coupled}) == 1

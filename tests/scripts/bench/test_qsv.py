@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common.drawing import MOST_LINES
+from common.figures import MOST_LINES
 from scripts.bench.measuring import Spread
 from scripts.bench.methods.plan import TARGET
 from scripts.bench.qsv.analysis import Asked, orderings
 from scripts.bench.qsv.laws import Drafting, distance, entropy, probability
-from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, LENGTH, QS, RESOLUTIONS, SHORT, SQ, UPLINKS
+from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, QS, RESOLUTIONS, SQ, UPLINKS
 from scripts.bench.qsv.reading import Computed
-from scripts.bench.qsv.suite import DRAWN, run
-from scripts.bench.results import Results
+from scripts.bench.qsv.suite import DRAWN
 
 pytestmark = pytest.mark.suite
 
@@ -115,24 +112,3 @@ def test_the_whole_run_has_what_the_orderings_compare() -> None:
     (part,) = FULL.speed.parts
     for ways in part.modes.values():
         assert all(way in ways for way in (TARGET, DDQN, *SQ.values(), *QS.values(), *HEURISTIC.values()))
-
-
-@pytest.mark.timeout(400)  # daemons to start and a pair to make, on a busy machine
-def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Answers are right when the models are sure, laws are those of the same prompts, and pictures are drawn."""
-    results = Results("qsv", tmp_path, short=True)
-    run(results)
-    assert "Orderings of Figs. 3 and 4" in capsys.readouterr().out
-    samples = json.loads(results.write().read_text())["samples"]
-    answers = samples["answers"]
-    assert len(answers) == len(SHORT.temperatures) * len(SHORT.ways) * SHORT.questions * SHORT.draws
-    assert all(each["right"] and each["ended"] for each in answers if each["temperature"] == min(SHORT.temperatures))
-    for law in samples["laws"]:
-        assert law["exact"] < 1e-9
-        assert law["right"]["target"] >= law["right"]["S-Q"] - 1e-9
-        if law["temperature"] == max(SHORT.temperatures):
-            assert law["first"] > 0.001
-    assert {each["tokens"] for each in samples["speed"]} == {SHORT.speed.max_tokens}
-    assert {path.name for path in tmp_path.glob("*.png")} == {"qsv-answers.png", "qsv-speeds.png"}
-    fixed = {each["mode"]: each["proposed"] for each in samples["speed"]}
-    assert all(1 < fixed[way.name] <= LENGTH for way in (SQ[64], QS[64]))

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from scripts.bench.quality.corpus import TEXT_FOLDER, Corpus, NoText, spread
-from scripts.bench.quality.perplexity import METHODS, mixture
-from scripts.bench.quality.suite import run
-from scripts.bench.results import Results
+from scripts.bench.quality.perplexity import mixture
 
 pytestmark = pytest.mark.suite
 
@@ -60,18 +58,3 @@ def test_a_missing_folder_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_pieces_are_taken_from_everywhere() -> None:
     assert spread([[number] for number in range(10)], 4) == [[0], [3], [6], [9]]
-
-
-def test_a_short_run_trains_and_measures(
-    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(TEXT_FOLDER, str(texts))
-    results = Results("quality", tmp_path / "results", short=True)
-    run(results)
-    printed = capsys.readouterr().out
-    assert all(f"| {method} |" in printed for method in METHODS)
-    shares = results.record["samples"]["exact match"]
-    assert shares["DRAGON"][0] == {"private fact": 0.0, "public fact": 0.0, "both": 0.0}, "without documents"
-    assert shares["device only"][2]["private fact"] > 0
-    assert shares["device only"][2]["public fact"] == 0.0
-    assert (results.folder / "quality-perplexity.png").is_file()

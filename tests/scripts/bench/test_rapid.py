@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from common.model.decoder import Decoder
-from common.retrieval.embedder import SentenceTransformerEmbedder
-from common.settings import EMBEDDED_DRAFT, EMBEDDED_TOKENIZER
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_TOKENIZER
+from common.engine.model.decoder import Decoder
+from common.library.embedder import SentenceTransformerEmbedder
 from scripts.bench.rapid.decoding import Reader, alone, scheme_of, together
 from scripts.bench.rapid.haystack import haystack, retrieved
 from scripts.bench.rapid.laws import laws, paper_law
-from scripts.bench.rapid.sizes import SHORT
-from scripts.bench.rapid.timing import by_context
-from scripts.bench.results import Results
 
 pytestmark = pytest.mark.suite
 
@@ -30,18 +25,6 @@ def decoder() -> Iterator[Decoder]:
     decoder = Decoder.load(str(EMBEDDED_DRAFT), tokenizer=str(EMBEDDED_TOKENIZER), dtype="float32")
     yield decoder
     decoder.close()
-
-
-def test_times_by_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = Results("rapid", tmp_path, short=True)
-    by_context(results, SHORT, tmp_path)
-    assert "A long context drafted from a part of it" in capsys.readouterr().out
-    (run,) = json.loads(results.write().read_text())["samples"]["by context"]["runs"]
-    made = run["run"]
-    assert len(made["tokens"]) == SHORT.tokens
-    assert 0 <= made["accepted"] <= made["proposed"]
-    assert made["rounds"] == len(made["verifications"])
-    assert made["proposed"] < len(made["drafts"]) <= made["proposed"] + made["rounds"]  # one more, but behind the end
 
 
 @pytest.mark.parametrize("length", [1, 5])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from common.settings import EMBEDDED_MODEL
+from common.configuration.settings import EMBEDDED_MODEL
 from device.settings import DeviceSettings
 from scripts.bench.plan import Plan
 from scripts.bench.positions import follow
@@ -157,12 +157,12 @@ def test_both_halves_are_asked_for() -> None:
 
 def test_latency_is_told_over_the_slower_side() -> None:
     plan = FULL.latency
-    of: dict[str, Any] = {"floors": "0/0", "temperature": 0.7, "sent": 100, "received": 1600, "certificate_failures": 1}
+    of: dict[str, Any] = {"floors": "0/0", "temperature": 0.7, "sent_bytes": 100, "received_bytes": 1600}
     found = [answered(mode.name, 100.0 if mode.name == "cloud only" else 120.0, **of) for mode in plan.modes]
     rows = {row[1]: row for row in latency.table(found, plan).rows}
     assert rows["race/device"][5] == "1.00"
     assert rows["cloud only"][5] == "0.83"
     assert rows["race/device"][8:] == ["10 / 160", "100.0"]
     assert latency.differing(found, plan) == (0, 4)
-    other = answered("race/mirrored", 1.0, **of | {"pieces": ("x",)})
+    other = answered("race/mirrored", 1.0, **of | {"pieces": ["x"]})
     assert latency.differing([*found, other], plan) == (1, 5)

@@ -30,19 +30,6 @@ def proposals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_short_run_measures_every_way(proposals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = Results("retrieval", tmp_path / "bench", short=True)
-    run(results)
-    capsys.readouterr()
-    embedding, search, approximate = results.record["tables"].values()
-    assert [float(row[3]) > 0.999 for row in embedding["rows"]] == [True] * 3
-    assert [row[0] for row in search["rows"]] == ["dense", "keyword", "hybrid"]
-    assert results.record["samples"]["ranks, keyword"] == [1] * 6
-    assert search["rows"][1][1].startswith("1.00 [")
-    assert [row[:3] for row in approximate["rows"][-2:]] == [["200", "64", "exhaustive"], ["200", "64", "approximate"]]
-    assert {row[4] for row in approximate["rows"]} == {"1.000"}  # all lists of so few are looked into
-
-
 def test_questions_are_of_what_the_head_says(proposals: Path) -> None:
     asked = questions(proposals.iterdir(), 2)
     assert {question.kind for question in asked} == {"author, by title", "status, by number"}

@@ -1,28 +1,18 @@
-"""Figures of the suites acceptance, codecs and certificates obey what is known of the samplers."""
+"""Figures of the suites acceptance and codecs obey what is known of the samplers."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from common.drawing import MOST_LINES
-from common.sampling.certificate import Certified, certify
-from common.sampling.race import RaceSampler
-from scripts.bench import acceptance, certificates, codecs
+from common.figures import MOST_LINES
+from scripts.bench import acceptance, codecs
 from scripts.bench.acceptance import PAPER, RACE, SAMPLERS, Case, both_races
 from scripts.bench.positions import Position, follow, nats, synthetic
-from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
 VOCABULARY = 600
-
-
-def position(device: list[float], cloud: list[float], index: int = 0, temperature: float = 1.0) -> Position:
-    return Position(3, index, temperature, torch.tensor(device), torch.tensor(cloud), (0.0, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +27,6 @@ def positions() -> list[Position]:
 
 def test_the_full_runs_have_no_more_lines_than_a_panel_shows() -> None:
     """The tests draw short ones."""
-    full = certificates.FULL
-    assert len(full.temperatures) <= MOST_LINES
-    assert len(full.vocabularies) * len(full.disagreements) * len(full.entropies) <= MOST_LINES
     assert len(codecs.FULL.entries) + len(("raw", "top-p")) <= MOST_LINES
 
 
@@ -68,30 +55,6 @@ class TestPositions:
 
 
 class TestAcceptance:
-    def test_a_short_run_keeps_what_a_simulator_replays(
-        self, demonstration: Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        results = Results("acceptance", tmp_path, short=True)
-        acceptance.run(results, demonstration)
-        assert "mean total variation" in capsys.readouterr().out
-        kept = json.loads(results.write().read_text())["samples"]["answers"]
-        plan = acceptance.SHORT
-        assert len(kept["answers"]) == len(plan.temperatures) * plan.questions + len(plan.entropies)
-        assert (tmp_path / "acceptance-samplers.png").stat().st_size > 1000
-        for answer in kept["answers"]:
-            assert set(answer["judged"]) == set(SAMPLERS)
-            assert {len(judged) for judged in answer["judged"].values()} == {len(answer["distances"])}
-            assert all(0 <= distance <= 1 for distance in answer["distances"])
-        records = sorted((tmp_path / "acceptance").iterdir())
-        assert len(records) == len(SAMPLERS) * (len(plan.temperatures) + len(plan.entropies))
-        for path in records:
-            answers = json.loads(path.read_text())
-            assert len(answers) == (1 if "synthetic" in path.name else plan.questions)
-            for device, cloud, of_device, of_cloud in (each for answer in answers for each in answer):
-                assert {device, cloud} <= {0, 1}
-                assert 0 <= of_device <= 1
-                assert 0 <= of_cloud <= 1
-
     def test_outcomes_are_as_frequent_as_they_were_expected_to_be(self, positions: list[Position]) -> None:
         """Within four standard deviations, for the race and for the paper's sampler; swapping the sides fails."""
         answer = acceptance.judge(Case(1, 1.0), 0, 2, positions)
@@ -123,23 +86,6 @@ class TestAcceptance:
 
 
 class TestCodecs:
-    def test_a_short_run_measures_every_codec(
-        self, demonstration: Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        results = Results("codecs", tmp_path, short=True)
-        codecs.run(results, demonstration)
-        assert "| race, K = 64 |" in capsys.readouterr().out
-        kept = json.loads(results.write().read_text())["samples"]["codecs"]
-        plan = codecs.SHORT
-        assert len(kept["measured"]) == len(plan.temperatures) + len(plan.vocabularies) * len(plan.entropies)
-        for measured in kept["measured"]:
-            told = measured["told"]
-            assert len(told) == 2 + len(plan.entries)
-            assert {len(each) for each in told.values()} == {len(measured["nats"])}
-            assert not any(each["changed"] for each in told["raw"])
-            assert all(4 * measured["source"]["vocabulary"] * 0.4 < each["size"] for each in told["raw"][:1])
-            assert all(each["entries"] <= 8 and each["size"] < 100 for each in told["race, K = 8"])
-
     def test_a_list_of_everything_changes_no_token_and_a_truncation_does(self, positions: list[Position]) -> None:
         measured = codecs.measure(codecs.Source("synthetic", VOCABULARY, 4.0), iter(positions), (2, VOCABULARY))
         whole = measured.told[f"race, K = {VOCABULARY}"]
@@ -153,42 +99,3 @@ class TestCodecs:
     def test_a_share_of_nothing_says_of_how_many(self) -> None:
         assert codecs.share([False] * 40) == "0 of 40"
         assert codecs.share([True, False, False, False]) == "25.00 %"
-
-
-class TestCertificates:
-    def test_a_short_run_counts_every_position(
-        self, demonstration: Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        results = Results("certificates", tmp_path, short=True)
-        certificates.run(results, demonstration)
-        assert "K needed" in capsys.readouterr().out
-        kept = json.loads(results.write().read_text())["samples"]["certificates"]
-        for measured in kept["measured"]:
-            assert {len(tried) for tried in measured["tried"].values()} == {len(measured["needed"])}
-
-    def test_more_entries_never_fail_more(self, positions: list[Position]) -> None:
-        measured = certificates.measure("synthetic", iter(positions), (1, 2, 4, 16, VOCABULARY))
-        for fewer, more in ((1, 2), (2, 4), (4, 16), (16, VOCABULARY)):
-            for low, high in zip(measured.tried[fewer], measured.tried[more], strict=True):
-                assert low.failed or not high.failed
-        for tried in measured.tried.values():
-            assert all(each.failed or not each.wrong for each in tried)  # a certificate is never wrong
-            assert all(each.failed or not each.asks for each in tried)  # looking up asks less, not more
-        assert any(each.wrong for each in measured.tried[1])
-        assert not any(each.failed for each in measured.tried[VOCABULARY])
-        for count, tried in measured.tried.items():
-            assert [each.failed for each in tried] == [needed > count for needed in measured.needed]
-
-    def test_the_smallest_list_that_certifies(self, positions: list[Position]) -> None:
-        for each in positions[:10]:
-            needed = certificates.entries_needed(each)
-            for count, expected in ((needed - 1, False), (needed, True)):
-                if count:
-                    sampler = RaceSampler(each.seed, each.temperature, count, VOCABULARY)
-                    views = [sampler.draft(each.index, probabilities) for probabilities in each.both]
-                    assert isinstance(certify(views[0], views[1], each.eta_device), Certified) == expected
-
-    def test_sides_that_agree_need_two_entries(self) -> None:
-        """The second one is the threshold that the first one beats; with one, an unlisted token may be as fast."""
-        assert certificates.entries_needed(position([0.5, 0.25, 0.25], [0.5, 0.25, 0.25])) == 2
-        assert certificates.entries_needed(position([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])) == 2

@@ -5,19 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from common.aggregation.choice import make_aggregation
-from common.methods.failures import failure_message, unknown_session
+from common.answer.driver import Driver
+from common.answer.failures import failure_message, unknown_session
+from common.answer.request import read_own_options
+from common.answer.values import Commit
+from common.daemon.model_runtime import Start
+from common.daemon.prompt_rows import PromptRows
+from common.methods.aggregate.samplers.choice import make_aggregation
 from common.methods.interface import CloudContext
-from common.methods.request import read_own_options
-from common.runtime.reading import PromptRows
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
-from tests.common.methods.turns.client import TurnsClient
 from tests.common.methods.turns.method import TurnsRequest
+from tests.common.methods.turns.part import part_of
 from tests.common.methods.turns.rules import Rules
 
 
 class TurnsCloud:
     """Implements `CloudHalf`."""
+
+    slow = False
 
     def __init__(self, request: Open | Fetch, context: CloudContext) -> None:
         """Raises `ValueError` for a request that can't be served."""
@@ -29,21 +34,29 @@ class TurnsCloud:
         self._context = context
         self._drafting = make_aggregation("cloud", request, vocabulary)
         self._rules = Rules("cloud", request, read_own_options(TurnsRequest, request).turn, vocabulary)
-        self._client = TurnsClient(self._rules, self._decided, self._ended)
-        self._drafted = 0
+        self._driver = Driver("cloud", self._rules, [context.side.decoding], context.send, self)
+        self._part = part_of(self._driver, self._rules)
 
     def begin(self) -> None:
         side = self._context.side
         side.begin(
-            self._client, self._request, self._drafting, self._retrieved, lambda context, seconds: None, self._context
+            Start(
+                self._part,
+                self._request,
+                self._drafting,
+                lambda context, seconds: None,
+                self._retrieved,
+                peer=self._context,
+            )
         )
+
+    def check(self, message: Message) -> None:
+        """Refuse nothing: a target is taken in at once."""
 
     def receive(self, message: Message) -> None:
         if isinstance(message, Target):
             self._heard = time.monotonic()
-            with self._client.lock:
-                self._rules.take(message.position, message.tokens)
-            self._context.side.decoding.wake()
+            self._driver.apply(lambda: self._rules.take(message.position, message.tokens))
 
     def tick(self, now: float, run_ahead: int) -> None:
         """Nothing of it depends on the clock."""
@@ -56,20 +69,23 @@ class TurnsCloud:
 
     def closing(self) -> Iterator[Message]:
         self.end()
-        yield Closed(self._request.session, self._drafted, 0, 0, 0, 0, 0)
+        yield Closed(self._request.session, self._rules.decided, 0, 0, 0, 0, 0)
 
     def end(self) -> None:
-        self._client.end(None)
+        self._driver.end()
 
     def _retrieved(self, retrieved: PromptRows) -> None:
         self._context.send(Ready(self._request.session, retrieved.titles, retrieved.tokens))
 
-    def _decided(self, position: int, token: int) -> None:
-        self._drafted += 1
-        self._context.send(Target(self._request.session, 0, position, (token,), "cloud"))
+    # --- Observer, under the driver's lock
 
-    def _ended(self, failure: Exception | None) -> None:
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        """Never called: no token is taken back."""
+
+    def ended(self, failure: Exception | None) -> None:
         if failure is not None:
             self._context.send(failure_message(self._request.session, failure))
             self._context.over(self)
-        self._context.side.decoding.wake()

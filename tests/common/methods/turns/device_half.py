@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from common.aggregation.choice import make_aggregation
+from common.answer.driver import Driver
+from common.answer.report import MethodReport
+from common.daemon.model_runtime import Start
+from common.daemon.prompt_rows import PromptRows
+from common.methods.aggregate.samplers.choice import make_aggregation
 from common.methods.interface import DeviceContext
-from common.methods.report import MethodReport
-from common.runtime.reading import PromptRows
-from common.session.values import Commit
 from proto.messages import Closed, Message, Target
-from tests.common.methods.turns.client import TurnsClient
 from tests.common.methods.turns.method import TurnsRequest
+from tests.common.methods.turns.part import part_of
 from tests.common.methods.turns.rules import Rules
 
 LATE = "The cloud did not take part: it let its turn pass."
@@ -23,12 +24,12 @@ class TurnsDevice:
         self._context = context
         self._drafting = make_aggregation("device", context.opening, context.side.decoder.vocabulary)
         self._rules = Rules("device", context.opening, context.request.turn, context.side.decoder.vocabulary)
-        self._client = TurnsClient(self._rules, self._decided, context.ended)
-        self._passed = 0  # turns of the device
+        self._driver = Driver("device", self._rules, [context.side.decoding], context.send, context)
+        self._part = part_of(self._driver, self._rules)
 
     @property
     def over(self) -> bool:
-        return self._client.over
+        return self._driver.over
 
     @property
     def waiting(self) -> bool:
@@ -44,52 +45,38 @@ class TurnsDevice:
             context.send(context.opening)
         else:
             self.without_cloud(absence)
-        context.side.begin(self._client, context.opening, self._drafting, self._retrieved, context.cloud.decoded)
+        context.side.begin(Start(self._part, context.opening, self._drafting, context.cloud.decoded, self._retrieved))
 
     def receive(self, message: Message) -> None:
         if not isinstance(message, Target):
             return
-        self._context.ready = True
-        with self._client.lock:
-            start = len(self._rules.tokens)
-            for offset, token in enumerate(self._rules.take(message.position, message.tokens)):
-                self._show(start + offset, token)
-        self._context.side.decoding.wake()
+        self._context.phase.join()
+        self._driver.apply(lambda: self._rules.take(message.position, message.tokens))
 
     def without_cloud(self, sentence: str) -> None:
         self._context.note(sentence)
         self._rules.alone = True
-        self._context.side.decoding.wake()
+        self._driver.wake()
 
     def reconnected(self) -> None:
         self._context.send(self._context.opening)
         if self._rules.tokens:
-            self._context.send(self._target(0, self._rules.tokens))
+            self._context.send(self._rules.target(0, self._rules.tokens))
 
     def tick(self, now: float) -> None:
-        if self.waiting and not self.over and self._context.silent(now) > self._context.cloud.silence():
+        if (
+            self.waiting
+            and not self.over
+            and self._context.silent(now) > self._context.cloud.limits(read=False).patience
+        ):
             self.without_cloud(LATE)
 
     def end(self, failure: Exception | None) -> None:
-        self._client.end(failure)
+        self._driver.end(failure)
 
     def report(self, closed: Closed | None) -> MethodReport:
-        return MethodReport(figures={"turns_of_the_device": float(self._passed)})
+        return MethodReport(figures={"turns_of_the_device": float(-(-self._rules.decided // self._rules.turn))})
 
     def _retrieved(self, retrieved: PromptRows) -> None:
         self._context.record.device_titles = retrieved.titles
-        self._context.record.prompt_tokens += retrieved.tokens
-
-    def _decided(self, position: int, token: int) -> None:
-        self._context.send(self._target(position, [token]))
-        if position % self._rules.turn == 0:
-            self._passed += 1
-        self._show(position, token)
-
-    def _show(self, position: int, token: int) -> None:
-        goes_on = self._context.committed(Commit(position, token, self._rules.alone, None, None, {}))
-        if self._rules.finished or not goes_on:
-            self._client.end(None)
-
-    def _target(self, position: int, tokens: list[int]) -> Target:
-        return Target(self._context.opening.session, 0, position, tuple(tokens), "device")
+        self._context.record.device_prompt_tokens = retrieved.tokens

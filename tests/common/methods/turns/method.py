@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from common.answer.errors import RequestError
+from common.answer.request import Request
 from common.methods.checks import check_both_sources, check_one_row, check_sampler
-from common.methods.request import Request
-from common.runtime.errors import RequestError
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Parts of every answer, whatever its method: request, prefix, driver, phase, patience, record, report."""

@@ -1,0 +1,62 @@
+"""Attribution of tokens to sources: a side's share in the token times the document's share within the side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from common.answer.record import AnswerRecord
+from common.answer.report import Record
+from proto.limits import WHOLE_SHARE
+from proto.messages import Closed
+
+DIGITS = 4
+
+
+def of_both_sides(
+    record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
+) -> tuple[tuple[float, ...], ...]:
+    """Shares [tokens][sources], the device's documents first; `closed` is None when the cloud's part is missing."""
+    cloud_rows = _cloud_rows(record, closed)
+    devices, clouds = len(record.device_titles), len(record.cloud_titles)
+    rows = []
+    for position, cloud_share in enumerate(outcome.cloud_shares[: len(record.token_times)]):
+        from_cloud = cloud_rows[position] if position < len(cloud_rows) else ()
+        total = sum(from_cloud)
+        if position in degraded:
+            share = 0.0
+        elif cloud_share is None:
+            share = total  # the cloud decided and has scaled its row, or it answered alone
+        else:
+            share = cloud_share
+        device = outcome.shares[position] or (0.0,) * devices
+        row = [(1.0 - share) * part for part in device[:devices]]
+        row += [share * part / total if total else 0.0 for part in from_cloud]
+        row += [0.0] * (devices + clouds - len(row))
+        rows.append(tuple(round(part, DIGITS) for part in row))
+    return tuple(rows)
+
+
+def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """Shares [tokens][sources] of an answer for which this device read all documents; `shares` [tokens][documents]."""
+    sources = len(record.device_titles) + len(record.cloud_titles)  # without any, the prompt's row is nobody's
+    told = shares[: len(record.token_times)]
+    return tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told)
+
+
+def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> tuple[tuple[float, ...], ...]:
+    """Shares [tokens][sources] of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
+    rows, nothing = _cloud_rows(record, closed), (0.0,) * len(record.cloud_titles)
+    tokens = range(len(record.token_times) if rows else 0)
+    known = (rows[place] if place < len(rows) and place not in degraded else nothing for place in tokens)
+    return tuple(tuple(round(share, DIGITS) for share in row) for row in known)
+
+
+def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
+    """Shares of the cloud's documents, [positions][documents]."""
+    documents, data = len(record.cloud_titles), record.contributions.rows(len(record.cloud_titles))
+    if closed is None or not documents:
+        return []
+    return [
+        tuple(value / WHOLE_SHARE for value in data[start : start + documents])
+        for start in range(0, len(data), documents)
+    ]

@@ -1,0 +1,30 @@
+"""Messages of the cloud that end a session, or say that there is none."""
+
+from __future__ import annotations
+
+from common.answer.errors import NoPlace, RequestError
+from proto.errors import ProtocolError
+from proto.messages import Busy, Error
+
+STOPPING = "stopping"  # code of an `Error`
+
+
+def failure_message(session: int, failure: Exception) -> Busy | Error:
+    """The message that ends a running session; the text of `failure` was made for users (`as_failure`) or peers."""
+    if isinstance(failure, ProtocolError):
+        return Error(session, failure.code, failure.text)
+    if isinstance(failure, NoPlace):
+        return Busy(session, int(1e6 * failure.wait))
+    if not isinstance(failure, RequestError):
+        return Error(session, "failed", str(failure))
+    return Error(session, "document" if failure.field == "long_document" else "unservable", str(failure))
+
+
+def stopping() -> Error:
+    """The message that this cloud ends, and all sessions with it; another one may come in its place."""
+    return Error(0, STOPPING, "The cloud is stopping.")
+
+
+def unknown_session(session: int) -> Error:
+    """The message that this cloud does not know a session; a device that still wants the answer opens it again."""
+    return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")

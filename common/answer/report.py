@@ -1,0 +1,142 @@
+"""The report of an answer: fields of every method, and each method's own part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from statistics import median
+
+from common.answer.contributions import ContributionRows
+from common.answer.request import Request
+from common.tracing.trace import Trace
+from proto.fields import Aggregation, Placement, Sampler, Side
+
+NOTED_WAIT = 1.0  # seconds; who waits less for memory need not know
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that took part."""
+
+    side: Side
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideReport:
+    """One side's work for a request."""
+
+    drafted: int = 0
+    accepted: int = 0
+    rollbacks: int = 0
+    preempted: int = 0
+    stale: int = 0  # fenced messages of this side
+    decode_ms: float = 0.0  # median decode step
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of this side's aggregated drafts that were the target; None before the first."""
+        judged = self.accepted + self.rollbacks
+        return self.accepted / judged if judged else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodReport:
+    """A method's own part of the report."""
+
+    device: SideReport = SideReport()
+    cloud: SideReport = SideReport()
+    switches: int = 0
+    certificate_failures: int = 0
+    disagreements: int = 0
+    degraded: tuple[int, ...] = ()  # positions the device decided alone
+    # one row per token: share of each of `Report.sources` in the token's probability, [tokens][sources]
+    attribution: tuple[tuple[float, ...], ...] = ()
+    # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
+    accepted: tuple[tuple[bool | None, bool | None], ...] = ()
+    # one row per token: Eq. 5 of (device, cloud); None where the cloud decided, and with sampler `race`
+    expected: tuple[tuple[float, float] | None, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)  # of this method only, by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(MethodReport):
+    """Figures, sources and notes of one answer, sent with the response."""
+
+    tokens: int
+    prompt_tokens: int
+    seconds: float
+    ttft: float  # seconds to the first token
+    inter_token: float  # median seconds between tokens after the first
+    per_token: float  # (seconds - ttft) / (tokens - 1)
+    sent_bytes: int  # device -> cloud, of the messages that carry the answer (`LIFECYCLE` has the others)
+    received_bytes: int  # cloud -> device, of the same kinds of messages
+    fetched_bytes: int  # of documents
+    rtt_ms: float | None
+    seed: int
+    method: str
+    aggregation: Aggregation
+    sampler: Sampler
+    placement: Placement
+    sources: tuple[Source, ...]
+    notes: tuple[str, ...] = ()  # sentences for the user, e.g. that the cloud was not reachable
+    trace: Trace | None = None  # None unless asked for
+
+
+@dataclass(slots=True)
+class Record:
+    """Figures collected while a request is served. Times are seconds of one monotonic clock."""
+
+    started: float
+    seed: int
+    token_times: list[float] = field(default_factory=list)
+    device_titles: tuple[str, ...] = ()
+    cloud_titles: tuple[str, ...] = ()
+    device_prompt_tokens: int = 0
+    cloud_prompt_tokens: int = 0  # of the cloud that read last, where connections were lost
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    fetched_bytes: int = 0
+    alone: bool = False  # the whole answer is the device's, although the cloud was wanted
+    contributions: ContributionRows = field(default_factory=ContributionRows)  # of the cloud's documents
+    notes: list[str] = field(default_factory=list)
+    memory_wait: float = 0.0  # seconds until there was KV memory for the answer
+
+    def waited(self, seconds: float) -> None:
+        """Note that a model had KV memory for the answer after so many seconds."""
+        self.memory_wait = max(self.memory_wait, seconds)
+
+
+def build_report(request: Request, record: Record, part: MethodReport, rtt: float | None, ended: float) -> Report:
+    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds."""
+    times = record.token_times
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    last = times[-1] if times else ended
+    notes = tuple(record.notes)
+    if record.memory_wait >= NOTED_WAIT:
+        notes += (f"The answer waited {record.memory_wait:.0f} s for memory that other answers had (kv_bytes).",)
+    own = {each.name: getattr(part, each.name) for each in fields(part)}
+    if record.alone:
+        own["degraded"] = tuple(range(len(times)))
+    return Report(
+        **own,
+        tokens=len(times),
+        prompt_tokens=record.device_prompt_tokens + record.cloud_prompt_tokens,
+        seconds=last - record.started,
+        ttft=(times[0] if times else ended) - record.started,
+        inter_token=median(gaps) if gaps else 0.0,
+        per_token=(times[-1] - times[0]) / len(gaps) if gaps else 0.0,
+        sent_bytes=record.sent_bytes,
+        received_bytes=record.received_bytes,
+        fetched_bytes=record.fetched_bytes,
+        rtt_ms=None if rtt is None else 1000 * rtt,
+        seed=record.seed,
+        method=request.method,
+        aggregation=request.aggregation,
+        sampler=request.sampler,
+        placement=request.placement,
+        sources=tuple(Source("device", title) for title in record.device_titles)
+        + tuple(Source("cloud", title) for title in record.cloud_titles),
+        notes=notes,
+    )

@@ -1,0 +1,108 @@
+"""A question with its options. Their limits are stated here, for HTTP bodies and the command line as well."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import from_json
+
+from common.processors.options import ProcessorOptions
+from proto.control import Control
+from proto.fields import Aggregation, Codec, Placement, Sampler
+from proto.limits import (
+    MOST_DOCUMENTS,
+    MOST_ENTRIES,
+    MOST_TOKENS,
+    SEEDS,
+    TEMPERATURE,
+)
+from proto.messages import Open
+
+Sources = Literal["both", "device", "cloud"]
+Privacy = Literal["strict", "balanced", "offline"]
+PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # from the most private one
+
+MOST_STOPS = 4  # stop strings of a request
+LONGEST_STOP = 1024  # characters
+MOST_LOGPROBS = 20  # alternatives of a token whose log-probabilities are told
+
+
+def known_temperature(value: float | None) -> float | None:
+    """Refuse a temperature that samplers don't take."""
+    if value is not None and not TEMPERATURE.allows(value):
+        raise ValueError(f"must be 0, or from {TEMPERATURE.low:g} to {TEMPERATURE.high:g}")
+    return value
+
+
+def _stop_strings(value: object) -> object:
+    texts = [value] if isinstance(value, str) else value
+    known = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+    if not isinstance(texts, list | tuple) or not known or len(texts) > MOST_STOPS:
+        raise ValueError(f"expected a string or an array of up to {MOST_STOPS} strings")
+    if not all(0 < len(text) <= LONGEST_STOP for text in texts):
+        raise ValueError(f"a stop string has 1 to {LONGEST_STOP} characters")
+    return tuple(texts)
+
+
+class Request(ProcessorOptions):
+    """One question. Options that have a description are options of the command line, too.
+
+    A method with options of its own has a subclass. Raises pydantic's `ValidationError`.
+    """
+
+    question: str  # what both libraries are searched for
+    prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
+    controls: tuple[Control, ...] = ()  # control tokens in it, which no text can spell out
+
+    sources: Sources = Field(default="both", description="Whose documents to use")
+    seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")
+    temperature: Annotated[float, AfterValidator(known_temperature)] = Field(
+        default=0.0, description="0 takes the likeliest token"
+    )
+    top_p: float | None = Field(  # none: the sampler's own
+        default=None, gt=0.0, le=1.0, description="Keep the likeliest tokens that hold so much"
+    )
+    max_tokens: int = Field(default=128, ge=1, le=MOST_TOKENS, description="Longest answer")
+    sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
+    placement: Placement = Field(default="device", description="Which side aggregates")
+    privacy: Privacy = Field(default="strict", description="What may leave this device")
+    stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings)] = Field(
+        default=(), description=f"End the answer before this text (up to {MOST_STOPS})"
+    )
+    documents: int = Field(default=4, ge=0, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
+    method: str = Field(default="speculative", description="How the two sides come to one answer")
+    aggregation: Aggregation = Field(default="output", description="A row per document, or one row with all of them")
+    codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
+    entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
+    exact: bool = True  # ask for what a certificate lacks
+    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # alternatives told; none: no logprobs
+    wait: bool = Field(default=False, description="Wait for the cloud as long as it takes, rather than go on alone")
+    trace: bool = False  # whether the report says what took when, on both sides
+
+
+R = TypeVar("R", bound=Request)
+
+
+def own_options(request: Request) -> str:
+    """The options that `request` has beyond those of every method, as they travel: JSON, empty without any."""
+    own = type(request).model_fields.keys() - Request.model_fields.keys()
+    return request.model_dump_json(include=own) if own else ""
+
+
+def read_own_options(kind: type[R], opening: Open) -> R:
+    """A request of `kind` with the own options of an opened session, and nothing else of it but its texts.
+
+    Raises `ValueError`, one sentence, for options that are not its own or out of their limits.
+    """
+    own = kind.model_fields.keys() - Request.model_fields.keys()
+    texts = {"question": opening.question, "prompt": opening.prompt}
+    try:
+        options = from_json(opening.options) if opening.options else {}
+        if not isinstance(options, dict) or not options.keys() <= own:
+            raise ValueError
+        return kind.model_validate(texts | options)
+    except ValueError:  # pydantic's own, too
+        raise ValueError(
+            f"The options of method {opening.method!r} can't be read, or are out of their limits."
+        ) from None

@@ -1,0 +1,124 @@
+"""Values between the state machine of an answer, the engine that it asks, and the driver that acts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from common.sampling.logprobs import Logprobs
+from proto.fields import Side
+from proto.messages import Message
+
+FinishReason = Literal["stop", "length"]
+
+ROOT: Final = -1  # the parent of a tree's tokens that follow the last one before the tree
+
+
+class View(Protocol):
+    """One side's distribution at one position, as far as it is known here. Opaque to state machines."""
+
+    @property
+    def token(self) -> int:
+        """The token that this side drafted."""
+        ...
+
+
+class Mixing(Protocol):
+    """A side's mixture over its documents at one position, as far as it is kept."""
+
+    def contributions(self, token: int) -> Iterable[float]:
+        """Share of each document in the probability of `token`, [docs]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A draft, its evidence log h, and the mixture behind it, for the documents' shares."""
+
+    view: View
+    evidence: float
+    mixing: Mixing
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Distributions that a state machine wants of the engine, valid while `epoch` lasts.
+
+    They are those at `position`, after the prefix with `digest`, and at the `count - 1` positions after it, along the
+    path that comes with it: one for a draft, several to verify a proposal.
+    """
+
+    epoch: int
+    position: int
+    digest: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TreeWork:
+    """The wanted content of a model's rows: the decided tokens and, behind them, a tree in the order of its reading.
+
+    Wanted are the distributions behind the last `count` tokens of all. Valid while `epoch` lasts.
+    """
+
+    epoch: int
+    path: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()  # places in `tokens`, or ROOT
+    count: int = 1
+
+    @property
+    def position(self) -> int:
+        """The first position that is not decided."""
+        return len(self.path)
+
+    @property
+    def paths(self) -> list[list[int]]:
+        """The answer's tokens before each of the wanted distributions."""
+        ends = range(len(self.tokens) - self.count, len(self.tokens))
+        return [list(self.path) if end == ROOT else self._path(end) for end in ends]
+
+    def _path(self, place: int) -> list[int]:
+        behind: list[int] = []
+        while place != ROOT:
+            behind.append(self.tokens[place])
+            place = self.parents[place]
+        return [*self.path, *behind[::-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Hand a message to the link."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A token became part of the answer."""
+
+    position: int
+    token: int
+    degraded: bool
+    cloud_share: float | None
+    expected: tuple[float, float] | None
+    accepted: dict[Side, bool]  # of the drafts known here
+    logprobs: Logprobs | None = None  # where they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Tokens from `position` on are no longer part of the prefix (the cloud followed the device's take-over)."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The answer is complete."""
+
+    reason: FinishReason
+
+
+Action = Send | Commit | Withdraw | Finish

@@ -1,0 +1,1 @@
+"""Settings of a daemon: from a file, the environment and options."""

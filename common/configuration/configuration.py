@@ -1,0 +1,143 @@
+"""A daemon's settings: one frozen, validated object from defaults, a TOML file, the environment and flags."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import platformdirs
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource
+
+from common.configuration.settings import Settings, absolute
+
+CONFIG_VARIABLE = "DRAGON_CONFIG"
+
+
+class ConfigurationError(ValueError):
+    """The settings can't be used; the text is one line that names the setting and where it came from."""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def load_settings(kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None) -> S:
+    """The settings of a role, from (in rising priority) its file, its environment variables and `overrides`.
+
+    The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's
+    configuration folder when it exists. Folders in it are relative to it. Overrides that are None count as
+    not given. Raises `ConfigurationError`.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    path = _file(kind, file)
+    if path is not None:
+        for key, value in _read(path).items():
+            values[key], origins[key] = _relative_to(path.parent, kind, key, value), str(path)
+    _check_variables(kind)
+    for key, value in EnvSettingsSource(kind)().items():
+        values[key], origins[key] = value, f"${_prefix(kind)}{key.upper()}"
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            values[key], origins[key] = value, f"--{key.replace('_', '-')}"
+    try:
+        settings = kind(**values)
+    except ValidationError as error:
+        raise ConfigurationError(_explained(error, kind, origins)) from None
+    settings._origins = origins
+    return settings
+
+
+def describe(settings: Settings) -> str:
+    """The effective settings as a TOML file, each with where it came from. Secrets are not shown."""
+    lines = []
+    for key in type(settings).model_fields:
+        value = getattr(settings, key)
+        origin = settings._origins.get(key, "default")
+        if isinstance(value, SecretStr):
+            lines.append(f"# {key} is set but not shown  # {origin}")
+        else:
+            lines.append(f"{key} = {_toml(value)}  # {origin}")
+    return "\n".join(lines) + "\n"
+
+
+def _file(kind: type[Settings], given: Path | None) -> Path | None:
+    named = given or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    if named is not None:
+        return absolute(named)
+    usual = platformdirs.user_config_path("dragon") / f"{kind.role}.toml"
+    return usual if usual.is_file() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: is not TOML: {error}") from None
+
+
+def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) -> object:
+    """Folders, and models written as `./x` or `../x`, are relative to the file that names them."""
+    field = kind.model_fields.get(key)
+    if field is None or not isinstance(value, str):
+        return value
+    named_folder = field.annotation is Path
+    named_model = key in ("model", "tokenizer", "embedder", "scorer_model") and value.startswith(("./", "../"))
+    return str(folder / Path(value).expanduser()) if named_folder or named_model else value
+
+
+def _prefix(kind: type[Settings]) -> str:
+    return str(kind.model_config["env_prefix"])
+
+
+def _check_variables(kind: type[Settings]) -> None:
+    prefix = _prefix(kind)
+    for name in sorted(os.environ):
+        key = name.upper().removeprefix(prefix).lower()
+        if name.upper().startswith(prefix) and key not in kind.model_fields:
+            raise ConfigurationError(f"${name}: {_unknown(key, kind)}")
+
+
+def _explained(error: ValidationError, kind: type[Settings], origins: Mapping[str, str]) -> str:
+    # A default that is computed from a wrong value fails as well; only the wrong value is news.
+    details = [item for item in error.errors() if item["type"] != "default_factory_not_called"]
+    return "; ".join(_sentence(item, kind, origins) for item in details)
+
+
+def _sentence(detail: ErrorDetails, kind: type[Settings], origins: Mapping[str, str]) -> str:
+    message = " ".join(detail["msg"].removeprefix("Value error, ").split())
+    if not detail["loc"]:
+        return message
+    key = str(detail["loc"][0])
+    origin = origins.get(key, "default")
+    if detail["type"] == "extra_forbidden":
+        return f"{origin}: {_unknown(key, kind)}"
+    field = kind.model_fields[key]
+    secret = SecretStr in (field.annotation, *get_args(field.annotation))
+    given = "" if secret else f" = {json.dumps(detail['input'], default=str, ensure_ascii=False)}"
+    return f"{origin}: {key}{given}: {message[:1].lower()}{message[1:]}"
+
+
+def _unknown(key: str, kind: type[Settings]) -> str:
+    close = difflib.get_close_matches(key, kind.model_fields, n=1)
+    return f"there is no setting {key!r}" + (f", did you mean {close[0]!r}?" if close else "")
+
+
+def _toml(value: object) -> str:
+    match value:
+        case None:
+            return '"none"'
+        case bool() | int() | float():
+            return json.dumps(value)
+        case _:
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,73 @@
+"""Command-line flags for every setting of a role: `--port 8600`, `--port=8600`, `--insecure`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from common.configuration.settings import Settings
+
+CONFIG = "config"
+
+
+class FlagError(ValueError):
+    """A flag that is not understood; the text says which and why."""
+
+
+def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | None, dict[str, object]]:
+    """The file that `--config` names and the overrides for `load_settings`; values are checked there.
+
+    Raises `FlagError`.
+    """
+    given: dict[str, object] = {}
+    waiting = iter(arguments)
+    for argument in waiting:
+        if not argument.startswith("--"):
+            raise FlagError(f"{argument!r} is not a flag; settings are given as --name VALUE")
+        flag, has_value, value = argument.removeprefix("--").partition("=")
+        name = _setting(flag, kind.model_fields)
+        if not has_value and name != CONFIG and kind.model_fields[name].annotation is bool:
+            given[name] = True
+            continue
+        text = value if has_value else next(waiting, None)
+        if text is None:
+            raise FlagError(f"--{flag} needs a value")
+        given[name] = text
+    file = given.pop(CONFIG, None)
+    return (None if file is None else Path(str(file))), given
+
+
+def flags_help(kind: type[Settings]) -> str:
+    """Every setting with its values, its meaning and its default."""
+    lines = [f"Usage: dragon {kind.role} [--config FILE] [--SETTING VALUE]...", "", "Settings:"]
+    for name, field in kind.model_fields.items():
+        lines.append(f"  --{name.replace('_', '-')}{_values(field)}")
+        lines.append(f"      {(field.description or '').removesuffix('.')}{_default(field)}")
+    lines += ["", f"`dragon config --role {kind.role}` shows what is in force and where it comes from."]
+    return "\n".join(lines)
+
+
+def _setting(flag: str, fields: Mapping[str, FieldInfo]) -> str:
+    name = flag.replace("-", "_")
+    if name == CONFIG or name in fields:
+        return name
+    close = difflib.get_close_matches(name, [*fields, CONFIG], n=1)
+    hint = f", did you mean --{close[0].replace('_', '-')}?" if close else ""
+    raise FlagError(f"there is no setting --{flag}{hint}")
+
+
+def _values(field: FieldInfo) -> str:
+    """The words that a setting may be, where it is one of a few."""
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return f" {'|'.join(words)}" if words else ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None or field.is_required():
+        return ""
+    shown = "none" if field.default is None else field.default
+    return f" [default: {str(shown).lower() if isinstance(shown, bool) else shown}]"

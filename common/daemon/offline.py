@@ -1,0 +1,114 @@
+"""The offline stage of the profiler: how long a decode step takes at each context length (DRAGON §5.2)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Item
+from common.engine.model.profile import profile_decode
+from common.estimates.estimators import DecodeLine
+from common.estimates.profile_store import ProfileKey, ProfileStore
+
+log = logging.getLogger(__name__)
+
+REPEATS = 5  # steps at each context length
+START_LENGTHS, START_LONGEST = 3, 512  # what a daemon without a profile measures: a start must not take long
+START_SECONDS = 20.0  # for that
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineProfile:
+    """Median decode steps with `rows` documents at each context length, in seconds, and the line fitted to them."""
+
+    rows: int
+    contexts: tuple[int, ...]
+    medians: tuple[float, ...]
+    line: DecodeLine
+
+    @property
+    def residual(self) -> float:
+        """Root mean square distance of the medians from the line, as a share of their mean."""
+        distances = [median - self.line.predict(context) for context, median in self.pairs]
+        mean = sum(self.medians) / len(self.medians)
+        return math.sqrt(sum(distance**2 for distance in distances) / len(distances)) / mean
+
+    @property
+    def pairs(self) -> list[tuple[int, float]]:
+        return list(zip(self.contexts, self.medians, strict=True))
+
+
+def evenly(count: int, longest: int) -> list[int]:
+    """`count` context lengths, evenly spaced, of which the last is `longest`."""
+    return sorted({max(1, longest * step // count) for step in range(1, count + 1)})
+
+
+def profile(
+    decoder: Decoder,
+    rows: int,
+    contexts: Sequence[int],
+    repeats: int = REPEATS,
+    reached: Callable[[int], object] = lambda context: None,
+    seconds: float = math.inf,
+) -> OfflineProfile:
+    """Measure the decode steps of `decoder` with `rows` documents at increasing context lengths, and fit the line.
+
+    After `seconds` it is fitted to what was measured by then; to one length, it is level.
+    Raises `ContextError` for lengths that don't fit the model, `ValueError` for less than two of them.
+    """
+    if len(contexts) < 2:
+        raise ValueError("a decode line needs two context lengths or more")
+    measured = profile_decode(decoder, rows, contexts, repeats, reached=reached, seconds=seconds)
+    lengths = tuple(int(length) for length in np.unique(measured.contexts))
+    # Medians, because a machine that does something else makes steps longer and never shorter.
+    medians = tuple(float(np.median(measured.seconds[measured.contexts == length])) for length in lengths)
+    line = DecodeLine.fit(lengths, medians) if len(lengths) > 1 else DecodeLine.of(0.0, medians[0], lengths[0])
+    return OfflineProfile(rows, lengths, medians, line)
+
+
+def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
+    """The decode line of `decoder` with `rows` documents: from `folder`, or measured now in short and kept there."""
+    line = ProfileStore(folder).load(_key(decoder, rows))
+    if line is not None:
+        return line
+    lengths = evenly(START_LENGTHS, min(decoder.max_context - 1, START_LONGEST))
+    log.info("measuring decode steps with %d documents, once, for %g seconds at most", rows, START_SECONDS)
+    started = time.monotonic()
+    measured = profile(decoder, rows, lengths, seconds=START_SECONDS)
+    log.info("measured: a step takes %.1f ms, after %.1f s", 1e3 * measured.medians[0], time.monotonic() - started)
+    if measured.contexts != tuple(lengths):
+        log.warning("the machine is too slow, or too busy, to measure more; the next start measures again")
+        return measured.line
+    try:
+        keep(decoder, rows, measured.line, folder)
+    except OSError as error:
+        log.warning("the decode profile can't be kept: %s", error.strerror)
+    return measured.line
+
+
+def pass_seconds(decoder: Decoder) -> float:
+    """Seconds of one pass, for a model with little memory: a profile takes long rows, and many passes."""
+    rows = decoder.memory.take(1, 1)
+    started = time.perf_counter()
+    try:
+        decoder.forward([Item(rows, [0])])
+    finally:
+        decoder.memory.give_back(rows)
+    return time.perf_counter() - started
+
+
+def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path) -> None:
+    """Store the line where `profiled_line` finds it. Raises `OSError`."""
+    ProfileStore(folder).save(_key(decoder, rows), line)
+
+
+def _key(decoder: Decoder, rows: int) -> ProfileKey:
+    return ProfileKey(decoder.identity, f"{decoder.torch_device}/{decoder.dtype}/{torch.get_num_threads()}", rows)

@@ -1,0 +1,101 @@
+"""Rows that a side reads for an answer: one for each document, or one with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.engine.kv.claims import Part
+from common.engine.kv.document_states import shortened
+from common.engine.kv.layout import DocumentStates
+from common.engine.sequences import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A retrieved passage as the model reads it."""
+
+    title: str
+    tokens: tuple[int, ...]
+    similarity: float  # retrieval cosine
+    states: DocumentStates | None = None  # its keys and values, where they came along
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """The rows of one answer on one side, with their documents' titles and their length."""
+
+    prompt: Prompt
+    titles: tuple[str, ...]
+    tokens: int  # of all rows' documents and the query, once
+    fetched_titles: tuple[str, ...] = ()  # of the other side's documents
+    part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
+
+
+def rows(
+    query: tuple[int, ...],
+    own: Sequence[Document],
+    fetched: Sequence[Document],
+    begin: tuple[int, ...],
+    blank: bool = False,
+) -> PromptRows:
+    """Output aggregation: a row per document, or one row without a document when there are none.
+
+    `blank`: beside documents, there is one more row without any.
+    """
+    documents = [*own, *fetched]
+    if not documents:
+        return _without(query, begin)
+    prompt = Prompt(
+        tuple(document.tokens for document in documents),
+        query,
+        tuple(document.similarity for document in documents),
+        fetched=len(fetched) if own else 0,  # alone they are all there is
+        states={row: document.states for row, document in enumerate(documents) if document.states is not None},
+        blank=begin if blank else None,
+    )
+    return PromptRows(prompt, _titles(own), len(query) + sum(map(len, prompt.documents)), _titles(fetched))
+
+
+def one_row(
+    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...], room: int
+) -> PromptRows:
+    """Context aggregation: the documents of both sides one after another, the most similar last.
+
+    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit.
+    """
+    documents = [*own, *fetched]
+    kept: list[int] = []
+    parts: list[tuple[int, ...]] = []
+    left = room - len(begin)
+    for index in sorted(range(len(documents)), key=lambda index: -documents[index].similarity):
+        if left <= 0:
+            break
+        tokens = documents[index].tokens
+        tokens = tokens[len(begin) :] if tokens[: len(begin)] == begin else tokens
+        kept.append(index)
+        parts.insert(0, tokens[:left])
+        left -= len(parts[0])
+    if not kept:
+        return _without(query, begin)
+    row = begin + tuple(token for part in parts for token in part)
+    prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
+    of_own = [documents[index] for index in sorted(kept) if index < len(own)]
+    of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
+    return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))
+
+
+def cut(document: Document, room: int) -> Document:
+    """`document` with its first `room` tokens at most."""
+    if len(document.tokens) <= room:
+        return document
+    states = None if document.states is None else shortened(document.states, room)
+    return Document(document.title, document.tokens[:room], document.similarity, states)
+
+
+def _without(query: tuple[int, ...], begin: tuple[int, ...]) -> PromptRows:
+    return PromptRows(Prompt((begin,), query, (0.0,), absent=True), (), len(query) + len(begin))
+
+
+def _titles(documents: Sequence[Document]) -> tuple[str, ...]:
+    return tuple(document.title for document in documents)

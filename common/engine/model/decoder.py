@@ -1,0 +1,317 @@
+"""The model: passes over packed tokens, and the rows `[document][query][answer so far]` that they read and extend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from common.engine.kv.document_cache import DocumentCache
+from common.engine.kv.document_store import DocumentStore, StoreOptions
+from common.engine.kv.layout import DocumentStates
+from common.engine.kv.memory import KvMemory, Need, Rows
+from common.engine.model.agreement import check_agreement, leading_layers
+from common.engine.model.attention import PLAIN_ATTENTION, attention_of
+from common.engine.model.errors import ContextError, ModelError
+from common.engine.model.gate import LayerGate
+from common.engine.model.layout_probe import find_layout
+from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
+from common.engine.model.ordered import OrderedAttention
+from common.engine.model.packed import Item, PackedPass
+from common.engine.model.same_bits import find_exactness
+from common.engine.model.source import numbers_source
+from common.engine.model.streaming import StreamedLayers
+from common.engine.weights.plan import Streaming
+from common.engine.weights.store import Interrupt, Waiting
+
+DOCUMENT_CACHE_BYTES = 512 * 2**20
+
+# Rows of a product of bfloat16 numbers on a CPU: a single one takes a kernel that sums in another order.
+FEWEST_ROWS = 2
+
+
+class Decoder:
+    """A decoder-only Transformers model over KV memory.
+
+    One thread owns a decoder: it alone takes rows, feeds and crops them. Passes are pre-empted by `interrupt`, which is
+    polled before every decoder layer, so it may read what another thread sets. (On a GPU the layers are only
+    enqueued at that moment; what is saved is what was not enqueued yet.)
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        document_cache_bytes: int = DOCUMENT_CACHE_BYTES,
+        document_store: StoreOptions | None = None,
+        kv_bytes: int | None = None,
+    ) -> None:
+        """Take over a loaded model. Raises `ModelError` if packed passes change what it computes."""
+        self._model = loaded.model
+        self.architecture = type(loaded.model).__name__
+        # The check's documents are not the user's: they are neither kept nor counted.
+        self._documents, self._source = DocumentCache(0), ""
+        self.tokenizer = loaded.tokenizer
+        self.torch_device = loaded.torch_device
+        self.vocabulary = loaded.tokenizer.size
+        self.eos = loaded.eos
+        self.max_context = loaded.max_context
+        self.streamed: StreamedLayers | None = loaded.streamed
+        self._gate = LayerGate(loaded.layers, loaded.streamed)
+        first = torch.zeros(1, dtype=torch.int64, device=loaded.torch_device)
+        self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first))
+        self._fewest, self._attention = 1, None
+        if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
+            self._fewest, self._attention = FEWEST_ROWS, OrderedAttention(torch.get_num_threads())
+        self.identity = loaded.identity()
+        self.memory = KvMemory(self.layout, self.max_context)
+        sparing = self.streamed is not None
+        with leading_layers(loaded, self.layout) if sparing else nullcontext():
+            check_agreement(self, loaded.window, sparing)
+            self.exactness = find_exactness(self, sparing)
+        self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
+        store, self._source = None, self.identity
+        if document_store is not None and document_store.limit_bytes:
+            self._source = numbers_source(loaded.model, self.identity)
+            store = DocumentStore(document_store, self._source, self.layout)
+        self._documents = DocumentCache(document_cache_bytes, store)
+
+    @classmethod
+    def load(
+        cls,
+        folder_or_hub_id: str,
+        *,
+        tokenizer: str | None = None,
+        torch_device: TorchDevice = "cpu",
+        dtype: DtypeName = "auto",
+        threads: int | None = None,
+        document_cache_bytes: int = DOCUMENT_CACHE_BYTES,
+        document_store: StoreOptions | None = None,
+        kv_bytes: int | None = None,
+        streaming: Streaming | None = None,
+    ) -> Decoder:
+        """Load a local folder or Hub id; `tokenizer` is another folder or id, where it isn't the model's own.
+
+        `document_cache_bytes` of documents' keys and values stay in memory, and those of `document_store` on disk.
+        Running answers have `kv_bytes` for theirs, unlimited with None. With `streaming` these and weights share a
+        budget: the leading layers that fit stay, the others are read in every pass. That needs a CPU and `kv_bytes`.
+
+        Only safetensors are read and no code is run that a checkpoint brings. `threads` sets PyTorch's
+        threads for the whole process. Raises `ModelError` when the model is missing, not decoder-only, has
+        layers without attention or with one that packed passes don't know, has no safetensors or incomplete ones,
+        doesn't fit the tokenizer, or can't be streamed within its budget.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
+        if streaming is not None:
+            if kv_bytes is None or (document_store is not None and document_store.limit_bytes):
+                raise ModelError(
+                    f"{folder_or_hub_id}: a streamed model needs a limit for keys and values (kv_bytes), which are part"
+                    " of its budget, and keeps no documents on disk (document_store_bytes must be 0)"
+                )
+            streaming = streaming.beside(kv_bytes + document_cache_bytes)
+        loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming)
+        try:
+            return cls(loaded, document_cache_bytes, document_store, kv_bytes)
+        except BaseException:
+            if loaded.streamed is not None:
+                loaded.streamed.close()
+            raise
+
+    @property
+    def document_cache(self) -> DocumentCache:
+        """The documents' keys and values kept between requests, with its counters."""
+        return self._documents
+
+    def close(self) -> None:
+        """Write the documents that wait for the disk, and end the threads that write, read and compute."""
+        self._documents.close()
+        if self._attention is not None:
+            self._attention.close()
+        if self.streamed is not None:
+            self.streamed.close()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type the model computes in."""
+        return self.layout.dtype
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that the model has learned; shared ones count once."""
+        return sum(part.numel() for part in self._model.parameters())
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of keys and values per token and row."""
+        return self.layout.token_bytes
+
+    # --- passes
+
+    @torch.inference_mode()
+    def forward(
+        self, items: Sequence[Item], interrupt: Interrupt | None = None, waiting: Waiting | None = None
+    ) -> Tensor:
+        """One pass over all of `items`, each of other rows; the rows then hold their tokens, too.
+
+        Gives the logits that the items ask for, item by item, within an item row by row, within a row in the order of
+        the tokens: float32 `[logits, vocabulary]`. Raises `Preempted` if `interrupt()` was true, `ContextError` for
+        more tokens than a row has room for, `ValueError` for ids that don't exist; then no rows have moved.
+
+        While a streamed layer is not there yet, `waiting` is called, on this thread, until it returns False: it does
+        something useful for a moment, such as a step of another decoder. Raises `ModelError` if a layer can't be read.
+        """
+        if not items:
+            return torch.empty((0, self.vocabulary), device=self.torch_device)
+        if len({(id(item.rows.chunk), item.rows.start) for item in items}) < len(items):
+            raise ValueError("rows may take part in a pass only once")
+        for item in items:
+            self.check_feed(item)
+        packed = PackedPass(items, self.layout, self._fewest, self._attention)
+        with self._gate.passing(interrupt, waiting):
+            logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)
+        for item in items:
+            item.rows.fed += len(item.tokens)
+        return logits[0, : packed.logits, : self.vocabulary].float()
+
+    def check_feed(self, item: Item) -> None:
+        """Raise what `forward` would raise for `item` alone."""
+        if not item.tokens or not 0 <= item.logits <= len(item.tokens):
+            raise ValueError("a pass needs at least one token of each item, and as many as logits are asked for")
+        self.check_ids(item.tokens)
+        item.rows.check_room(len(item.tokens))
+        item.tree()
+
+    @torch.inference_mode()
+    def fresh_logits(self, tokens: Sequence[int]) -> Tensor:
+        """Logits after `tokens` from a pass without a cache, float32 `[vocabulary]`: what to compare with.
+
+        Attention and masks are those that Transformers writes out for the class.
+        """
+        ids = torch.tensor([list(tokens)], device=self.torch_device)
+        with attention_of(self._model, PLAIN_ATTENTION), self._gate.passing():
+            logits: Tensor = self._model(input_ids=ids, use_cache=False).logits
+        return logits[0, -1, : self.vocabulary].float()
+
+    def _run(self, tokens: Tensor, cache: Cache, positions: Tensor, wanted: Tensor) -> Tensor:
+        logits: Tensor = self._model(
+            input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=wanted
+        ).logits
+        return logits
+
+    # --- one answer at a time
+
+    @torch.inference_mode()
+    def open(
+        self,
+        documents: Sequence[Sequence[int]],
+        query: Sequence[int],
+        reserve: int,
+        interrupt: Interrupt | None = None,
+        given: Mapping[int, DocumentStates] | None = None,
+    ) -> tuple[Rows, Tensor]:
+        """Start an answer: one row `[document][query]` per document, with room for `reserve` answer tokens.
+
+        Gives the rows and the logits at the last query token, float32 `[docs, vocabulary]`. Documents seen
+        before come from the document cache, with the same numbers; the states `given` for rows are used and
+        not kept. Raises as `take_rows` and `forward` do.
+        """
+        rows = self.take_rows(documents, query, reserve)
+        try:
+            for row, document in enumerate(documents):
+                if len(document):
+                    states = given[row] if given and row in given else self.document_states(document, interrupt)
+                    rows.fill(row, states)
+            return rows, self.forward([Item(rows, query)], interrupt)
+        except BaseException:
+            self.memory.give_back(rows)
+            raise
+
+    def step(self, rows: Rows, tokens: Sequence[int], interrupt: Interrupt | None = None) -> Tensor:
+        """Feed answer tokens to every row; logits at the last one, float32 `[docs, vocabulary]`. See `forward`."""
+        self._documents.release()
+        return self.forward([Item(rows, tokens)], interrupt)
+
+    # --- rows and documents
+
+    def take_rows(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> Rows:
+        """Empty rows for `documents`, each with room for itself, `query` and `reserve` answer tokens.
+
+        Raises `ContextError` if the longest row exceeds `max_context`, `KvMemoryFullError` when there is no memory now,
+        `ValueError` for no documents, no query or ids that don't exist.
+        """
+        need = self.need(documents, query, reserve)
+        rows = self.memory.take(need.rows, need.tokens)
+        rows.query = len(query)
+        return rows
+
+    def need(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> Need:
+        """Memory that `take_rows` takes. Raises `ContextError` and `ValueError` as it does. From any thread."""
+        return Need(self.memory, len(documents), self._check_open(documents, query, reserve) + len(query) + reserve)
+
+    @torch.inference_mode()
+    def prefill(self, document: Sequence[int]) -> bool:
+        """Compute a document's keys and values ahead of its first use and put them on disk; False if they were there.
+
+        Whether they could be written is in `document_cache.counters`. Raises `ContextError` if it is longer than the
+        context, `ValueError` for no tokens or ids that don't exist.
+        """
+        self._check_open([document], document[:1], 0)
+        known = self.known_document(document) is not None
+        if not known:
+            self._compute_document(document, None)
+        self._documents.flush()
+        return not known
+
+    @torch.inference_mode()
+    def document_states(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
+        """Keys and values of a document's tokens, which are not to be written to. Raises `Preempted`."""
+        states = self.known_document(document)
+        return self._compute_document(document, interrupt) if states is None else states
+
+    def known_document(self, document: Sequence[int]) -> DocumentStates | None:
+        """Keys and values of a document that was computed before, not to be written to."""
+        return self._documents.get(DocumentCache.key(self._source, document))
+
+    @torch.inference_mode()
+    def keep_document(self, document: Sequence[int], states: DocumentStates) -> None:
+        """Remember the keys and values of a document that was computed; they are not to be changed afterwards."""
+        self._documents.put(DocumentCache.key(self._source, document), states)
+
+    def _compute_document(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
+        rows = self.memory.take(1, len(document))
+        try:
+            self.forward([Item(rows, document, logits=0)], interrupt)
+            states = rows.states(0)
+        finally:
+            self.memory.give_back(rows)
+        self.keep_document(document, states)
+        return states
+
+    def check_ids(self, tokens: Sequence[int]) -> None:
+        """Raise `ValueError` for ids that the vocabulary doesn't have."""
+        for token in tokens:
+            if not 0 <= token < self.vocabulary:
+                raise ValueError(f"token id {token} is not in the vocabulary of {self.vocabulary}")
+
+    def _check_open(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> int:
+        """The length of the longest document."""
+        if not documents or not query:
+            raise ValueError("an answer needs at least one document (it may be empty) and a query")
+        if reserve < 0:
+            raise ValueError(f"the reserve must not be negative, got {reserve}")
+        longest = max(len(document) for document in documents)
+        needed = longest + len(query) + reserve
+        if needed > self.max_context:
+            raise ContextError(
+                f"the longest document ({longest} tokens), the query ({len(query)}) and the answer"
+                f" (up to {reserve}) need {needed} tokens, the model's context holds {self.max_context}",
+                needed=needed,
+                limit=self.max_context,
+                longest_document=longest,
+            )
+        for tokens in (*documents, query):
+            self.check_ids(tokens)
+        return longest

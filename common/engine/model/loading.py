@@ -1,0 +1,280 @@
+"""Loads a decoder-only model from safetensors, and refuses what the slab cache can't serve."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    initialization,
+)
+from transformers.utils import logging
+
+from common.engine.model.architecture import check_architecture, class_of, max_context, shortest_window
+from common.engine.model.attention import PACKED_ATTENTION, keep_latents, register_packed_attention
+from common.engine.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
+from common.engine.model.errors import ModelError
+from common.engine.model.location import locate
+from common.engine.model.streaming import StreamedLayers, fill, make_empty, weight_sample
+from common.engine.model.tokenizer import Tokenizer
+from common.engine.weights.plan import Streaming
+
+TorchDevice = Literal["cpu", "cuda", "auto"]
+DtypeName = Literal["auto", "float32", "bfloat16"]
+
+# Numbers that a model may have beyond twice those in its files: tied ones count double before they are tied, and
+# position tables and causal masks are in no file. 256 MiB in float32.
+_NOT_STORED = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, with what the decoder has to know about it."""
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    layers: tuple[nn.Module, ...]
+    torch_device: torch.device
+    eos: frozenset[int]
+    max_context: int
+    window: int  # the shortest that is declared for any layer; 0 without one
+    streamed: StreamedLayers | None = None  # those that are not in memory all the time
+
+    def identity(self) -> str:
+        """The name of the numbers that it computes. Of a streamed model it costs nothing after the first pass."""
+        samples = {} if self.streamed is None else self.streamed.samples()
+        return model_identity(self.model, self.tokenizer, samples)
+
+
+def load_model(
+    folder_or_hub_id: str,
+    tokenizer: str | None,
+    torch_device: TorchDevice,
+    dtype: DtypeName,
+    streaming: Streaming | None = None,
+) -> LoadedModel:
+    """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
+    folder = locate(folder_or_hub_id)
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read")
+    place = resolve_device(torch_device)
+    if streaming is not None and place.type != "cpu":
+        raise ModelError(f"{folder_or_hub_id}: weights are streamed to a CPU only; set torch_device to cpu")
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    stored = stored_weights(folder)
+    config = _configuration(folder_or_hub_id, folder, stored, options)
+    check_architecture(folder_or_hub_id, config)
+    attention = register_packed_attention()
+    number_type = resolve_dtype(dtype, config.dtype, place)
+    model: Any
+    streamed = None
+    try:
+        make: Any = AutoModelForCausalLM
+        check_numbers(folder, stored, lambda: make.from_config(copy.deepcopy(config), attn_implementation=attention))
+        if streaming is not None:
+            model = make_empty(config, number_type, attention)
+            streamed = fill(model, decoder_layers(folder_or_hub_id, model), folder, streaming)
+        else:
+            model = _read_whole(folder_or_hub_id, folder, config, number_type, attention, options)
+    except ModelError:
+        raise
+    except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
+        if PACKED_ATTENTION in str(error):
+            raise ModelError(
+                f"{folder_or_hub_id}: {class_of(config)} has an attention of its own that can't be replaced;"
+                " only models that use Transformers' attention interface are supported"
+            ) from error
+        raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {_one_line(error)}") from error
+    model = model.eval().requires_grad_(False)
+    if streamed is None:
+        model = model.to(place)
+    keep_latents(model)
+    try:
+        chosen = _tokenizer_for(folder_or_hub_id, folder, tokenizer, model)
+        return LoadedModel(
+            model=model,
+            tokenizer=chosen,
+            layers=decoder_layers(folder_or_hub_id, model),
+            torch_device=place,
+            eos=_eos(model, chosen),
+            max_context=max_context(folder_or_hub_id, config),
+            window=shortest_window(config),
+            streamed=streamed,
+        )
+    except BaseException:
+        if streamed is not None:
+            streamed.close()
+        raise
+
+
+def _read_whole(
+    name: str, folder: Path, config: Any, dtype: torch.dtype, attention: str, options: dict[str, Any]
+) -> PreTrainedModel:
+    with _no_progress_bar():
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    model, report = loaded
+    _check_weights(name, report)
+    whole: PreTrainedModel = model
+    return whole
+
+
+def resolve_device(torch_device: TorchDevice) -> torch.device:
+    """`auto` is CUDA where there is one. Raises `ModelError` for CUDA without a usable GPU."""
+    if torch_device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if torch_device == "cuda" and not torch.cuda.is_available():
+        raise ModelError("torch_device is cuda, but PyTorch finds no usable GPU; use cpu or auto")
+    return torch.device(torch_device)
+
+
+def resolve_dtype(dtype: DtypeName, stored: torch.dtype | None, place: torch.device) -> torch.dtype:
+    """`auto` is the checkpoint's own type; on a CPU half precision becomes bfloat16, or float32 without it.
+
+    CPUs compute float16 slowly, and one without bfloat16 instructions emulates them at a fraction of
+    float32's speed.
+    """
+    if dtype != "auto":
+        return torch.float32 if dtype == "float32" else torch.bfloat16
+    if stored is None or place.type != "cpu":
+        return stored or torch.float32
+    if stored in (torch.bfloat16, torch.float16):
+        return torch.bfloat16 if cpu_has_bfloat16() else torch.float32
+    return torch.float32
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU is known to multiply bfloat16 in hardware."""
+    flags = Path("/proc/cpuinfo")
+    if not flags.exists():
+        return False
+    text = flags.read_text(errors="replace")
+    return any(flag in text for flag in ("avx512_bf16", "amx_bf16", " bf16"))
+
+
+def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mapping[str, bytes]) -> str:
+    """Names the numbers a model computes: architecture, type, tokenizer, and a sample of every weight tensor.
+
+    The files' layout (shards, folder) doesn't matter. Not a signature: weights that differ only outside the
+    sample (256 evenly spaced numbers of every tensor) have the same identity. `samples` are those of weights that the
+    model does not hold now.
+    """
+    digest = hashlib.sha256()
+    config = {
+        name: value
+        for name, value in model.config.to_diff_dict().items()
+        if name not in ("transformers_version", "_name_or_path", "architectures")
+    }
+    described = json.dumps([type(model).__name__, str(model.dtype), config], sort_keys=True, default=str)
+    digest.update(described.encode())
+    digest.update(tokenizer.content_hash.encode())
+    for name, weight in sorted(model.named_parameters()):
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        digest.update(samples[name] if name in samples else weight_sample(weight))
+    return digest.hexdigest()
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    # A daemon's log is no place for a bar that Transformers draws for every load.
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], nn.Module]) -> None:
+    """Whether the model that `make` builds is about as large as its files. Nothing is allocated for it.
+
+    Transformers fills what the files lack with random numbers, however much that is. Raises `ModelError`, and what
+    `make` raises.
+    """
+    with torch.device("meta"), initialization.no_init_weights():
+        model = make()
+    needed = sum(part.numel() for part in {id(part): part for part in (*model.parameters(), *model.buffers())}.values())
+    if needed > 2 * stored.numbers * _packed(model) + _NOT_STORED:
+        raise ModelError(
+            f"{folder}: config.json describes a model of {needed} numbers, and its files hold {stored.numbers};"
+            " they don't belong together"
+        )
+
+
+def _packed(model: nn.Module) -> int:
+    """Numbers that one stored number may stand for: quantised weights come eight to an int32."""
+    return 8 if getattr(getattr(model, "config", None), "quantization_config", None) is not None else 1
+
+
+def _configuration(name: str, folder: Path, stored: StoredWeights, options: dict[str, Any]) -> Any:
+    path = folder / "config.json"
+    if path.exists():
+        check_sizes(path, stored, DECODER_POSITIONS)
+    try:
+        return AutoConfig.from_pretrained(folder, **options)
+    except Exception as error:  # wrong types and values raise whatever comes of them
+        raise ModelError(f"{name}: the configuration can't be read: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _check_weights(name: str, report: dict[str, Any]) -> None:
+    for kind in ("missing_keys", "mismatched_keys"):
+        if found := sorted(str(key) for key in report.get(kind, ())):
+            shown = ", ".join(found[:3])
+            raise ModelError(
+                f"{name}: {kind.replace('_keys', '')} weights: {shown} ({len(found)} in all);"
+                " the checkpoint is not complete or belongs to another configuration"
+            )
+
+
+def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTrainedModel) -> Tokenizer:
+    chosen = Tokenizer.load(tokenizer or str(folder))
+    if tokenizer is not None and (folder / "tokenizer.json").exists():
+        own = Tokenizer.load(str(folder))
+        if own.content_hash != chosen.content_hash:
+            raise ModelError(f"the tokenizer {tokenizer} is not the one that {name} was trained with")
+    ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    rows = min(int(end.weight.shape[0]) for end in ends if end is not None)
+    if chosen.size > rows:
+        raise ModelError(
+            f"the tokenizer {tokenizer or name} has {chosen.size} ids, the model {name} only"
+            f" {rows}; they don't belong together"
+        )
+    return chosen
+
+
+def decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
+    """The decoder layers of a model, in order. Raises `ModelError` where there is no list of them."""
+    count = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return tuple(module)
+    raise ModelError(f"{name}: found no list of {count} decoder layers in {type(model).__name__}")
+
+
+def _eos(model: PreTrainedModel, tokenizer: Tokenizer) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = {configured} if isinstance(configured, int) else set(configured or ())
+    return frozenset(ids | ({tokenizer.eos} if tokenizer.eos is not None else set()))

@@ -1,0 +1,89 @@
+"""Offline measurement of the decode step over growing context (DRAGON §5.2) (`common/estimates` fits it)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.engine.model.decoder import Decoder
+from common.engine.model.errors import ContextError
+
+_WARM_UP = 3  # first steps pay for memory and kernel selection
+_AT_ONCE = 64  # tokens of each row that are read between two looks at the clock
+_DUMMY_TOKEN = 0  # the time of a step does not depend on the tokens
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeProfile:
+    """Measured decode steps, both arrays `[measurements]`, in order of context."""
+
+    contexts: NDArray[np.int64]  # tokens in every row before the step
+    seconds: NDArray[np.float64]
+
+
+def profile_decode(
+    decoder: Decoder,
+    rows: int,
+    contexts: Sequence[int],
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+    reached: Callable[[int], object] = lambda context: None,
+    seconds: float = math.inf,
+) -> DecodeProfile:
+    """Time `repeats` one-token steps of `rows` dummy documents at every context length, given in tokens.
+
+    `reached` is told each length once it is measured. After `seconds`, no more is measured than one step at the length
+    that is reached by then: a machine that is busy, or slow, tells less, and not later.
+    The documents are not kept in the document cache. Raises `ContextError` if a length doesn't fit the model,
+    `ValueError` for lengths below 1 or not increasing.
+    """
+    lengths = list(contexts)
+    if not lengths or lengths[0] < 1 or any(b <= a for a, b in pairwise(lengths)):
+        raise ValueError(f"context lengths must be increasing and at least 1, got {lengths}")
+    if rows < 1 or repeats < 1:
+        raise ValueError(f"rows and repeats must be at least 1, got {rows} and {repeats}")
+    if lengths[-1] >= decoder.max_context:
+        raise ContextError(
+            f"can't measure at {lengths[-1]} tokens, the model's context holds {decoder.max_context}",
+            needed=lengths[-1] + 1,
+            limit=decoder.max_context,
+        )
+    # Dummy rows are all query: query tokens never enter the document cache.
+    end = clock() + seconds
+    first = min(lengths[0], _AT_ONCE)
+    held, _ = decoder.open([[]] * rows, [_DUMMY_TOKEN] * first, lengths[-1] - first + 1)
+
+    def timed_step() -> float:
+        start = clock()
+        # TreeWork a number waits for a GPU to finish.
+        decoder.step(held, [_DUMMY_TOKEN])[0, 0].item()
+        taken = clock() - start
+        held.crop(held.answer - 1)
+        return taken
+
+    measured: list[tuple[int, float]] = []
+    try:
+        for _ in range(_WARM_UP):
+            if clock() < end:
+                timed_step()
+        for length in lengths:
+            while length > held.context and clock() < end:
+                decoder.step(held, [_DUMMY_TOKEN] * min(length - held.context, _AT_ONCE))
+            measured.append((held.context, timed_step()))
+            while len(measured) % repeats and clock() < end:
+                measured.append((held.context, timed_step()))
+            if clock() >= end:
+                break
+            reached(length)
+    finally:
+        decoder.memory.give_back(held)
+    return DecodeProfile(
+        np.array([context for context, _ in measured], dtype=np.int64),
+        np.array([seconds for _, seconds in measured], dtype=np.float64),
+    )

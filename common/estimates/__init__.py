@@ -1,0 +1,1 @@
+"""Estimates of times, links and acceptance, and who aggregates by them."""

@@ -1,0 +1,80 @@
+"""Estimates of the other side and of the link to it, from one connection's measurements (DRAGON §5.2, runtime)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from common.estimates.estimates import Estimates
+from common.estimates.estimators import DecodeDelay, DecodeLine, UsualWait
+from common.estimates.histories import Histories
+from common.estimates.link_meter import LinkMeter
+from common.estimates.measurements import Judged, Measurement, RemoteDecoded
+from common.estimates.peer_model import PeerModel
+from proto.fields import Side
+from proto.messages import Probe
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 4096  # measurements that wait at most; older ones are worth less than a stall
+
+
+class PeerEstimates:
+    """Round trip, the other side's decode time, and acceptance rates of both sides' drafts, of one connection.
+
+    A cloud's devices differ in speed and in their documents, so their connections share none of this. Any thread may
+    hand in measurements and read estimates; only the profiler's calls `digest`.
+    """
+
+    def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine, send: Callable[[Probe], object]) -> None:
+        """`own` and `remote` as `PeerModel` has them; `send` takes the probes."""
+        self.meter = LinkMeter(send)
+        self._model = PeerModel(role, own, remote)
+        self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
+        self._snapshot = self._model.estimates()
+        self.histories = Histories()
+
+    # --- measurements
+
+    def decoded(self, context: int) -> None:
+        """Note a step of this side for an answer of this connection, at `context` tokens in its longest row."""
+        self._model.decoded(context)
+
+    def remote_decoded(self, seconds: float) -> None:
+        """Note the time that the other side reports for one of its decode steps."""
+        self._measured.append(RemoteDecoded(seconds))
+
+    def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
+        """Note which of the drafts known at a position were accepted, and what Eq. 5 expects of (device, cloud)."""
+        self._measured.append(Judged(expected, dict(accepted)))
+
+    def digest(self) -> None:
+        """Take in what was measured since the last call."""
+        while self._measured:
+            try:
+                match self._measured.popleft():
+                    case RemoteDecoded(seconds):
+                        self._model.remote_decoded(seconds)
+                    case Judged(expected, accepted):
+                        self._model.observe_acceptance(expected, accepted)
+            except ValueError:
+                log.warning("an impossible measurement was left out")
+        self._snapshot = self._model.estimates()
+
+    # --- estimates
+
+    @property
+    def estimates(self) -> Estimates:
+        """The latest estimates."""
+        rtt = self.meter.rtt
+        return self._snapshot if rtt is None else replace(self._snapshot, rtt=rtt)
+
+    def waits(self, method: str) -> UsualWait:
+        """Waits of answers by `method` for the other side. For the scheduler's thread only."""
+        return self.histories.of(UsualWait, method, UsualWait)
+
+    def run_ahead(self, maximum: int) -> int:
+        """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
+        return self._model.run_ahead(self.meter.longest, maximum)

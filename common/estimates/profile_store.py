@@ -1,0 +1,88 @@
+"""Offline decode profiles on disk, so that a daemon measures its model once and not at every start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common.estimates.estimators import DecodeLine
+from common.process.private_files import private_folder
+
+_FORMAT = 2
+_MOST_BYTES = 2**16  # of a profile, which has some hundred
+# What no machine measures, in seconds of a step without context, seconds per token of it, and tokens squared.
+_LONGEST, _STEEPEST, _WIDEST = 3600.0, 60.0, 2.0**48
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKey:
+    """Subject of a profile. Everything that makes decode steps faster or slower belongs into one of the names."""
+
+    model: str  # identity of the weights
+    torch_device: str
+    rows: int
+
+
+class ProfileStore:
+    """One small JSON file per profile in `folder`, which is made when the first one is saved."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, key: ProfileKey) -> DecodeLine | None:
+        """The profile of `key`. None where there is none or the file is damaged, which is logged: measure it again."""
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                content = json.loads(file.read(_MOST_BYTES))
+            found = content["line"]
+            if content == _written(key, found):
+                line = DecodeLine(*(float(found[name]) for name in ("numerator", "denominator", "intercept")))
+                if _is_possible(line):
+                    return line
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            pass
+        log.warning("the decode profile %s is damaged, or of another release: it is measured again", path)
+        return None
+
+    def save(self, key: ProfileKey, line: DecodeLine) -> None:
+        """Replace the profile of `key`; a crash leaves the old one or the new one. Raises `OSError`."""
+        private_folder(self._folder)
+        content = json.dumps(_written(key, asdict(line)), indent=1)
+        descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self._path(key))
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    def _path(self, key: ProfileKey) -> Path:
+        # Model identities hold slashes and colons.
+        digest = hashlib.sha256(json.dumps(asdict(key), sort_keys=True).encode()).hexdigest()
+        return self._folder / f"decode-{digest[:32]}.json"
+
+
+def _written(key: ProfileKey, line: dict[str, Any]) -> dict[str, Any]:
+    """A file's content, with the checksum of what matters in it."""
+    told = {"format": _FORMAT, "key": asdict(key), "line": line}
+    return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()}
+
+
+def _is_possible(line: DecodeLine) -> bool:
+    """Whether a machine can have been measured so, whoever wrote the checksum."""
+    sane = 0.0 <= line.intercept <= _LONGEST and 1.0 <= line.denominator <= _WIDEST
+    return sane and 0.0 <= line.slope <= _STEEPEST

@@ -1,0 +1,90 @@
+"""The files of a sentence-transformers model: where they are, what they hold, and loading without a progress bar."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common.engine.model.errors import ModelError
+from common.engine.model.location import SETTINGS, WEIGHTS, snapshot
+from common.engine.model.model_files import check_files
+
+# Weights and everything that changes what they compute. Exports for other engines are never loaded.
+_CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
+_OTHER_ENGINES = frozenset({"onnx", "openvino"})
+
+
+def locate(model: str, what: str) -> Path:
+    """The folder of `model`: itself, or a Hub model's files, from the cache when they are there.
+
+    Raises `FileNotFoundError`, and `ModelError` for files that must not be read; one sentence that calls the model
+    `what`.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        try:
+            folder = snapshot(model, SETTINGS + WEIGHTS, [f"{engine}/*" for engine in _OTHER_ENGINES])
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"the {what} {model!r} is neither a folder here nor available from the Hub: {error}"
+            ) from error
+    try:
+        check_files(folder)
+    except ModelError as error:
+        raise ModelError(f"the {what} can't be used: {error}") from error
+    return folder
+
+
+def configuration(folder: Path, name: str = "config.json") -> Any:
+    """Content of a JSON file of the model; None when it is missing or broken."""
+    try:
+        return json.loads((folder / name).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def identity(folder: Path) -> str:
+    """`<architecture>-<dimension>:<hash of weights and configuration>`.
+
+    The folder's name is left out: two machines may keep one model under different names.
+    """
+    return f"{_architecture(folder)}:{_content_hash(folder)}"
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Hide the progress bar that Transformers draws over any other output while it loads weights."""
+    from transformers.utils import logging
+
+    bars: Any = logging  # its functions are not annotated
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+
+
+def _architecture(folder: Path) -> str:
+    try:
+        described = configuration(folder)
+        return f"{described['model_type']}-{described['hidden_size']}"
+    except (KeyError, TypeError):
+        return "embedder"
+
+
+def _content_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if path.suffix not in _CONTENT_SUFFIXES or _OTHER_ENGINES & set(relative.parts) or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        digest.update(relative.as_posix().encode() + b"\0" + content)
+    return digest.hexdigest()[:32]

@@ -1,0 +1,265 @@
+"""The commands `dragon library add|list|prefill|remove|search`. Results go to stdout, everything else to stderr.
+
+Every command returns its exit code: 0 done, 1 nothing found or something skipped, 2 not possible (one line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from common.configuration.settings import Settings
+from common.engine.kv.store_folder import clear_store
+from common.engine.model.errors import ModelError
+from common.library.chunks import Chunker
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.errors import LibraryError, PathError
+from common.library.ingest import AddReport, is_within
+from common.library.library import Library
+from common.library.readings import Reading
+from common.library.terminal import number, printable, progress_bar, say, show_table
+from common.process.private_files import make_private
+
+if TYPE_CHECKING:
+    from common.library.prefill import PrefillReport
+
+DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
+
+
+class _StoreError(Exception):
+    """The stored keys and values could not be removed."""
+
+
+_EXCERPT = 200  # characters of a hit that a list shows
+_KINDS = 8  # types of ignored files that are named
+
+
+def open_library(settings: Settings) -> Library:
+    """The library that the settings describe, cut and embedded as they say. Raises `LibraryError`."""
+    embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
+    tokenizer = embedder.tokenizer_file
+    if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
+        tokenizer = SentenceTransformerEmbedder().tokenizer_file
+    return Library(
+        settings.library,
+        embedder,
+        chunker=Chunker(tokenizer, settings.chunk_tokens),
+        approximate_from=settings.approximate_from,
+        kind=settings.search,
+    )
+
+
+def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch: bool = False) -> int:
+    """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first, `watch` lets
+    daemons do the same whenever something changes.
+    """
+
+    def work(library: Library) -> int:
+        _limit_threads(settings)
+        outcome = DONE
+        if rebuild:
+            with progress_bar("embedding again", in_bytes=False) as reached:
+                chunks = library.rebuild(reached)
+            say(f"{number(chunks, 'chunk')} embedded again")
+        for path in paths:
+            replaced = True  # as long as an interruption hides it
+            try:
+                with progress_bar("reading", in_bytes=True) as reached:
+                    report = library.add(path, reached, watch)
+                replaced = bool(report.updated or report.removed)
+            except PathError as error:
+                replaced = False
+                outcome = _refuse(str(error))  # the other paths are taken in all the same
+                continue
+            finally:
+                if replaced:
+                    _clear_store(settings)
+            _tell(path, report)
+            nothing = report.ignored and not (report.added or report.updated or report.unchanged or report.moved)
+            if report.skipped or nothing:
+                outcome = max(outcome, INCOMPLETE)
+        return outcome
+
+    return _with_library(settings, work)
+
+
+def list_documents(settings: Settings) -> int:
+    """Show every document with its number of chunks."""
+
+    def work(library: Library) -> int:
+        files = library.files()
+        if not files:
+            say("the library is empty: `library add FOLDER` fills it")
+        show_table(
+            ("title", "path", "folder", "chunks", "bytes"),
+            [(file.title, file.relative_path, file.root, str(file.chunks), str(file.size)) for file in files],
+        )
+        return DONE
+
+    return _with_library(settings, work)
+
+
+def status(settings: Settings) -> int:
+    """Show what every folder holds, when it was read, what is being read, and what could not be."""
+
+    def work(library: Library) -> int:
+        files = library.files()
+        chunks = sum(file.chunks for file in files)
+        total = sum(file.size for file in files)
+        print(f"{number(len(files), 'document')}, {number(chunks, 'chunk')}, {decimal(total)}")
+        readings = library.readings()
+        for reading in readings:
+            own = [file for file in files if is_within(file.path, reading.root)]
+            size = decimal(sum(file.size for file in own))
+            print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {_age(reading)}")
+            for path, reason in reading.skipped:
+                print(f"  skipped {printable(path)}: {reason}")
+        return INCOMPLETE if any(reading.skipped for reading in readings) else DONE
+
+    return _with_library(settings, work)
+
+
+def _age(reading: Reading) -> str:
+    """When a folder was read, or how far it is."""
+    if reading.ended is not None:
+        moment = datetime.fromtimestamp(reading.ended).astimezone()
+        return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}"
+    share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
+    if reading.running:
+        return f"being read: {share} done, at {printable(reading.path) or 'the first document'}"
+    return f"interrupted at {share}: `library add` goes on with it"
+
+
+def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -> int:
+    """Forget documents, named as `list_documents` shows them or by where they are; or all of them."""
+    if everything == bool(paths):
+        return _refuse("say which documents to remove, or all of them")
+
+    def work(library: Library) -> int:
+        try:
+            removed = library.remove("all" if everything else paths)
+        finally:
+            _clear_store(settings)
+        say(f"{number(removed, 'document')} removed")
+        return DONE if removed or everything else INCOMPLETE
+
+    return _with_library(settings, work)
+
+
+def prefill(settings: Settings) -> int:
+    """Compute every chunk's keys and values ahead of its first use, as the role's daemon would."""
+    if not settings.document_store_bytes:
+        return _refuse("document_store_bytes is 0: there is no room to keep what would be computed")
+
+    def work(library: Library) -> int:
+        texts = library.texts()
+        if not texts:
+            say("the library is empty: `library add FOLDER` fills it")
+            return DONE
+        from common.engine.model.configured import (  # takes seconds, and the other commands don't need it
+            load_decoder,
+            load_format,
+        )
+        from common.library.prefill import prefill as compute
+
+        decoder = load_decoder(settings)
+        form = load_format(settings, decoder.tokenizer)
+        with progress_bar("computing", in_bytes=False) as reached:
+            report = compute(decoder, form, texts, lambda done: reached(done, len(texts), ""))
+        decoder.close()
+        _tell_prefill(report, settings)
+        return INCOMPLETE if report.too_long or report.beyond or report.failed else DONE
+
+    return _with_library(settings, work)
+
+
+def search(settings: Settings, query: str, k: int | None = None) -> int:
+    """Show the chunks most similar to `query`; `k` defaults to the settings' number of documents."""
+    if not query.strip():
+        return _refuse("the query is empty")
+    if k is not None and k < 1:
+        return _refuse(f"the number of hits must be at least 1, not {k}")
+
+    def work(library: Library) -> int:
+        _limit_threads(settings)
+        hits = library.search(query, settings.documents if k is None else k)
+        if not hits:
+            say("nothing found: the library is empty")
+            return INCOMPLETE
+        rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, hit.place, _excerpt(hit.text)) for hit in hits]
+        show_table(("similarity", "title", "path", "place", "text"), rows)
+        return DONE
+
+    return _with_library(settings, work)
+
+
+def _with_library(settings: Settings, work: Callable[[Library], int]) -> int:
+    try:
+        make_private(settings.private_folders)
+        with open_library(settings) as library:
+            return work(library)
+    except (LibraryError, ModelError, _StoreError) as error:
+        return _refuse(str(error))
+
+
+def _clear_store(settings: Settings) -> None:
+    """Remove all keys and values: which of the files are a removed document's can't be told."""
+    try:
+        clear_store(settings.document_store)
+    except OSError as error:
+        raise _StoreError(
+            f"the removed documents' keys and values in {settings.document_store} can't be removed"
+            f" ({(error.strerror or str(error)).lower()}): remove that folder"
+        ) from error
+
+
+def _limit_threads(settings: Settings) -> None:
+    if settings.threads is not None:
+        import torch  # takes a second to import, and listing documents doesn't need it
+
+        torch.set_num_threads(settings.threads)
+
+
+def _tell(path: Path, report: AddReport) -> None:
+    for name, reason in report.skipped:
+        say(f"skipped {name}: {reason}")
+    for name, first in report.duplicates:
+        say(f"passed over {name}: it has the content of {first}")
+    counts = (
+        f"{report.added} added",
+        f"{report.updated} updated",
+        f"{report.unchanged} unchanged",
+        *([f"{report.moved} moved"] if report.moved else []),
+        f"{report.removed} removed",
+        f"{len(report.skipped)} skipped",
+    )
+    say(f"{path}: {', '.join(counts)}; {number(report.chunks, 'chunk')} embedded")
+    if report.ignored:
+        kinds = sorted(report.ignored.items(), key=lambda kind: (-kind[1], kind[0]))
+        named = ", ".join(f"{count} {suffix or 'without an ending'}" for suffix, count in kinds[:_KINDS])
+        more = ", ..." if len(kinds) > _KINDS else ""
+        say(f"{number(sum(report.ignored.values()), 'file')} of other types ignored: {named}{more}")
+
+
+def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
+    say(f"{number(report.computed, 'chunk')} computed, {report.there} there already")
+    if report.beyond:
+        say(f"{number(report.beyond, 'chunk')} left out: document_store_bytes is too small for all")
+    if report.too_long:
+        say(f"{number(report.too_long, 'chunk')} left out: longer than the model's context")
+    if report.failed:
+        say(f"{number(report.failed, 'chunk')} could not be written to {settings.document_store}")
+
+
+def _refuse(text: str) -> int:
+    say(f"dragon: {text}")
+    return IMPOSSIBLE
+
+
+def _excerpt(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"

@@ -1,0 +1,218 @@
+"""The SQLite connection under a library: schema, durability, and its errors as sentences."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
+
+_FORMAT = 3
+_MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
+_PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
+
+_SCHEMA = (
+    "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
+    # Every content that this library had, since its vectors were last replaced, by a random name.
+    "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
+    (
+        "CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
+        " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
+        " chunking TEXT NOT NULL, chunks INTEGER NOT NULL)"
+    ),
+    # AUTOINCREMENT: the id of a deleted chunk is never given to another one.
+    (
+        "CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT,"
+        " file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,"
+        " first INTEGER NOT NULL, last INTEGER NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL,"
+        " checksum INTEGER NOT NULL)"
+    ),
+    "CREATE INDEX chunks_of_file ON chunks (file)",
+    (
+        "CREATE TABLE vectors (chunk INTEGER PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,"
+        " vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
+    ),
+    ("CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))"),
+    (
+        "CREATE TABLE readings (root TEXT PRIMARY KEY, process INTEGER NOT NULL, began REAL NOT NULL, ended REAL,"
+        " done INTEGER NOT NULL, total INTEGER NOT NULL, path TEXT NOT NULL)"
+    ),
+    "CREATE TABLE watched (root TEXT PRIMARY KEY)",
+    "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
+    # The index of words reads what it has to forget from the chunks themselves, so that it holds no text.
+    (
+        "CREATE VIEW passages AS SELECT chunks.id AS id, file, title, text FROM chunks"
+        " JOIN files ON files.id = chunks.file"
+    ),
+    "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
+    f"PRAGMA user_version = {_FORMAT}",
+)
+_VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keywords', 'row')"
+
+
+def damaged(path: Path, what: str) -> LibraryDamaged:
+    """The error for a database that isn't what was written."""
+    return LibraryDamaged(
+        f"the library's database {path} is damaged ({what}): move the folder away and add the documents again, or"
+        " restore it from a backup"
+    )
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection in which committed means on the disk."""
+    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    # Text on a damaged page may not decode; its checksum then tells, instead of an exception from the driver.
+    connection.text_factory = lambda content: content.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_COLUMN)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        _recognise(connection, path)  # first: what follows would change another program's database
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def intact(content: object, checksum: int) -> bool:
+    """Whether a value read back is the one written (CRC-32); a damaged page may even change its type."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace")
+    return isinstance(content, bytes) and zlib.crc32(content) == checksum
+
+
+def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    """Whether it is a library's database, or an empty one. Raises `LibraryError` for tables that no library has.
+
+    Triggers and views among them would run with what is written later.
+    """
+    connection.execute("BEGIN")  # the version and the tables of one moment
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    found = _tables(connection)
+    connection.execute("COMMIT")
+    if version not in (0, _FORMAT):
+        raise LibraryError(
+            f"the library {path.parent} has format {version} and this program reads format"
+            f" {_FORMAT}: use the program that wrote it, or another folder"
+        )
+    if found != (_library_tables() if version == _FORMAT else set()):
+        raise LibraryError(
+            f"the database {path} has tables, views or triggers that no library has, so that another program's it may"
+            " be, or be damaged: it is left as it is; use another folder, or restore a backup"
+        )
+
+
+def _library_tables() -> set[tuple[str, str, str]]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        return _tables(connection)
+    finally:
+        connection.close()
+
+
+def _tables(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    rows = connection.execute(
+        "SELECT type, name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"
+    )
+    return set(rows.fetchall())
+
+
+class Database:
+    """One connection to a library's database; not for several threads at once.
+
+    Raises `LibraryFull`, `LibraryDamaged`, `LibraryBusy` or `LibraryError` in place of SQLite's errors.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._translated():
+            self._connection = connect(path)
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Release the connection; using it afterwards is a `LibraryError`."""
+        with self._translated():
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self, write: bool) -> Iterator[None]:
+        """One snapshot for reading, or changes that are made all or not at all and are durable at the end."""
+        self.run("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
+            raise
+
+    def run(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Execute a statement; the id of the row it inserted."""
+        with self._translated():
+            return self._connection.execute(statement, values).lastrowid or 0
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Execute a statement for every row."""
+        with self._translated():
+            self._connection.executemany(statement, rows)
+
+    def all(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Every row of a query."""
+        with self._translated():
+            return self._connection.execute(statement, values).fetchall()
+
+    def damaged(self, what: str) -> LibraryDamaged:
+        """The error for content that isn't what was written."""
+        return damaged(self.path, what)
+
+    def gather(self) -> bool:
+        """Bring all that was committed into the database's own file; whether nobody's reading kept it from that."""
+        ((busy, _, _),) = self.all("PRAGMA wal_checkpoint(TRUNCATE)")
+        return not busy
+
+    def _prepare(self) -> None:
+        version = self.all("PRAGMA user_version")[0][0]
+        if version == 0:
+            with self.transaction(write=True):
+                if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
+                    for statement in _SCHEMA:
+                        self.run(statement)
+        self.run(_VOCABULARY)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Around SQLite's own work and nothing else."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+        # What the driver makes of sizes and texts on a damaged page.
+        except (UnicodeDecodeError, MemoryError, OverflowError) as error:
+            raise self.damaged(f"it can't be read: {type(error).__name__}") from error
+
+    def _explained(self, error: sqlite3.Error) -> LibraryError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code, without its extension
+        folder = self.path.parent
+        if code == sqlite3.SQLITE_FULL:
+            return LibraryFull(
+                f"no space is left on the disk of {folder}: free some and run the command again,"
+                " it goes on where it stopped"
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG):
+            return self.damaged(str(error))
+        if code == sqlite3.SQLITE_BUSY:
+            return LibraryBusy(f"another process is changing the library {folder}: try again when it is done")
+        return LibraryError(f"the library {folder} can't be used: {error}")

@@ -1,0 +1,192 @@
+"""Finding and reading the documents of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common.library.errors import PathError
+from common.library.readers.content import Content, Unreadable
+from common.library.readers.formats import SUFFIXES, TEXT
+from common.library.readers.isolated import IsolatedReader
+
+MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rather than a document
+MOST_BYTES = 100_000_000  # of other formats, which hold pictures
+
+# A file system's clock ticks in milliseconds up to two seconds (FAT): a file changed again within a tick
+# keeps its time stamp, so a time stamp this young proves nothing and the content is compared next time.
+_TICK = 2_000_000_000  # nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file to read; `mtime` in nanoseconds."""
+
+    path: str
+    size: int
+    mtime: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that isn't taken in. `unknown` says that its content couldn't be seen, so an old copy stays."""
+
+    path: str
+    reason: str
+    unknown: bool = False
+
+
+@dataclass(slots=True)
+class Scan:
+    """Documents found in a folder; `ignored` counts files of other types by the endings of their names."""
+
+    files: list[Found] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file's bytes with what tells whether it changed."""
+
+    suffix: str  # in lower case
+    content: bytes
+    sha256: str
+    size: int
+    mtime: int  # nanoseconds; 0 when too young to be trusted
+
+
+class UnusableDocument(Exception):
+    """A file that can't be taken in, and why."""
+
+    def __init__(self, reason: str, unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.unknown = unknown
+
+
+def scan(root: Path) -> Scan:
+    """The documents under `root`, a folder or one file, in a fixed order.
+
+    Hidden files and folders are passed over. No symbolic link is followed: what it points to inside of `root`
+    is found anyway, and what lies outside was not asked for. Raises `PathError` when `root` can't be read.
+    """
+    result = Scan()
+    try:
+        if root.is_file():
+            if root.suffix.lower() not in SUFFIXES:
+                raise PathError(f"{root} is of a type that is not read; these are: {' '.join(sorted(SUFFIXES))}")
+            status = root.stat()
+            _consider(str(root), status.st_size, status.st_mtime_ns, result)
+            return result
+        if not root.is_dir():
+            raise PathError(f"{root} is not a folder or a file")
+        entries = _entries(str(root))
+    except OSError as error:
+        raise PathError(f"{root} can't be read: {_reason(error)}") from error
+    _walk(entries, root, result)
+    return result
+
+
+def load(path: str) -> File:
+    """Read the bytes of one document. Raises `UnusableDocument`."""
+    suffix = os.path.splitext(path)[1].lower()
+    most = _most_bytes(suffix)
+    # O_NOFOLLOW: the file may have been exchanged for a link since the scan; O_NONBLOCK: or for a pipe.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        with open(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UnusableDocument("it is not an ordinary file")
+            content = file.read(most + 1)
+    except OSError as error:
+        raise UnusableDocument(f"it can't be read: {_reason(error)}", unknown=True) from error
+    if len(content) > most:
+        raise UnusableDocument(_too_large(len(content), most))
+    trusted = time.time_ns() - status.st_mtime_ns > _TICK
+    mtime = status.st_mtime_ns if trusted else 0
+    return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
+
+
+def content_of(file: File, reader: IsolatedReader) -> Content:
+    """The text of a document, read by `reader` where it is more than text. Raises `UnusableDocument`."""
+    try:
+        read = TEXT.get(file.suffix)
+        content = reader.read(file.suffix, file.content) if read is None else read(file.content)
+    except Unreadable as error:
+        raise UnusableDocument(error.reason) from error
+    if not any(section.text.strip() for section in content.sections):
+        raise UnusableDocument("it is empty")
+    return content
+
+
+def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
+    pending = [iter(entries)]
+    while pending:
+        entry = next(pending[-1], None)
+        if entry is None:
+            pending.pop()
+        elif not entry.name.startswith("."):
+            below = _visit(entry, root, result)
+            if below is not None:
+                pending.append(below)
+
+
+def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.DirEntry[str]] | None:
+    """Record one entry; the entries below it when it is a folder."""
+    try:
+        suffix = os.path.splitext(entry.name)[1].lower()
+        document = suffix in SUFFIXES
+        if entry.is_symlink():
+            if (document or entry.is_dir()) and not Path(os.path.realpath(entry.path)).is_relative_to(root):
+                result.skipped.append(Skipped(entry.path, "it is a link that leads out of the folder"))
+            return None
+        if entry.is_dir(follow_symlinks=False):
+            return iter(_entries(entry.path))
+        if not document:
+            result.ignored[suffix] += 1
+        elif not entry.is_file(follow_symlinks=False):
+            result.skipped.append(Skipped(entry.path, "it is not an ordinary file"))
+        else:
+            status = entry.stat(follow_symlinks=False)
+            _consider(entry.path, status.st_size, status.st_mtime_ns, result)
+    except OSError as error:
+        result.skipped.append(Skipped(entry.path, f"it can't be read: {_reason(error)}", unknown=True))
+    return None
+
+
+def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        result.skipped.append(Skipped(path, "its name is not valid UTF-8"))
+        return
+    most = _most_bytes(os.path.splitext(path)[1].lower())
+    if size > most:
+        result.skipped.append(Skipped(path, _too_large(size, most)))
+    else:
+        result.files.append(Found(path, size, mtime))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def _most_bytes(suffix: str) -> int:
+    return MOST_TEXT_BYTES if suffix in TEXT else MOST_BYTES
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"it is too large: {size:,} bytes, at most {most:,} are read"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

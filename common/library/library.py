@@ -1,0 +1,294 @@
+"""A side's library on disk: add documents, search chunks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.library import seal
+from common.library.chunks import Chunker
+from common.library.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
+from common.library.embedding_again import reembed
+from common.library.errors import LibraryBusy, LibraryError
+from common.library.index import VectorIndex
+from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
+from common.library.keywords import fused
+from common.library.naming import named
+from common.library.readers.content import storable
+from common.library.readings import Reading
+from common.library.store import Counts, FileRecord, Store, StoredChunk
+from common.library.writer_lock import writer_lock
+from common.process.private_files import private_folder
+
+SearchKind = Literal["dense", "keyword", "hybrid"]
+_CANDIDATES = 64  # of each ranking that are fused, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk that a search found. `path` is relative to the folder that was added."""
+
+    chunk: int
+    title: str
+    path: str
+    place: str  # in the document, e.g. «page 3»; may be empty
+    text: str
+    similarity: float  # cosine
+
+    @property
+    def source(self) -> str:
+        """Title and place, as a citation names them."""
+        return f"{self.title}, {self.place}" if self.place and self.place != self.title else self.title
+
+    @classmethod
+    def of(cls, chunk: StoredChunk, query: NDArray[np.float32]) -> Hit:
+        """The chunk as found by the unit vector [dimension] of a query."""
+        similarity = float(np.dot(chunk.vector.astype(np.float64), query.astype(np.float64)))
+        path = Path(chunk.path).relative_to(chunk.root).as_posix()
+        return cls(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity)
+
+
+class Library:
+    """Documents, chunks and vectors in one folder; safe to use from several threads and processes.
+
+    One process at a time may change it, any number may search it, and a change is seen by the next search.
+    The folder is made when missing. Every failure is a `LibraryError`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        embedder: Embedder,
+        *,
+        chunker: Chunker | None = None,
+        approximate_from: int = 0,
+        kind: SearchKind = "dense",
+    ) -> None:
+        """Open the library in `folder`.
+
+        Args:
+            chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
+            approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
+            kind: by what a search ranks: vectors, words, or both.
+        """
+        self.folder = Path(os.path.abspath(folder))
+        try:
+            private_folder(self.folder)
+        except OSError as error:
+            raise LibraryError(f"the library folder {folder} can't be made: {error.strerror}") from error
+        try:
+            self._sealed = seal.check(self.folder)
+        except OSError as error:
+            raise LibraryError(f"the library {folder} can't be read: {error.strerror}") from error
+        self._embedder = embedder
+        self._chunker = chunker
+        self._kind = kind
+        self._lock = threading.Lock()  # guards the reading connection, the index and the counts
+        self._counted: tuple[str, Counts] | None = None  # and of which commit
+        self._index = VectorIndex(self.folder, approximate_from)
+        self._store = Store(self.folder)
+
+    def close(self) -> None:
+        """Release the database, and end what is done beside the searches."""
+        with self._lock:
+            self._index.close()
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def counts(self) -> Counts:
+        """Number of documents and chunks, counted once after every change: a daemon may ask at any time."""
+        with self._reading():
+            commit = self._store.state().commit
+            if self._counted is None or self._counted[0] != commit:
+                self._counted = commit, self._store.counts()
+            return self._counted[1]
+
+    @property
+    def identity(self) -> str:
+        """Name of the content as it is now: another one after every change, empty if there never was any."""
+        with self._reading():
+            return self._store.state().commit
+
+    @property
+    def count(self) -> int:
+        """Number of chunks."""
+        return self.counts.chunks
+
+    def files(self) -> list[FileRecord]:
+        """The documents, by path."""
+        with self._reading():
+            return self._store.files()
+
+    def readings(self) -> list[Reading]:
+        """The latest reading of every folder that was added, by path."""
+        with self._reading():
+            return self._store.readings.all()
+
+    def watched(self) -> list[str]:
+        """The folders in which a daemon looks for changes."""
+        with self._reading():
+            return self._store.readings.watched()
+
+    def add(self, documents: Path, progress: Progress = quiet, watch: bool = False) -> AddReport:
+        """Bring the library up to date with a folder of documents, or with one document; `watch` lets daemons do it
+        from now on, whenever something changes there.
+
+        Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
+        are removed. May be interrupted at any time; the next `add` goes on where it stopped.
+        """
+        root = Path(os.path.realpath(documents.expanduser()))
+        with self._changing() as store:
+            report = Ingestion(store, self._embedder, self._cutter(), root, progress).run()
+            if watch:
+                with store.writing():
+                    store.readings.watch(storable(str(root)))
+            return report
+
+    def rebuild(self, progress: Progress = quiet) -> int:
+        """Embed every chunk again with this library's embedder; the number of chunks."""
+        with self._changing() as store:
+            return reembed(store, self._embedder, progress)
+
+    def remove(self, paths: Sequence[str | Path] | Literal["all"]) -> int:
+        """Forget documents; the number removed.
+
+        A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it.
+        """
+        with self._changing() as store:
+            with store.reading():
+                files = store.files()
+            chosen = [file.id for file in files if paths == "all" or any(_names(path, file) for path in paths)]
+            with store.writing():
+                store.clear_staged()
+                if chosen:
+                    store.remove_files(chosen)
+                    store.advance()
+                left = {file.id for file in files} - set(chosen)
+                kept = [file.path for file in files if file.id in left]
+                for reading in store.readings.all():
+                    named = paths == "all" or any(is_within(reading.root, os.path.realpath(path)) for path in paths)
+                    if named and not any(is_within(path, reading.root) for path in kept):
+                        store.readings.forget(reading.root)
+        return len(chosen)
+
+    def texts(self) -> list[str]:
+        """Every chunk's text, in the order in which they were added."""
+        with self._reading():
+            return [text for _, text in self._store.texts_after(0, self._store.count())]
+
+    def warm(self) -> None:
+        """Load the model and the index now, so that the first search is quick; raises what it would raise."""
+        unit_vectors(self._embedder, ["warm"])
+        self.search("warm", 1)
+
+    def search(self, query: str, k: int) -> list[Hit]:
+        """The up to `k` chunks that fit `query` best, best first.
+
+        A search by words finds no chunk that shares none with the query. The similarity is computed from the stored
+        vector in float64, so it depends on query and chunk alone.
+        """
+        if k < 0:
+            raise ValueError(f"the number of hits can't be negative: {k}")
+        with self._reading():
+            self._refresh()
+            if k == 0 or len(self._index) == 0:
+                return []
+        vector = unit_vectors(self._embedder, [query])[0]
+        with self._reading():
+            self._refresh()  # embedding took a while
+            found = self._store.chunks(self._ranked(query, vector, k))
+        self._keep()
+        hits = [Hit.of(chunk, vector) for chunk in found]
+        return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk)) if self._kind == "dense" else hits
+
+    def passages(self, name: str, query: str) -> list[Hit]:
+        """All chunks of the document of this title or path, in its order. Raises `UnknownDocument`; see `named`."""
+        vector = unit_vectors(self._embedder, [query])[0]
+        with self._reading():
+            check_embedder(self._store, self._embedder)
+            document = named(self._store.files(), name)
+            found = self._store.chunks(self._store.chunks_of(document.id))
+        return [Hit.of(chunk, vector) for chunk in found]
+
+    def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
+        """Ids of the up to `k` best chunks."""
+        if self._kind == "dense":
+            return self._index.search(self._store, vector, k)
+        if self._kind == "keyword":
+            return self._store.keywords.search(query, k)
+        count = max(k, _CANDIDATES)
+        return fused(self._index.search(self._store, vector, count), self._store.keywords.search(query, count))[:k]
+
+    def _refresh(self) -> None:
+        check_embedder(self._store, self._embedder)
+        self._index.refresh(self._store)
+
+    def _cutter(self) -> Chunker:
+        if self._chunker is None:
+            self._chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file)
+        return self._chunker
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock, self._store.reading():
+            yield
+
+    @contextmanager
+    def _changing(self) -> Iterator[Store]:
+        """A connection of its own, so that searches go on meanwhile; the index file follows at the end."""
+        with writer_lock(self.folder):
+            try:
+                seal.remove(self.folder)
+            except OSError as error:
+                raise LibraryError(f"the library {self.folder} can't be changed: {error.strerror}") from error
+            self._sealed = False
+            store = Store(self.folder)
+            try:
+                yield store
+            finally:
+                store.close()
+            with self._reading():
+                self._index.refresh(self._store)
+            with self._lock:
+                self._index.save()
+                self._seal()
+
+    def _keep(self) -> None:
+        """Write the index file and the seal where they were missing, unless somebody who will write them is at work."""
+        if self._index.saved and self._sealed:
+            return
+        try:
+            with writer_lock(self.folder), self._lock:
+                if not self._index.saved:
+                    self._index.save()
+                if not self._sealed:
+                    self._seal()
+        except LibraryBusy:
+            return
+
+    def _seal(self) -> None:
+        self._sealed = True  # or left to the next change, where others read all the time
+        if self._store.gather():
+            seal.write(self.folder)
+
+
+def _names(path: str | Path, file: FileRecord) -> bool:
+    wanted = os.path.realpath(os.path.expanduser(path))
+    return is_within(file.path, wanted) or is_within(file.relative_path, os.path.normpath(path))

@@ -1,0 +1,52 @@
+"""The process that parses documents: requests on stdin, answers on stdout, one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+
+from common.library.readers.content import Unreadable, storable
+from common.library.readers.formats import parser_of
+from common.library.readers.isolated import MOST_TEXT
+from common.process.child import allow_seconds, limit
+
+
+def main() -> None:
+    """Answer until stdin ends. The arguments are bytes of memory, and seconds of processor time for each document."""
+    memory, seconds = (int(argument) for argument in sys.argv[1:])
+    limit(memory, file_bytes=0)
+    warnings.simplefilter("ignore")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries may print
+    while line := sys.stdin.buffer.readline():
+        allow_seconds(seconds)
+        request = json.loads(line)
+        content = sys.stdin.buffer.read(request["size"])
+        answers.write(json.dumps(answer(request["suffix"], content)).encode() + b"\n")
+        answers.flush()
+
+
+def answer(suffix: str, content: bytes) -> dict[str, object]:
+    """Title and sections of a document, or the reason why there are none."""
+    try:
+        found = parser_of(suffix)(content)
+    except Unreadable as error:
+        return {"reason": error.reason}
+    except MemoryError:
+        return {"reason": "reading it takes more memory than it may have"}
+    except RecursionError:
+        return {"reason": "its parts are nested too deeply"}
+    except Exception as error:  # whatever a library makes of a damaged file
+        return {"reason": f"it is damaged, or no {suffix.removeprefix('.')} file ({type(error).__name__})"}
+    if sum(len(section.text) for section in found.sections) > MOST_TEXT:
+        return {"reason": f"it has too much text: at most {MOST_TEXT:,} characters are read"}
+    return {
+        "title": storable(found.title),
+        "sections": [(storable(part.text), storable(part.place), part.unit) for part in found.sections],
+    }
+
+
+if __name__ == "__main__":
+    main()

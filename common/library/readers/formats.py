@@ -1,0 +1,46 @@
+"""Document formats by the endings of file names, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final
+
+from common.library.readers.content import Content
+from common.library.readers.plain import read_markdown, read_text
+
+Reader = Callable[[bytes], Content]
+
+_SOURCE: Final = (
+    ".py .pyi .js .mjs .ts .tsx .jsx .java .kt .scala .c .h .cc .cpp .hpp .cs .go .rs .rb .php .swift .sh .bash .ps1"
+    " .sql .r .jl .lua .pl .hs .ex .exs .clj .toml .yaml .yml .ini .cfg .tex"
+)
+# Text is decoded and nothing more, which is done at once.
+TEXT: Final[dict[str, Reader]] = {
+    **dict.fromkeys((".md", ".markdown"), read_markdown),
+    **dict.fromkeys((".txt", *_SOURCE.split()), read_text),
+}
+# Everything else is parsed, by libraries of which any could meet a document that is too much for it.
+PARSED: Final = {
+    ".pdf": "office:read_pdf",
+    ".pptx": "office:read_pptx",
+    ".xlsx": "office:read_xlsx",
+    ".docx": "markup:read_docx",
+    ".html": "markup:read_html",
+    ".htm": "markup:read_html",
+    ".xhtml": "markup:read_html",
+    ".epub": "markup:read_epub",
+    ".rst": "markup:read_rst",
+    ".csv": "tables:read_csv",
+    ".tsv": "tables:read_csv",
+    ".ipynb": "plain:read_notebook",
+    ".eml": "plain:read_mail",
+}
+SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
+
+
+def parser_of(suffix: str) -> Reader:
+    """The reader of a parsed format; its library is imported now."""
+    module, _, name = PARSED[suffix].partition(":")
+    reader: Reader = getattr(import_module(f"common.library.readers.{module}"), name)
+    return reader

@@ -1,0 +1,106 @@
+"""Reads documents in a process of its own: one that hangs, crashes or eats memory costs its document and nothing else.
+
+The process gets contents over a pipe and gives text back. It limits itself, ends with the process that started it, may
+write no file, and leaves no core dump: both would hold what is private.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from contextlib import suppress
+from threading import Timer
+from typing import Any, get_args
+
+from common.library.readers.content import Content, Section, Unit, Unreadable
+from common.process.python import child_command, python_environment
+
+UNITS = get_args(Unit)
+PROCESSOR_SECONDS = 60  # for one document
+SECONDS = 300.0  # for one document, on a machine with other work
+MEMORY = 2 * 2**30  # bytes of address space
+MOST_TEXT = 20_000_000  # characters
+_LONGEST_ANSWER = 2**28  # bytes, of a text of characters that take twelve each
+
+
+class IsolatedReader:
+    """To be closed in the end; the process is started when the first document is read. For one thread at a time."""
+
+    def __init__(
+        self, seconds: float = SECONDS, memory: int = MEMORY, processor_seconds: int = PROCESSOR_SECONDS
+    ) -> None:
+        self._seconds = seconds
+        self._processor_seconds = processor_seconds
+        self._memory = memory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def read(self, suffix: str, content: bytes) -> Content:
+        """The content of a document of a parsed format. Raises `Unreadable`."""
+        process = self._running()
+        late = [False]
+
+        def stop() -> None:
+            late[0] = True
+            process.kill()
+
+        timer = Timer(self._seconds, stop)
+        timer.start()
+        try:
+            answer = _answer(process, suffix, content)
+        finally:
+            timer.cancel()
+        if answer is None:
+            self.close()
+            if late[0]:
+                raise Unreadable(f"reading it took longer than {self._seconds:g} s")
+            if process.returncode == -signal.SIGXCPU:
+                raise Unreadable(f"reading it took more than {self._processor_seconds} s of processor time")
+            raise Unreadable("reading it failed: the reader crashed, or ran out of memory")
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was not written yet goes nowhere
+                    pipe.close()
+        self._process.wait()
+        self._process = None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            limits = str(self._memory), str(self._processor_seconds)
+            self._process = subprocess.Popen(
+                child_command("common.library.readers", *limits),
+                env=python_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # what a library complains of may be of the document
+            )
+        return self._process
+
+
+def _answer(process: subprocess.Popen[bytes], suffix: str, content: bytes) -> Content | None:
+    """The process's answer; None when it ends instead, or answers what no reader does. Raises `Unreadable`."""
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(json.dumps({"suffix": suffix, "size": len(content)}).encode() + b"\n")
+        process.stdin.write(content)
+        process.stdin.flush()
+        line = process.stdout.readline(_LONGEST_ANSWER)
+        return _content(json.loads(line))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _content(answer: dict[str, Any]) -> Content:
+    """The answer's content, by its types: a document may have taken the reader over. Raises `Unreadable`."""
+    if "reason" in answer:
+        raise Unreadable(str(answer["reason"]))
+    sections = [Section(str(text), str(place), unit) for text, place, unit in answer["sections"] if unit in UNITS]
+    return Content(tuple(sections), str(answer["title"]))

@@ -1,0 +1,57 @@
+"""Readers of files that are text: plain and Markdown, source code, notebooks, mail."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import json
+from email.message import EmailMessage
+from typing import Any
+
+from common.library.readers.content import Content, Section, Unreadable, decoded
+
+_HEADERS = ("From", "To", "Cc", "Date", "Subject")
+
+
+def read_text(content: bytes) -> Content:
+    """Text whose places are lines. Raises `Unreadable`."""
+    return Content((Section(decoded(content), unit="line"),))
+
+
+def read_markdown(content: bytes) -> Content:
+    """Text whose places are headings. Raises `Unreadable`."""
+    return Content((Section(decoded(content), unit="heading"),))
+
+
+def read_notebook(content: bytes) -> Content:
+    """The cells of a Jupyter notebook, without what they put out. Raises `Unreadable`."""
+    try:
+        cells = json.loads(decoded(content))["cells"]
+        sources = [cell["source"] for cell in cells]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreadable("it is not a Jupyter notebook of format 4") from error
+    texts = ["".join(source) if isinstance(source, list) else str(source) for source in sources]
+    sections = tuple(Section(text, f"cell {number}") for number, text in enumerate(texts, 1) if text.strip())
+    return Content(sections, _first_heading(cells, texts))
+
+
+def read_mail(content: bytes) -> Content:
+    """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
+    message = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
+    headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
+    body = message.get_body(("plain", "html"))
+    text = body.get_content() if body is not None else ""
+    if not headers:
+        raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
+    if body is not None and body.get_content_subtype() == "html":
+        from common.library.readers.markup import read_html  # with which most mails can do without
+
+        text = read_html(text.encode()).sections[0].text
+    return Content((Section("\n".join([*headers, "", text])),), str(message["Subject"] or ""))
+
+
+def _first_heading(cells: list[Any], texts: list[str]) -> str:
+    """The first line of the first Markdown cell, if it is a heading."""
+    first = next((text for cell, text in zip(cells, texts, strict=True) if cell.get("cell_type") == "markdown"), "")
+    line = first.strip().split("\n")[0]
+    return line.lstrip("#").strip() if line.startswith("#") else ""

@@ -1,0 +1,54 @@
+"""Rows of tables as text that a language model can read by itself: every row names its columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from common.library.readers.content import Content, Section, decoded
+
+_SAMPLE = 64 * 1024  # characters that tell a file's delimiter
+_LONGEST_FIELD = 10_000_000
+
+
+def read_csv(content: bytes) -> Content:
+    """A file of values separated by commas, semicolons or tabs. Raises `Unreadable`."""
+    text = decoded(content)
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        dialect: type[csv.Dialect] = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+    except csv.Error:
+        dialect = csv.excel
+    return Content((Section(table_text(csv.reader(io.StringIO(text), dialect)), unit="row"),))
+
+
+def table_text(rows: Iterable[Sequence[str]]) -> str:
+    """One line for each row, empty ones included; each value behind its column's heading, if there are headings."""
+    lines: list[str] = []
+    headings: Sequence[str] | None = None
+    for row in rows:
+        values = [" ".join(value.split()) for value in row]
+        if headings is None and any(values):
+            headings = values if _are_headings(values) else ()
+            lines.append(", ".join(filter(None, values)))
+        elif headings:
+            named = zip([*headings, *[""] * (len(values) - len(headings))], values, strict=False)
+            lines.append("; ".join(f"{name}: {value}" if name else value for name, value in named if value))
+        else:
+            lines.append(", ".join(filter(None, values)))
+    return "\n".join(lines).rstrip()
+
+
+def _are_headings(values: Sequence[str]) -> bool:
+    """Whether a first row names columns: several different words, no number among them."""
+    filled = [value for value in values if value]
+    return len(filled) > 1 and len(set(filled)) == len(filled) and not any(_is_number(value) for value in filled)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value.replace(",", "."))
+    except ValueError:
+        return False
+    return True

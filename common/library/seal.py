@@ -1,0 +1,76 @@
+"""The SHA-256 of a library's database, as the last change left it: damage at rest is told before a row is read.
+
+Checksums within the database can't do that alone: a damaged page may hide rows, or words of the index of words. The
+file is as `sha256sum --check` takes it. It is not there while the library is being changed, nor after a change that was
+killed, until the next one or the next search makes it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from common.library.database import damaged
+from common.library.digest import digest_of
+from common.library.store import DATABASE
+
+SEAL = f"{DATABASE}.sha256"
+_TEMPORARY = f"{SEAL}.new"
+_MOST = 256  # bytes; it has some 80
+
+_log = logging.getLogger(__name__)
+
+
+def check(folder: Path) -> bool:
+    """Whether there is a seal. Raises `LibraryDamaged` where the database is not what was sealed, `OSError`."""
+    while (told := _read(folder)) is not None:
+        if _line(folder / DATABASE) == told:
+            return True
+        if _read(folder) == told:  # else somebody has begun to change the library meanwhile, or has finished
+            raise damaged(folder / DATABASE, "it is not as the last change left it")
+    return False
+
+
+def remove(folder: Path) -> None:
+    """Take the seal away, for good when this returns: before a change. Raises `OSError`."""
+    with suppress(FileNotFoundError):
+        (folder / SEAL).unlink()
+        _to_disk(folder)
+
+
+def write(folder: Path) -> None:
+    """Seal the database, all of which is in its file; only the holder of the writer lock may."""
+    temporary = folder / _TEMPORARY
+    try:
+        with temporary.open("wb") as file:
+            file.write(_line(folder / DATABASE))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / SEAL)
+        _to_disk(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        _log.warning("the library %s could not be sealed, damage may go unnoticed: %s", folder, error.strerror)
+
+
+def _read(folder: Path) -> bytes | None:
+    try:
+        with (folder / SEAL).open("rb") as file:
+            return file.read(_MOST)
+    except FileNotFoundError:
+        return None
+
+
+def _line(path: Path) -> bytes:
+    """A line of the digest and the name of a file; an empty digest where there is none."""
+    return f"{digest_of(path)}  {path.name}\n".encode()
+
+
+def _to_disk(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,296 @@
+"""The library's truth: documents, chunks and vectors in one SQLite database.
+
+A chunk's text and vector never change under its id and ids are never used twice, so whoever knows a set of
+ids knows their vectors. Every change of content is a commit with a random name. The names of former commits
+are kept until all vectors are replaced, so that an index of a former content is told from one of another
+library, or of a future that a restored backup took back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.library.chunks import Chunk
+from common.library.database import Database, intact
+from common.library.errors import LibraryDamaged
+from common.library.keywords import Keywords
+from common.library.readings import Readings
+
+DATABASE = "library.sqlite"
+_MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
+_ROWS = 1024  # fetched at a time: 1.5 MB of vectors
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Version of a library's content. `embedder` and `dimension` are None while nothing was ever embedded."""
+
+    commit: str
+    embedder: str | None
+    dimension: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Size of a library."""
+
+    documents: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A document of the library. `path` is absolute; `mtime` is in nanoseconds, 0 when not to be trusted."""
+
+    id: int
+    path: str
+    root: str
+    title: str
+    sha256: str
+    size: int
+    mtime: int
+    chunking: str
+    chunks: int
+
+    @property
+    def relative_path(self) -> str:
+        """The path below the folder that was added."""
+        return Path(self.path).relative_to(self.root).as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk with its document and its vector [dimension]."""
+
+    id: int
+    title: str
+    path: str
+    root: str
+    place: str
+    text: str
+    vector: NDArray[np.float32]
+
+
+class Store:
+    """One connection to a library's tables; not for several threads at once. Raises `LibraryError`s."""
+
+    def __init__(self, folder: Path) -> None:
+        self._database = Database(folder / DATABASE)
+        self.readings = Readings(self._database)
+        self.keywords = Keywords(self._database)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._database.close()
+
+    def gather(self) -> bool:
+        """Bring all that was committed into the database's own file; False if others' reading kept it from that."""
+        return self._database.gather()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """One snapshot for everything that is read inside, whatever other processes commit meanwhile."""
+        return self._database.transaction(write=False)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Changes that are made all or not at all; durable when the block is left."""
+        return self._database.transaction(write=True)
+
+    def state(self) -> State:
+        """The content's name and the embedding model that its vectors come from."""
+        commits = self._database.all("SELECT name FROM commits ORDER BY generation DESC LIMIT 1")
+        models = self._database.all("SELECT embedder, dimension FROM model")
+        if len(models) > 1 or len(models) > len(commits):
+            raise self._database.damaged("its state is missing")
+        embedder, dimension = models[0] if models else (None, None)
+        if models and not (
+            isinstance(embedder, str) and isinstance(dimension, int) and 0 < dimension < _MOST_DIMENSIONS
+        ):
+            raise self._database.damaged("it does not say which model its vectors are of")
+        return State(commits[0][0] if commits else "", embedder, dimension)
+
+    def descends_from(self, commit: str) -> bool:
+        """Whether the content came out of that of `commit` by adding and removing chunks."""
+        return bool(self._database.all("SELECT 1 FROM commits WHERE name = ?", (commit,)))
+
+    def set_embedder(self, identity: str, dimension: int) -> None:
+        """Record the embedding model that all vectors come from, now that they do."""
+        self._database.run("DELETE FROM model")
+        self._database.run("INSERT INTO model VALUES (?, ?)", (identity, dimension))
+        self._database.run("DELETE FROM commits")
+        self.advance()
+
+    def advance(self) -> None:
+        """Tell every reader that the content changed."""
+        self._database.run("INSERT INTO commits (name) VALUES (?)", (secrets.token_hex(16),))
+
+    def files(self) -> list[FileRecord]:
+        """All documents, by path."""
+        columns = "id, path, root, title, sha256, size, mtime, chunking, chunks"
+        rows = self._database.all(f"SELECT {columns} FROM files ORDER BY path")
+        for row in rows:
+            self._check_document(*row[1:4])
+        return [FileRecord(*row) for row in rows]
+
+    def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
+        """Replace whatever the library holds under the record's path. `record.id` is ignored."""
+        self.remove_files(row[0] for row in self._database.all("SELECT id FROM files WHERE path = ?", (record.path,)))
+        file = self._database.run(
+            "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            astuple(record)[1:],
+        )
+        for chunk, vector in zip(chunks, vectors, strict=True):
+            identifier = self._database.run(
+                "INSERT INTO chunks (file, first, last, place, text, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+                (file, chunk.start, chunk.end, chunk.place, chunk.text, zlib.crc32(chunk.text.encode())),
+            )
+            self._put_vectors([(identifier, vector.tobytes())])
+        self.keywords.add(file)
+
+    def touch_file(self, identifier: int, size: int, mtime: int) -> None:
+        """Remember that a file with other times has the content known already."""
+        self._database.run("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (size, mtime, identifier))
+
+    def move_file(self, record: FileRecord) -> None:
+        """Remember the document `record.id` under the record's path, title and times."""
+        self.keywords.remove([record.id])
+        self._database.run(
+            "UPDATE files SET path = ?, root = ?, title = ?, size = ?, mtime = ? WHERE id = ?",
+            (record.path, record.root, record.title, record.size, record.mtime, record.id),
+        )
+        self.keywords.add(record.id)
+
+    def remove_files(self, identifiers: Iterable[int]) -> None:
+        """Forget documents with their chunks and vectors."""
+        chosen = list(identifiers)
+        self.keywords.remove(chosen)
+        self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in chosen])
+
+    def count(self) -> int:
+        """Number of chunks."""
+        return int(self._database.all("SELECT count(*) FROM chunks")[0][0])
+
+    def counts(self) -> Counts:
+        """Number of documents and chunks. It takes as long as the library is large."""
+        documents = self._database.all("SELECT count(*) FROM files")[0][0]
+        return Counts(int(documents), self.count())
+
+    def chunk_ids(self) -> NDArray[np.int64]:
+        """Every chunk's id, ascending."""
+        # The order by (file, id) is answered from the narrow index; the tables are full of text and vectors.
+        rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
+        return np.sort(np.array([row[0] for row in rows], np.int64))
+
+    def chunks_of(self, file: int) -> list[int]:
+        """Ids of a document's chunks, in the document's order."""
+        return [row[0] for row in self._database.all("SELECT id FROM chunks WHERE file = ? ORDER BY id", (file,))]
+
+    def vectors_after(self, identifier: int, dimension: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
+        query = "SELECT chunk, vector, checksum FROM vectors WHERE chunk > ? ORDER BY chunk LIMIT ?"
+        while rows := self._database.all(query, (identifier, _ROWS)):
+            identifier = rows[-1][0]
+            yield np.array([row[0] for row in rows], np.int64), self._block(rows, dimension)
+
+    def vectors_of(self, identifiers: NDArray[np.int64], dimension: int) -> NDArray[np.float32]:
+        """Vectors [n, dimension] of chunks that there are, by their ids [n], ascending."""
+        blocks = [np.empty((0, dimension), np.float32)]
+        for start in range(0, len(identifiers), _ROWS):
+            part = identifiers[start : start + _ROWS].tolist()
+            places = ", ".join("?" * len(part))
+            query = f"SELECT chunk, vector, checksum FROM vectors WHERE chunk IN ({places}) ORDER BY chunk"
+            rows = self._database.all(query, part)
+            if [row[0] for row in rows] != part:
+                raise self._database.damaged("chunks and vectors don't belong together")
+            blocks.append(self._block(rows, dimension))
+        return np.concatenate(blocks)
+
+    def chunks(self, identifiers: Iterable[int]) -> list[StoredChunk]:
+        """The chunks of these ids, with text and vector."""
+        query = (
+            "SELECT chunks.id, title, path, root, place, text, chunks.checksum, vector, vectors.checksum FROM chunks"
+            " JOIN files ON files.id = chunks.file JOIN vectors ON vectors.chunk = chunks.id"
+            " WHERE chunks.id = ?"
+        )
+        found = []
+        for identifier in identifiers:
+            rows = self._database.all(query, (identifier,))
+            if not rows:
+                raise self._database.damaged(f"chunk {identifier} is missing")
+            for chunk, title, path, root, place, text, text_sum, vector, vector_sum in rows:
+                if not intact(text, text_sum) or not intact(vector, vector_sum):
+                    raise self._database.damaged(f"chunk {chunk} is not what was written")
+                self._check_document(path, root, title)
+                found.append(StoredChunk(chunk, title, path, root, str(place), text, np.frombuffer(vector, np.float32)))
+        return found
+
+    def texts_after(self, identifier: int, limit: int) -> list[tuple[int, str]]:
+        """Up to `limit` chunks' ids and texts above `identifier`, ascending."""
+        query = "SELECT id, text, checksum FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
+        rows = self._database.all(query, (identifier, limit))
+        for chunk, text, checksum in rows:
+            if not intact(text, checksum):
+                raise self._database.damaged(f"the text of chunk {chunk} is not what was written")
+        return [(chunk, text) for chunk, text, _ in rows]
+
+    def stage(self, work: str, items: Sequence[int], vectors: NDArray[np.float32]) -> None:
+        """Keep vectors of a piece of work that isn't complete; a search doesn't see them."""
+        rows = [(work, item, vector.tobytes()) for item, vector in zip(items, vectors, strict=True)]
+        self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
+
+    def staged_count(self, work: str) -> int:
+        """Number of vectors that this piece of work has staged."""
+        return int(self._database.all("SELECT count(*) FROM staged WHERE work = ?", (work,))[0][0])
+
+    def last_staged(self, work: str) -> int | None:
+        """The highest item that this piece of work has staged."""
+        last: int | None = self._database.all("SELECT max(item) FROM staged WHERE work = ?", (work,))[0][0]
+        return last
+
+    def staged(self, work: str) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Items and vectors staged for this piece of work, ascending."""
+        query = "SELECT item, vector FROM staged WHERE work = ? AND item > ? ORDER BY item LIMIT ?"
+        last = -1
+        while rows := self._database.all(query, (work, last, _ROWS)):
+            last = rows[-1][0]
+            for item, vector in rows:
+                yield item, np.frombuffer(vector, np.float32)
+
+    def adopt_staged(self, work: str) -> None:
+        """Make the staged vectors, items being chunk ids, the vectors of all chunks."""
+        self._database.run("DELETE FROM vectors")
+        self._put_vectors((item, vector.tobytes()) for item, vector in self.staged(work))
+
+    def damaged(self, what: str) -> LibraryDamaged:
+        """The error for content that contradicts itself."""
+        return self._database.damaged(what)
+
+    def clear_staged(self) -> None:
+        """Forget unfinished work."""
+        self._database.run("DELETE FROM staged")
+
+    def _check_document(self, path: object, root: object, title: object) -> None:
+        texts = isinstance(path, str) and isinstance(root, str) and isinstance(title, str)
+        if not texts or not Path(str(path)).is_relative_to(str(root)):
+            raise self._database.damaged("it does not say where a document is")
+
+    def _block(self, rows: list[tuple[Any, ...]], dimension: int) -> NDArray[np.float32]:
+        for chunk, vector, checksum in rows:
+            if not intact(vector, checksum) or len(vector) != 4 * dimension:
+                raise self._database.damaged(f"the vector of chunk {chunk} is not what was written")
+        return np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32).reshape(len(rows), dimension)
+
+    def _put_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        self._database.run_many(
+            "INSERT INTO vectors VALUES (?, ?, ?)",
+            ((chunk, vector, zlib.crc32(vector)) for chunk, vector in rows),
+        )

@@ -1,0 +1,102 @@
+"""The training of an approximate index, in a thread beside the searches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from common.library import approximate
+from common.library.store import Store
+
+_SEED = 40  # of the sample
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """An approximate index with all vectors of the content `commit`."""
+
+    commit: str
+    index: Any
+
+
+class Trainer:
+    """Trains when it is told to, one index at a time, with a connection of its own and in one thread.
+
+    After a failure, which it logs, it leaves it at that until the next start of the program.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._result: Trained | None = None
+        self._failed = False
+
+    def start(self) -> None:
+        """Begin, unless it is under way, or done and not taken."""
+        under_way = self._thread is not None and self._thread.is_alive()
+        if not (under_way or self._result or self._failed or self._closing.is_set()):
+            self._thread = threading.Thread(target=self._run, name="index training", daemon=True)
+            self._thread.start()
+
+    def take(self) -> Trained | None:
+        """The index, once, when it is ready."""
+        if self._result is None:  # a swap at once would lose one that comes in its middle
+            return None
+        result, self._result = self._result, None
+        return result
+
+    def wait(self) -> None:
+        """Return when no training is under way."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Give up what is under way; it takes as long as a tenth of the training."""
+        self._closing.set()
+        self.wait()
+
+    def _run(self) -> None:
+        faiss.omp_set_num_threads(1)  # of this thread alone: answers are computed beside it
+        try:
+            store = Store(self._folder)
+            try:
+                self._result = self._trained(store)
+            finally:
+                store.close()
+        except Exception as error:  # FAISS has many; searches go on whatever it is
+            self._failed = True
+            _log.warning("no approximate index of %s was made, search stays as it is: %s", self._folder, error)
+
+    def _trained(self, store: Store) -> Trained | None:
+        """The index; None when it was stopped. A content whose vectors are all new meanwhile begins anew."""
+        while True:
+            with store.reading():
+                state, present = store.state(), store.chunk_ids()
+                if state.dimension is None or len(present) == 0:
+                    return None
+                lists = approximate.list_count(len(present))
+                most = min(len(present), lists * approximate.VECTORS_PER_LIST)
+                chosen = np.sort(np.random.default_rng(_SEED).choice(present, most, replace=False))
+                sample = store.vectors_of(chosen, state.dimension)
+            index = approximate.train(sample, lists, self._closing.is_set)
+            del sample
+            if index is None:
+                return None
+            with store.reading():
+                now = store.state()
+                if not store.descends_from(state.commit):
+                    continue
+                for ids, vectors in store.vectors_after(0, state.dimension):
+                    if self._closing.is_set():
+                        return None
+                    index.add_with_ids(vectors, ids)
+                return Trained(now.commit, index)

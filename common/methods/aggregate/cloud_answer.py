@@ -1,0 +1,149 @@
+"""The cloud's half of an answer that a `Session` decides, alone or with the device; several methods share it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from common.answer.contributions import contribution_messages
+from common.answer.failures import failure_message, unknown_session
+from common.answer.recorder import Recorder
+from common.answer.spans import span_messages
+from common.answer.values import Commit
+from common.answer.watch import Patience
+from common.daemon.model_runtime import Start
+from common.daemon.prompt_rows import PromptRows
+from common.engine.sampling import Drafter
+from common.methods.aggregate.driver import SessionDriver
+from common.methods.aggregate.setup import SessionParts, open_session
+from common.methods.interface import CloudContext
+from proto.fields import Side
+from proto.framing import HEADER_LIMIT
+from proto.messages import Closed, Error, Message, Open, Ready
+
+NEVER = float("inf")
+TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
+
+
+class CloudAnswer:
+    """One session, from `Open` to `Closed`. Implements `CloudHalf`, and `Observer` of its answer.
+
+    Failures are told to the device as an `Error`, which ends the session on both sides.
+    """
+
+    def __init__(self, request: Open, context: CloudContext, participants: frozenset[Side]) -> None:
+        """Raises `ValueError` for a request that can't be served."""
+        estimates = context.estimates
+        parts = open_session("cloud", request, context.side.decoder, lambda: estimates.estimates, participants)
+        self.request = request
+        self.context = context
+        self.slow = request.sampler == "paper"  # its drafts are whole distributions
+        self._drafting = self.drafter(parts)
+        recorder = None
+        if request.trace:
+            alone = "device" not in participants
+            recorder = Recorder("cloud", lambda: estimates.estimates, parts.session.aggregator, alone)
+            recorder.message("receive", request)
+        engine = context.side.decoding
+        self.answer = SessionDriver(parts.session, self.announce, self, self._judged, engine, recorder)
+        self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
+        self._titles: tuple[str, ...] = ()  # known after retrieval
+        self._position = 0
+
+    def _judged(self, commit: Commit) -> None:
+        self.context.estimates.observe_acceptance(commit.expected, commit.accepted)
+
+    # --- for the methods
+
+    def drafter(self, parts: SessionParts) -> Drafter:
+        """The sampler that draws this side's drafts."""
+        return parts.drafting
+
+    def retrieve(self, request: Open) -> PromptRows:
+        """The rows of the answer. On the retrieval thread."""
+        return self.context.side.retrieve(request)
+
+    def announce(self, message: Message) -> None:
+        """Send a message of the session."""
+        self.context.send(message)
+
+    def retrieved(self, retrieved: PromptRows) -> None:
+        """Tell the device which documents this side has found. On the retrieval thread."""
+        self._titles = retrieved.titles
+        ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens)
+        if self.answer.recorder is not None:
+            self.answer.recorder.message("send", ready)
+        self.context.send(ready)
+
+    # --- CloudHalf
+
+    def begin(self) -> None:
+        side = self.context.side
+        decoded = partial(side.profiler.decoded, self.context.estimates)
+        part, drafter, owner = self.answer.part, self._drafting, self.context.owner
+        side.begin(Start(part, self.request, drafter, decoded, self.retrieved, self._retrieve, owner))
+
+    def check(self, message: Message) -> None:
+        """Refuse nothing: what can be told at once, the codec has told."""
+
+    def receive(self, message: Message) -> None:
+        """Ignore the message."""
+
+    def tick(self, now: float, run_ahead: int) -> None:
+        ahead = self.context.estimates.run_ahead(min(self.request.run_ahead, run_ahead))
+        self.answer.poll(now, Patience(NEVER, NEVER), ahead)
+
+    def silent(self, now: float) -> float:
+        """Seconds since the device was heard or a position was decided: answering alone needs no messages."""
+        position = self.answer.session.position
+        if position != self._position:
+            self._position, self.heard = position, now
+        return now - self.heard
+
+    def given_up(self) -> Error:
+        return unknown_session(self.request.session)
+
+    def end(self) -> None:
+        self.answer.end()
+
+    def closing(self) -> Iterator[Message]:
+        self.answer.end()  # nothing changes any more
+        session, outcome = self.answer.session, self.answer.record
+        number = self.request.session
+        yield from span_messages(number, self.answer.recorder)
+        yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
+        yield Closed(
+            number,
+            session.counters.drafted,
+            session.counters.accepted["cloud"],
+            session.counters.rollbacks["cloud"],
+            self.answer.part.preempted,
+            session.counters.stale,
+            session.counters.disagreements,
+        )
+
+    def _retrieve(self, request: Open) -> PromptRows:
+        """The rows of the answer, for which there is a place now that they are known. On the retrieval thread."""
+        found = self.retrieve(request)
+        self.context.reserve(self, self.context.side.target.kv_bytes(request, found))
+        return found
+
+    # --- Observer, under the answer's lock
+
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self.context.send(failure_message(self.request.session, failure))
+            self.context.over(self)
+
+
+def fitting(titles: Sequence[str]) -> tuple[str, ...]:
+    """`titles`, with long ones cut so that all fit into the header of a `Ready`."""
+    longest = TITLES_BYTES // max(1, len(titles))
+    return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)

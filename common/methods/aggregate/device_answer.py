@@ -1,0 +1,86 @@
+"""The device's half of an answer that a `Session` decides, alone or with the cloud; several methods share it."""
+
+from __future__ import annotations
+
+from common.answer.driver import Observer
+from common.answer.errors import RequestError
+from common.answer.report import MethodReport, SideReport
+from common.daemon.prompt_rows import PromptRows
+from common.methods.aggregate.driver import SessionDriver
+from common.methods.aggregate.setup import open_session
+from common.methods.interface import DeviceContext
+from proto.fields import Side
+from proto.messages import Closed
+
+
+class DeviceAnswer:
+    """A session, its `SessionDriver`, and the figures of both. `away` is that of `DeviceHalf`."""
+
+    def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
+        """`observer` gets the session's tokens; None: `context` does, and shows them. Raises `RequestError`."""
+        side, opening = context.side, context.opening
+        try:
+            parts = open_session("device", opening, side.decoder, lambda: context.cloud.peer.estimates, participants)
+        except ValueError as error:
+            raise RequestError(f"{error}.", "sampler") from None
+        self.context = context
+        self.drafting = parts.drafting
+        recorder = context.trace(parts.session.aggregator, alone=participants == {"device"})
+        watching = context if observer is None else observer
+        self.answer = SessionDriver(
+            parts.session,
+            context.send,
+            watching,
+            context.cloud.observe_acceptance,
+            side.decoding,
+            recorder,
+            context.cloud.waited,
+        )
+
+    @property
+    def away(self) -> bool:
+        return self.answer.session.away
+
+    def retrieved(self, retrieved: PromptRows) -> None:
+        """Note the device's documents for the report."""
+        self.context.record.device_titles = retrieved.titles
+        self.context.record.device_prompt_tokens = retrieved.tokens
+
+    def figures(
+        self, closed: Closed | None, attribution: tuple[tuple[float, ...], ...], judged: bool = False
+    ) -> MethodReport:
+        """This method's part of the report; `observe_acceptance`: it compares both sides' drafts with targets."""
+        counters, outcome = self.answer.session.counters, self.answer.record
+        tokens = len(self.context.record.token_times)
+        disagreements = counters.disagreements
+        if closed is not None:
+            # Where the device decided alone, the cloud may have decided for both, and neither computes wrongly.
+            disagreements = max(0, closed.disagreements - len(counters.degraded))
+        accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
+        if closed is not None:
+            accepted, rollbacks = closed.accepted, closed.rollbacks
+        return MethodReport(
+            device=SideReport(
+                drafted=counters.drafted,
+                accepted=counters.accepted["device"] if judged else 0,
+                rollbacks=counters.rollbacks["device"] if judged else 0,
+                preempted=self.answer.part.preempted,
+                stale=0 if closed is None else closed.stale,
+                decode_ms=self.answer.part.step_ms,
+            ),
+            cloud=SideReport(
+                drafted=0 if closed is None else closed.drafted,
+                accepted=accepted if judged else 0,
+                rollbacks=rollbacks if judged else 0,
+                preempted=0 if closed is None else closed.preempted,
+                stale=counters.stale,
+                decode_ms=outcome.remote_decode_ms,
+            ),
+            switches=counters.switches,
+            certificate_failures=counters.certificate_failures,
+            disagreements=disagreements,
+            degraded=tuple(counters.degraded),
+            attribution=() if self.context.request.aggregation == "context" else attribution,
+            accepted=tuple(outcome.accepted[:tokens]),
+            expected=tuple(outcome.expected[:tokens]),
+        )

@@ -1,0 +1,117 @@
+"""A session as the daemon's threads share it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from common.answer.driver import Driver, Engine, Observer, Part
+from common.answer.recorder import Recorder
+from common.answer.values import Commit, Drawn, Work
+from common.answer.watch import Patience
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import Action, LocalDraft, LookUp
+from common.methods.aggregate.watch import Watch
+from proto.messages import Draft, Message
+
+
+class SessionDriver(Driver):
+    """A session with its lock, its part of the engine's work, and its clock."""
+
+    def __init__(
+        self,
+        session: Session,
+        send: Callable[[Message], object],
+        observer: Observer,
+        observe_acceptance: Callable[[Commit], None],
+        engine: Engine,
+        recorder: Recorder | None = None,
+        waited: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
+        """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
+        told what the other side was waited for, in seconds, on the scheduler thread.
+        """
+        super().__init__(session.role, session, [engine], send, observer, recorder)
+        self.session = session
+        self.part = Part(self, self._work, self._drawn, lambda: session.counters.late)
+        self._observe_acceptance = observe_acceptance
+        self._engine = engine
+        self._watch = Watch(waited)
+
+    # --- events, from any thread
+
+    def receive(self, message: Message) -> None:
+        """Take in a message, on the link thread. Raises `ProtocolError` when it is malformed."""
+        arrived = time.monotonic_ns()
+        with self.lock:
+            if self.recorder is not None:
+                self.recorder.message("receive", message, arrived)
+            if isinstance(message, Draft):
+                self.record.remote_decode(message.decode_time)
+            self.apply(lambda: self.session.received(message))
+
+    def poll(self, now: float, limits: Patience, run_ahead: int) -> bool:
+        """Look at the clock, on the scheduler thread, from time to time. Returns whether patience has ended."""
+        with self.lock:
+            if self.over:
+                return False
+            actions, ended = self._watch.poll(self.session, now, limits)
+            if actions or run_ahead != self.session.run_ahead:
+                self.session.run_ahead = run_ahead
+                self.carry_out(actions)
+            return ended
+
+    def go_alone(self) -> None:
+        """Carry on without the cloud, which is known to be away."""
+        self.apply(self.session.out_of_patience)
+
+    def without_documents(self) -> None:
+        """Note that this side has retrieved no documents."""
+        self.apply(lambda: self.session.without_documents(self.role))
+
+    def rejoined(self, changed: bool = False) -> int:
+        """Tell the reconnected cloud where this answer stands; see `Session.rejoined`. Returns the position."""
+        with self.lock:
+            position = self.session.position
+            self.apply(lambda: self.session.rejoined(changed))
+            return position
+
+    # --- the engine's part, under the lock
+
+    def _work(self) -> tuple[Work, list[int]] | None:
+        """The next step and the whole path it is conditioned on."""
+        work = self.session.work
+        return None if work is None else (work, self.session.path[: work.position])
+
+    def _drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> list[Action]:
+        """Hand a draft to the session, which wants one position at a time."""
+        (draft,) = drawn
+        self.record.drafted(work.position, [draft.mixing])
+        found = LocalDraft(work.position, work.digest, draft.view, draft.evidence, int(seconds * 1e6))
+        return self.session.drafted(found)
+
+    # --- actions, under the lock
+
+    @property
+    def _both(self) -> bool:
+        """Whether both sides draft: alone, one accepts whatever it drafts."""
+        return len(self.session.config.participants) == 2
+
+    def act(self, action: object) -> bool:
+        if isinstance(action, LookUp):
+            self._engine.task(partial(self._look_up, action))
+            return True
+        if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
+            self._observe_acceptance(action)
+        return super().act(action) or self.role == "cloud"  # which stays until the device is done
+
+    def _look_up(self, action: LookUp) -> None:
+        """Compute what is asked, on the engine's thread, which owns the mixtures."""
+        if self.over:
+            return
+        try:
+            payload = self.session.aggregation.supply(action.view, action.ids, action.depth)
+            self.apply(lambda: self.session.looked_up(action, payload))
+        except Exception as error:
+            self.end(error)

@@ -1,0 +1,113 @@
+"""The race as a session uses it: aggregates two views by certificate and speaks the race payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from common.methods.aggregate.machine.values import Decided, LackingLocal, LackingRemote
+from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
+from common.sampling.drafting import Race
+from common.sampling.fastest import Found
+from common.sampling.joint import JointToken
+from common.sampling.logprobs import Logprobs, logprobs
+from common.sampling.race import LocalRace, RaceSampler
+from common.sampling.view import RaceView
+from proto.errors import malformed
+from proto.fields import Side
+from proto.payloads.race import decode_race, encode_race
+
+
+class RaceAggregation:
+    """The race on one side. `exact`: ask for the values that a certificate lacks; otherwise take the token with the
+    highest lower bound.
+
+    `hide_ids`: ask for longer lists only, not for values of tokens by id, since these ids show which tokens this side's
+    own documents favour. Lists of doubled length end in a certificate as well.
+
+    `likeliest`: targets come with the log-probabilities of so many tokens, for the device, which shows them. The value
+    of a target is asked for by name then, whoever lacks it: its name becomes known anyway.
+    """
+
+    def __init__(
+        self, sampler: RaceSampler, vocabulary: int, exact: bool, hide_ids: bool = False, likeliest: int = 0
+    ) -> None:
+        self._sampler = sampler
+        self._vocabulary = vocabulary
+        self._exact = exact
+        self._hide_ids = hide_ids
+        self._likeliest = likeliest
+
+    def race(self, position: int) -> Race:
+        """The race whose winner is this side's draft."""
+        return self._sampler.race(position)
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> LocalRace:
+        """This side's drafted view; see `RaceSampler.drafted`."""
+        if found is None:
+            return self._sampler.draft(position, probabilities)
+        return self._sampler.drafted(position, probabilities, found)
+
+    def pack(self, view: LocalRace) -> bytes:
+        return encode_race(view.entries)
+
+    def read(self, side: Side, position: int, payload: bytes) -> RaceView:
+        return self._sampler.receive(position, decode_race(payload, self._vocabulary, self._vocabulary))
+
+    def aggregate(
+        self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
+    ) -> Decided | LackingRemote | LackingLocal:
+        """Certify a token from both lists, or name the values that the local list lacks, or else the remote one."""
+        eta = eta_fixed(*evidence)
+        outcome = certify(device, cloud, eta)
+        if isinstance(outcome, Certified):
+            lacking = _unknown(outcome.token, device, cloud) if self._likeliest and self._exact else None
+            return lacking or self._decided(outcome.token, device, cloud, eta)
+        if not self._exact:
+            return self._decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
+        local, remote = (device, cloud) if role == "device" else (cloud, device)
+        of_local, of_remote = outcome.device_ids, outcome.cloud_ids
+        if role == "cloud":
+            of_local, of_remote = of_remote, of_local
+        if of_local:
+            return LackingLocal(of_local, 0)
+        if outcome.deeper and local.threshold > 0:
+            return LackingLocal((), 2 * len(local.entries.ids))
+        return self._undecided(remote, of_remote, outcome.deeper)
+
+    def _undecided(self, remote: RaceView, lacking: tuple[int, ...], deeper: bool) -> LackingRemote:
+        longer = 2 * len(remote.entries.ids)
+        if self._hide_ids:
+            return LackingRemote((), longer)
+        return LackingRemote(lacking, longer if deeper and remote.threshold > 0 else 0)
+
+    def _decided(self, token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decided:
+        of_device = eta_device * device.speed_of.get(token, 0.0)
+        of_cloud = (WHOLE - eta_device) * cloud.speed_of.get(token, 0.0)
+        told = logprobs(device, cloud, eta_device, token, self._likeliest) if self._likeliest else None
+        return Decided(token, cloud_share=of_cloud / (of_device + of_cloud), logprobs=told)
+
+    def alone(self, view: RaceView | JointToken) -> Logprobs | None:
+        if isinstance(view, JointToken):
+            return view.logprobs
+        return logprobs(view, None, WHOLE, view.token, self._likeliest) if self._likeliest else None
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        if (not ids and not depth) or max(ids, default=0) >= self._vocabulary:
+            raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
+
+    def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
+        """Values of the `depth` fastest tokens, for another certificate; with `depth` 0, those of the tokens `ids`."""
+        return encode_race(view.extend(depth) if depth else view.values(ids))
+
+    def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:
+        entries = decode_race(payload, self._vocabulary, self._vocabulary)
+        return self._sampler.extend(view, depth, entries)
+
+
+def _unknown(token: int, own: RaceView, other: RaceView) -> LackingLocal | LackingRemote | None:
+    """The value of `token` that a view lacks, if one does."""
+    if own.threshold > 0 and token not in own.speed_of:
+        return LackingLocal((token,), 0)
+    return LackingRemote((token,), 0) if other.threshold > 0 and token not in other.speed_of else None

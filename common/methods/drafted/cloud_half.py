@@ -1,0 +1,168 @@
+"""The verifier: hands its passages to the device, and judges what that proposes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from common.answer.contributions import contribution_messages
+from common.answer.driver import Driver
+from common.answer.failures import failure_message, unknown_session
+from common.answer.recorder import Recorder
+from common.answer.spans import span_messages
+from common.answer.values import Action, Commit
+from common.daemon.model_runtime import Start
+from common.daemon.prompt_rows import PromptRows
+from common.methods.aggregate.cloud_answer import fitting
+from common.methods.drafted.machine.values import Proposed
+from common.methods.drafted.machine.verifying import Verifying
+from common.methods.drafted.method import Scheme
+from common.methods.drafted.part import rounds_part
+from common.methods.drafted.reading import Found, Reading
+from common.methods.interface import CloudContext
+from common.methods.passages.outbox import DocumentOutbox
+from proto.errors import ProtocolError
+from proto.messages import Closed, Error, Message, Open, Ready, Sync
+from proto.rounds import Propose
+
+
+class VerifyingCloud:
+    """Implements `CloudHalf`, and `Observer` of what is decided."""
+
+    def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: Reading) -> None:
+        self._request = request
+        self._context = context
+        self._scheme = scheme
+        self._reading = reading
+        self._machine = Verifying(scheme.config, scheme.judge)
+        self.slow = scheme.judge.slow
+        estimates = context.estimates
+        recorder = Recorder("cloud", lambda: estimates.estimates, "cloud", alone=True) if request.trace else None
+        if recorder is not None:
+            recorder.message("receive", request)
+        self._driver = Driver("cloud", self._machine, [context.side.decoding], context.send, self, recorder)
+        self._part = rounds_part(self._driver, self._machine)
+        self._passages = DocumentOutbox(request.session, context.send, context.queued)
+        self._passages_lock = threading.Lock()
+        self._titles: tuple[str, ...] = ()
+        self.began = self._heard = time.monotonic()
+
+    # --- CloudHalf
+
+    def begin(self) -> None:
+        side, estimates = self._context.side, self._context.estimates
+        decoded = partial(side.profiler.decoded, estimates)
+        owner = self._context.owner
+        drafter = self._scheme.verifier
+        side.begin(Start(self._part, self._request, drafter, decoded, self._retrieved, self._retrieve, owner))
+
+    def check(self, message: Message) -> None:
+        if isinstance(message, Propose):
+            with _told_where(message):
+                self._machine.check(message)
+
+    def receive(self, message: Message) -> None:
+        if not isinstance(message, Propose | Sync):
+            return
+        self._heard = time.monotonic()
+        if self._driver.recorder is not None:
+            self._driver.recorder.message("receive", message)
+        machine = self._machine
+        if isinstance(message, Propose):
+            self._context.estimates.meter.spare(self._heard)
+            with _told_where(message):
+                proposed = self._read(message)
+                self._driver.apply(lambda: machine.proposed(message, self._heard, proposed))
+        else:
+            self._driver.apply(lambda: self._synchronised(message))
+
+    def _read(self, message: Propose) -> Sequence[Proposed] | None:
+        """The proposal's content; None where nobody wants to know. Not under the lock: the engine asks for it often."""
+        with self._driver.lock:
+            wanted = not self._driver.over and self._machine.wants(message)
+        return self._scheme.judge.read(message) if wanted else None
+
+    def tick(self, now: float, run_ahead: int) -> None:
+        """Hand over what the link has room for of the passages."""
+        with self._passages_lock:
+            if not self._driver.over and self._passages.pump():
+                self._heard = now
+
+    def silent(self, now: float) -> float:
+        return now - self._heard
+
+    def given_up(self) -> Error:
+        return unknown_session(self._request.session)
+
+    def closing(self) -> Iterator[Message]:
+        self._driver.end()
+        session, machine = self._request.session, self._machine
+        yield from span_messages(session, self._driver.recorder)
+        shares = self._driver.record.shares[: machine.position]
+        yield from contribution_messages(session, len(self._titles), shares, [None] * len(shares))
+        rejected = machine.judged - machine.accepted
+        yield Closed(session, machine.judged, machine.accepted, rejected, self._part.preempted, machine.stale, 0)
+
+    def end(self) -> None:
+        self._driver.end()
+
+    # --- the prompt, on the retrieval thread
+
+    def _retrieve(self, request: Open) -> PromptRows:
+        """Look up what both sides read, and hand the drafter its passages."""
+        side = self._context.side
+        found = self._reading.find(side, request)
+        rows = self._claimed(found)
+        with self._passages_lock:
+            if not found.passages:
+                self._passages.add_none()
+            for index, each in enumerate(found.passages):
+                self._passages.add(index, len(found.passages), each.title, each.similarity, each.text.encode())
+            self._passages.pump()
+        return rows
+
+    def _claimed(self, found: Found) -> PromptRows:
+        """The rows that are read, which have a place now that they are known. Raises `NoPlace`, `RequestError`."""
+        self._context.reserve(self, self._context.side.target.kv_bytes(self._request, found.rows))
+        return found.rows
+
+    def _retrieved(self, retrieved: PromptRows) -> None:
+        self._titles = retrieved.titles
+        ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens)
+        if self._driver.recorder is not None:
+            self._driver.recorder.message("send", ready)
+        self._context.send(ready)
+
+    # --- Observer, under the driver's lock
+
+    def committed(self, commit: Commit) -> bool:
+        return True
+
+    def withdrawn(self, position: int) -> None:
+        pass
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._context.send(failure_message(self._request.session, failure))
+            self._context.over(self)
+
+    def _synchronised(self, message: Sync) -> list[Action]:
+        actions = self._machine.synchronised(message)
+        self._driver.record.withdraw(len(message.tokens))
+        return actions
+
+
+@contextmanager
+def _told_where(message: Propose) -> Iterator[None]:
+    """Name the proposal in what is said of it."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise ProtocolError(
+            error.code,
+            f"Proposal {message.round}, at position {message.position}, was refused: {error.text}. If that stays so, "
+            "install the same version on both sides.",
+        ) from None

@@ -1,0 +1,48 @@
+"""Coupled drafting as a method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from common.answer.request import Request
+from common.methods.drafted.method import DraftVerify
+from common.methods.drafted.request import AHEAD, DraftPolicyName, DraftRequest
+from proto.fields import Sampler
+from proto.messages import Open
+
+if TYPE_CHECKING:
+    from common.methods.drafted.coupled.scheme import CoupledScheme
+
+
+class CoupledRequest(DraftRequest):
+    """The options of coupled drafting."""
+
+    sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
+    draft_policy: DraftPolicyName = Field(default="goodput", description="How long proposals are")
+    ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
+
+
+class Coupled(DraftVerify):
+    """Token ids go up, and the number of those that hold comes down, with the token behind them."""
+
+    name: ClassVar[str] = "coupled"
+    request: ClassVar[type[Request]] = CoupledRequest
+
+    def scheme(self, opening: Open, request: CoupledRequest, vocabulary: int) -> CoupledScheme:
+        from common.methods.drafted.coupled.scheme import CoupledScheme, Equality, TokenDrafts
+        from common.methods.drafted.machine.values import RoundsConfig
+        from common.sampling.racing import Racing
+
+        config = RoundsConfig(
+            opening.session,
+            frozenset(opening.eos),
+            opening.max_tokens,
+            vocabulary,
+            bonus=not request.ahead,
+            ahead=AHEAD if request.ahead else 0,
+        )
+        own = opening.temperature if request.draft_temperature is None else request.draft_temperature
+        verifier = Racing(opening.seed, opening.temperature)
+        return CoupledScheme(config, Racing(opening.seed, own), verifier, TokenDrafts(vocabulary), Equality(vocabulary))

@@ -1,0 +1,139 @@
+"""Lengths of the proposals of one answer, by the policy that its request names and what rounds were seen to take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log
+from typing import Final
+
+from common.draft_policy.ddqn import DoubleQ
+from common.draft_policy.fixed import Fixed
+from common.draft_policy.goodput import Goodput
+from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.values import DraftPolicy, Outcome, Plan
+from common.methods.drafted.history import PROBE, RoundHistory
+from common.methods.drafted.request import DraftRequest
+from proto.framing import encode, wire_size
+from proto.rounds import Propose, Verdict
+
+LEAST_SURVIVAL: Final = 0.05  # chance of a draft to be reached; what is drafted behind it is bytes for nothing
+SHORTEST_AHEAD: Final = 4  # tokens
+
+TokenBytes = Mapping[int | None, float]  # of a proposed token with its distribution, by resolution
+
+
+class PolicyLengths:
+    """Implements `Lengths`. For one thread at a time."""
+
+    def __init__(
+        self,
+        policy: DraftPolicy,
+        history: RoundHistory,
+        rtt: Callable[[], float | None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`rtt` is the round trip that was probed, in seconds; None before the first."""
+        self._policy = policy
+        self._history = history
+        self._rtt = rtt
+        self._now = now
+        self._plan = Plan(1)
+        self._most_ahead = SHORTEST_AHEAD
+        self._open: dict[int, _Open] = {}  # by round
+
+    @property
+    def most_ahead(self) -> int:
+        return self._most_ahead
+
+    def plan(self, confidences: Sequence[float]) -> Plan:
+        with self._history.lock:
+            rtt = self._rtt()
+            if rtt is not None:
+                self._history.estimates.probed(rtt)
+            self._plan = self._policy.plan(confidences, self._history.estimates.times())
+            self._most_ahead = reach(self._history.acceptance.overall)
+        return self._plan
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        return self._policy.goes_on(confidence, drafted)
+
+    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+        size = _beyond_probe(message)
+        self._open[message.round] = _Open(self._now(), seconds, size, tuple(confidences), self._plan.resolution)
+
+    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+        """Of proposals that were judged together, only the last one's times say what a round takes."""
+        now, size = self._now(), _beyond_probe(verdict)
+        rounds = [number for number in self._open if number <= verdict.round][-len(accepted) :]
+        judged = [self._open[number] for number in rounds]
+        self._open = {number: each for number, each in self._open.items() if number > verdict.round}
+        with self._history.lock:
+            for each, held in zip(judged, accepted, strict=True):
+                outcome = each.outcome(held, bool(verdict.token), now - each.sent, verdict.verify_time / 1e6, size)
+                self._policy.observe(outcome)
+                if not isinstance(self._policy, Goodput):  # which shares the history's
+                    self._history.acceptance.observe(outcome)
+                if not isinstance(self._policy, DoubleQ):
+                    self._history.confidence.observe(outcome)
+                if each is judged[-1]:
+                    self._history.estimates.observe(outcome)
+                if outcome.rejected:
+                    break  # those behind it were not judged
+
+
+def _beyond_probe(message: Propose | Verdict) -> int:
+    """Bytes, as `RoundHistory` counts them."""
+    return max(0, wire_size(encode(message)) - PROBE)
+
+
+def reach(acceptance: float) -> int:
+    """Number of drafts in a row that all hold with a chance of at least `LEAST_SURVIVAL`."""
+    alpha = min(max(acceptance, 0.1), 0.99)
+    return max(SHORTEST_AHEAD, ceil(log(LEAST_SURVIVAL) / log(alpha)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A proposal without a verdict."""
+
+    sent: float  # monotonic seconds
+    seconds: float  # that its drafts took
+    size: int  # bytes
+    confidences: tuple[float, ...]
+    resolution: int | None
+
+    @property
+    def length(self) -> int:
+        return len(self.confidences)
+
+    def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> Outcome:
+        return Outcome(
+            length=self.length,
+            accepted=accepted,
+            tokens=accepted + token,
+            seconds=self.seconds + delay,
+            verdict_seconds=delay,
+            verify_seconds=min(verify, delay),
+            bytes_up=self.size,
+            bytes_down=size,
+            resolution=self.resolution,
+            confidences=self.confidences,
+        )
+
+
+def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: RoundHistory) -> DraftPolicy:
+    """The policy that `request` names; `sizes` are what proposed tokens take, before rounds have shown it."""
+    first = next(iter(sizes))
+    match request.draft_policy:
+        case "goodput":
+            with history.lock:
+                learnt = history.sizes_of(sizes)
+            return Goodput(learnt, ahead=ahead, acceptance=history.acceptance)
+        case "heuristic":
+            return Heuristic(resolution=first)
+        case "ddqn":
+            return DoubleQ(acceptance=history.confidence)
+        case _:
+            return Fixed(request.draft_length, first)

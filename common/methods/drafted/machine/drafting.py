@@ -1,0 +1,269 @@
+"""The drafter of one answer, as a pure state machine: proposes tokens, takes verdicts, goes on alone without them.
+
+Synchronous, or drafting ahead: then drafts follow those whose verdict is under way, and no bonus is drawn behind a
+proposal, since that position belongs to the next one. So what is decided does not depend on when messages arrive.
+With `lookahead` one more draft is made behind a whole proposal: the verifier wants its distribution, not its token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from common.answer.prefix import Prefix
+from common.answer.values import Action, Commit, Finish, FinishReason, Send, Work
+from common.methods.drafted.machine.values import Drafts, DraftView, Lengths, RoundsConfig, RoundsCounters
+from common.sampling.draws import Place
+from proto.errors import malformed
+from proto.fields import Side
+from proto.messages import Sync
+from proto.rounds import Propose, Verdict
+
+REMEMBERED: Final = 16  # confidences that a policy is told
+
+
+class Drafting:
+    """Drafts behind the prefix that was decided, in proposals of the length that `lengths` chooses."""
+
+    aggregator: ClassVar[Side] = "cloud"
+
+    def __init__(self, config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> None:
+        self.config = config
+        self.counters = RoundsCounters()
+        self.epoch = 0  # counts roll-backs
+        self.alone = False  # without a verifier for now: what is drafted is decided
+        self.relieved = False  # by another model of the device, which decides in the verifier's place
+        self.degraded: list[int] = []  # positions that were decided so
+        self.finished: FinishReason | None = None
+        self._drafts = drafts
+        self._lengths = lengths
+        self._prefix = Prefix()
+        self._views: list[DraftView] = []  # of the drafted tokens
+        self._round = 0
+        self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
+        self._known = 0  # decided tokens that the verifier has, all but the last ones
+        self._seconds = 0.0  # that the drafts took which were not proposed yet
+        self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
+        self._make_plan()
+
+    @property
+    def position(self) -> int:
+        """Tokens that are decided."""
+        return self._prefix.length
+
+    @property
+    def decided(self) -> list[int]:
+        """The tokens that are decided."""
+        return self._prefix.committed()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether only a verdict can bring the answer forward."""
+        return bool(self._outstanding) and self.finished is None and not self.alone and self.work() is None
+
+    @property
+    def outstanding(self) -> int:
+        """Proposals without a verdict."""
+        return len(self._outstanding)
+
+    def work(self) -> tuple[Work, list[int]] | None:
+        """The next draft to be made, and the path before it."""
+        path = self._prefix.path
+        if self.finished is not None or self.relieved:
+            return None
+        if len(path) > self.position and self.config.ends(path[-1], len(path)):
+            return None
+        if self._outstanding and len(path) - self.position >= min(self.config.ahead, self._lengths.most_ahead):
+            return None
+        return Work(self.epoch, len(path), self._prefix.path_digest), list(path)
+
+    # --- events
+
+    def drawn(self, work: Work, views: Sequence[Any], seconds: float, now: float) -> list[Action]:
+        """Take the draft that `work` asked for, which took `seconds`."""
+        late = work.epoch != self.epoch or work.position != self._prefix.path_length
+        if self.finished is not None or self.relieved or late:
+            self.counters.late += 1
+            return []
+        self.counters.drafted += 1
+        self._seconds += seconds
+        view = self._drafts.drawn(Place(work.position, self._prefix.path_digest), views[0])
+        drafted = self._prefix.path_length - self._start
+        if not self.alone and drafted:
+            looked_ahead = self.config.lookahead and drafted >= self._plan.length
+            if looked_ahead or not self._lengths.goes_on(view.confidence, drafted):
+                return self._propose([view] if self.config.lookahead else [])
+        self._prefix.extend(view.token)
+        self._views.append(view)
+        if self.alone:
+            return self._decide_alone()
+        return self._propose([]) if self._complete() else []
+
+    def judged(self, verdict: Verdict) -> list[Action]:
+        """Take a verdict. One of a round that is not outstanding, or that came before another, is fenced off.
+
+        Raises `ProtocolError` for one that no verifier can have sent; then nothing has changed.
+        """
+        rounds = [message.round for message, _ in self._outstanding]
+        if verdict.round not in rounds or verdict.position != self.position or self.finished is not None:
+            self.counters.stale += 1
+            return []
+        count = rounds.index(verdict.round) + 1
+        end = self._outstanding[count - 1][1]
+        token = self._token(verdict, end)
+        rejected = verdict.accepted < end - self.position
+        held = [
+            min(max(position + verdict.accepted - message.position, 0), stop - message.position)
+            for position in [self.position]
+            for message, stop in list(self._outstanding)[:count]
+        ]
+        self._lengths.judged(verdict, held)
+        for _ in range(count):
+            self._outstanding.popleft()
+        self.counters.rounds += 1
+        self.counters.proposed += end - self.position
+        self.counters.accepted += verdict.accepted
+        self.counters.rejected += rejected
+        actions: list[Action] = []
+        for _ in range(verdict.accepted):
+            actions += self._commit({"device": True})
+        if token is not None:
+            self.counters.bonus += not rejected
+            confidences = [view.confidence for view in self._views[:1]]  # at the token that it takes the place of
+            self._roll_back()
+            self._prefix.extend(token)
+            self._confidences.extend(confidences)
+            actions += self._commit({"device": False} if rejected else {})
+        self._known = self.position - (rejected and not verdict.token)
+        if not self._outstanding and not self._views:
+            self._make_plan()
+        return actions
+
+    def out_of_patience(self, relieved: bool = False) -> list[Action]:
+        """Go on without the verifier: the drafts are decided, or, where it is `relieved`, what comes by `decide`.
+
+        Until something does, proposals stay: a verifier that is there before judges them, and not others at their
+        positions, which its own verdict might have had a say in.
+        """
+        if self.alone:
+            return []
+        self.alone, self.relieved = True, relieved
+        return [] if relieved else self._decide_alone()
+
+    def decide(self, position: int, token: int) -> list[Action]:
+        """Take a token of the model that decides in the verifier's place; none that comes too late."""
+        if not self.relieved or self.finished is not None or position != self.position:
+            return []
+        self._roll_back()
+        self._prefix.extend(token)
+        return self._commit({}, degraded=True)
+
+    def relief_failed(self) -> list[Action]:
+        """Decide by drafts again."""
+        if not self.relieved:
+            return []
+        self.relieved = False
+        return self._decide_alone()
+
+    def rejoined(self) -> list[Action]:
+        """Tell a verifier that is there again what is decided, and propose again what it has not judged."""
+        if self.finished is not None:
+            return []
+        self.alone = self.relieved = False
+        self._known = self.position
+        again = [message for message, _ in self._outstanding]
+        if again:  # the proposal that it follows may be forgotten
+            again[0] = replace(again[0], digest=(self._prefix.digest(again[0].position),))
+        return [Send(self._sync(wants_reply=False)), *(Send(message) for message in again)]
+
+    def asking(self) -> list[Action]:
+        """Ask a verifier that was given up whether it is there again."""
+        return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
+
+    # --- inside
+
+    def _sync(self, wants_reply: bool) -> Sync:
+        return Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", wants_reply)
+
+    def _make_plan(self) -> None:
+        self._seconds = 0.0
+        plan = self._lengths.plan(list(self._confidences))
+        self._plan = replace(plan, length=min(plan.length, self.config.most))
+        self._drafts.planned(self._plan)
+
+    def _complete(self) -> bool:
+        """Whether nothing more has to be drafted for a proposal of what was not proposed yet."""
+        path = self._prefix.path
+        if self.config.ends(path[-1], len(path)):
+            return True
+        return len(path) - self._start >= self._plan.length and not self.config.lookahead
+
+    @property
+    def _start(self) -> int:
+        """Where the next proposal begins."""
+        return self._outstanding[-1][1] if self._outstanding else self.position
+
+    def _propose(self, behind: Sequence[DraftView]) -> list[Action]:
+        """Propose the drafts that were not proposed yet; `behind` are views of what is not."""
+        start, end = self._start, self._prefix.path_length
+        tokens, payload = self._drafts.pack([*self._views[start - self.position :], *behind], end - start)
+        first = not self._outstanding
+        tail = tuple(self._prefix.path[self._known : start]) if first else ()
+        digest = (self._prefix.digest(start),) if first else ()
+        self._round += 1
+        self.counters.sent += 1
+        message = Propose(self.config.session, self._round, start, digest, tail, tokens, payload)
+        self._outstanding.append((message, end))
+        confidences = [view.confidence for view in self._views[start - self.position :]]
+        self._lengths.proposed(message, confidences, self._seconds)
+        self._make_plan()
+        return [Send(message)]
+
+    def _token(self, verdict: Verdict, end: int) -> int | None:
+        """The token behind the accepted ones, if any. Raises `ProtocolError`."""
+        proposed = end - self.position
+        if verdict.accepted > proposed:
+            raise malformed("a verdict must not accept more tokens than were proposed")
+        if any(token >= self.config.vocabulary for token in verdict.token):
+            raise malformed("the token of a verdict must be of the vocabulary")
+        if verdict.accepted < proposed:
+            if verdict.token:
+                return verdict.token[0]
+            position = self.position + verdict.accepted
+            place = Place(position, self._prefix.digest(position))
+            return self._drafts.settle(place, self._views[verdict.accepted], verdict.payload)
+        last = self._prefix.path[end - 1]
+        if bool(verdict.token) != (self.config.bonus and not self.config.ends(last, end)):
+            raise malformed("a verdict must have a token behind a whole proposal just where a bonus is drawn")
+        return verdict.token[0] if verdict.token else None
+
+    def _commit(self, accepted: dict[Any, bool], degraded: bool = False) -> list[Action]:
+        """Decide the next token of the path."""
+        position = self.position
+        token = self._prefix.path[position]
+        self._prefix.commit()
+        if self._views:
+            self._confidences.append(self._views.pop(0).confidence)
+        if degraded:
+            self.degraded.append(position)
+        actions: list[Action] = [Commit(position, token, degraded, None, None, accepted)]
+        if self.config.ends(token, position + 1):
+            self.finished = "stop" if token in self.config.eos else "length"
+            actions.append(Finish(self.finished))
+        return actions
+
+    def _roll_back(self) -> None:
+        """Forget all drafts; what is under way behind them is outdated."""
+        self._prefix.roll_back()
+        self._views.clear()
+        self._outstanding.clear()
+        self.epoch += 1
+
+    def _decide_alone(self) -> list[Action]:
+        actions: list[Action] = []
+        self._outstanding.clear()
+        while self._views and self.finished is None:
+            actions += self._commit({}, degraded=True)
+        return actions

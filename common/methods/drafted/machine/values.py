@@ -1,0 +1,151 @@
+"""Parts that a draft-and-verify method plugs into the two state machines, and what all of them have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from common.answer.values import View
+from common.draft_policy.values import Plan
+from common.sampling.draws import Place
+from proto.limits import MOST_PROPOSED
+from proto.rounds import Propose, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsConfig:
+    """Parameters of one answer, alike on both sides."""
+
+    session: int
+    eos: frozenset[int]
+    max_tokens: int
+    vocabulary: int  # all token ids are below it
+    bonus: bool = True  # the verifier adds a token behind a proposal of which all holds
+    ahead: int = 0  # tokens that are drafted behind those that were proposed, before their verdict; 0: none
+    most: int = MOST_PROPOSED  # tokens of a proposal that a message holds, whatever their distributions
+    lookahead: bool = False  # a proposal tells of the bonus' position, too; only without `ahead`
+
+    def ends(self, token: int, length: int) -> bool:
+        """Whether an answer of `length` tokens, the last of them `token`, is complete."""
+        return token in self.eos or length >= self.max_tokens
+
+
+class Proposed(Protocol):
+    """A proposed token as the verifier received it, with what its method tells of the drafter's distribution."""
+
+    @property
+    def token(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Outcome of a proposal: its first `accepted` tokens hold."""
+
+    accepted: int
+    token: int | None  # behind them; None where there is none, or where the drafter finds it from `payload`
+    payload: bytes = b""
+
+
+class DraftView(View, Protocol):
+    """A drafted token, or, before it is drawn, the distribution that it will be drawn from."""
+
+    @property
+    def confidence(self) -> float:
+        """The largest probability of the distribution that it was drawn from."""
+        ...
+
+
+class Drafts(Protocol):
+    """A method on the drafter's side."""
+
+    def planned(self, plan: Plan) -> None:
+        """Note how the next proposal is to be drafted."""
+        ...
+
+    def drawn(self, place: Place, view: Any) -> DraftView:
+        """The draft at `place`, of the view that the draft model gave there."""
+        ...
+
+    def pack(self, views: Sequence[Any], length: int) -> tuple[tuple[int, ...], bytes]:
+        """`Propose.tokens` and `Propose.payload` of drafts, position by position, of which `length` are proposed.
+
+        With `lookahead` there is one view more where a bonus will be drawn, whose token nobody proposes.
+        """
+        ...
+
+    def settle(self, place: Place, view: Any, payload: bytes) -> int:
+        """The token at `place` instead of the rejected draft `view`, where the verdict names none.
+
+        Raises `ProtocolError` for a payload that no verifier can have sent.
+        """
+        ...
+
+
+class Judge(Protocol):
+    """A method on the verifier's side."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether reading what was proposed takes long."""
+        ...
+
+    def check(self, message: Propose) -> None:
+        """Refuse, before it is read, what takes no work to be refused. Raises `ProtocolError`."""
+        ...
+
+    def read(self, message: Propose) -> Sequence[Proposed]:
+        """The proposal's content, position by position. Raises `ProtocolError` for what no drafter can have sent."""
+        ...
+
+    def judge(self, place: Place, proposed: Sequence[Any], targets: Sequence[Any]) -> Judgement:
+        """Compare what was proposed from `place` on with the verifier's own views at these positions.
+
+        `targets` has one view more where a bonus is wanted.
+        """
+        ...
+
+
+class Lengths(Protocol):
+    """Decides how long proposals are, and is told what becomes of them.
+
+    Whether a position is proposed may depend on the prefix before it and on the drafter's distribution there, never on
+    the token that is drawn: else the answer's law would change. So all that it gets to know of a draft before that is
+    its confidence: the largest probability of the distribution that it is drawn from.
+    """
+
+    @property
+    def most_ahead(self) -> int:
+        """Tokens behind the decided ones that are worth being drafted before a verdict, at least 1."""
+        ...
+
+    def plan(self, confidences: Sequence[float]) -> Plan:
+        """The next proposal, from the confidences at the last tokens of the prefix, as far as they were drafted."""
+        ...
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        """Whether a position of this confidence is proposed, too, behind `drafted` ones of this proposal."""
+        ...
+
+    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+        """Note a proposal that is sent, whose drafts took `seconds`."""
+        ...
+
+    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+        """Note a verdict, and how many tokens it accepts of each of the proposals that it is about."""
+        ...
+
+
+@dataclass(slots=True)
+class RoundsCounters:
+    """Counts of events so far, on the drafter's side."""
+
+    rounds: int = 0  # that were judged
+    sent: int = 0  # proposals
+    drafted: int = 0
+    late: int = 0  # drafts that were rolled back before they were made
+    proposed: int = 0  # tokens of the proposals that were judged
+    accepted: int = 0
+    rejected: int = 0  # the others behind one that was rejected were not judged
+    bonus: int = 0
+    stale: int = 0  # verdicts fenced off

@@ -1,0 +1,28 @@
+"""The drafter of rapid. Without passages there is nothing to draft from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from common.answer.errors import AnswerFailed
+from common.answer.report import MethodReport
+from common.methods.drafted.device_half import DraftingDevice
+from common.methods.drafted.rapid.request import RapidRequest
+from proto.messages import Closed
+
+
+class RapidDevice(DraftingDevice):
+    """Implements `DeviceHalf`."""
+
+    def without_cloud(self, sentence: str) -> None:
+        """Go on with the passages that came; without any the answer fails, as the document is not here."""
+        if self.reading:
+            self.end(AnswerFailed(sentence))
+        else:
+            super().without_cloud(sentence)
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        request, part = self._context.request, super().report(closed)
+        assert isinstance(request, RapidRequest)
+        own = {"exact": float(request.lawful), "eta": request.eta}
+        return replace(part, figures={**part.figures, **own})

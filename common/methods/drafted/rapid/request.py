@@ -1,0 +1,72 @@
+"""The options of rapid, and their checks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from common.answer.errors import RequestError
+from common.methods.drafted.rejection.request import LatticeRequest, check_lattice
+from common.methods.drafted.request import check_draft, check_drawing
+from common.methods.passages.long_context.request import DOCUMENT_NAME, DocumentName, check_document
+from proto.fields import Aggregation
+from proto.limits import MOST_PROPOSED
+
+Residual = Literal["augmented", "paper"]
+
+MOST_ETA = 1000.0
+MOST_RETRIEVED = 2**20  # tokens
+
+
+class RapidRequest(LatticeRequest):
+    """A question about one long document, which the verifier reads whole and the drafter in part."""
+
+    aggregation: Aggregation = Field(default="context", description="A row per document, or one row with all of them")
+    draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
+    long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
+    eta: float = Field(
+        default=10.0,
+        ge=0.0,
+        le=MOST_ETA,
+        allow_inf_nan=False,
+        description="How far the verifier is moved towards the drafter; 0: not at all",
+    )
+    residual: Residual = Field(
+        default="augmented", description="What replaces a rejected draft; paper: as published, which is not exact"
+    )
+    draft_codec: Literal["sparse", "lattice"] = Field(
+        default="sparse", description="How the drafter's distributions travel"
+    )
+    retrieval_tokens: int | None = Field(  # none: 4096 or a 24th of the document, whichever is more
+        default=None, ge=1, le=MOST_RETRIEVED, description="Tokens of the document's passages that the drafter reads"
+    )
+    retrieval_threshold: float = Field(
+        default=0.3, ge=-1.0, le=1.0, allow_inf_nan=False, description="Least similarity of such a passage"
+    )
+    verifier: Literal["cloud", "device"] = Field(
+        default="cloud", description="Where the document is, and is read whole"
+    )
+
+    @property
+    def lawful(self) -> bool:
+        """Whether every token follows p̂."""
+        return self.residual == "augmented" or self.eta == 0
+
+
+def check_rapid(request: RapidRequest) -> None:
+    """Refuse what rapid can't do."""
+    check_document(request.method, request.long_document, request.aggregation)
+    if request.verifier == "cloud":
+        check_draft(request)
+    elif request.sources != "device":
+        raise RequestError(
+            f"A verifier on this device reads this device's documents: sources must be 'device', not "
+            f"{request.sources!r}.",
+            "sources",
+        )
+    else:
+        check_drawing(request)
+    if request.resolution is not None and request.draft_codec != "lattice":
+        raise RequestError("A resolution is of draft_codec 'lattice'.", "resolution")
+    check_lattice(request)

@@ -1,0 +1,1 @@
+"""A process and what belongs to it: threads, children, private files, log."""

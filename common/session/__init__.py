@@ -1,1 +1,0 @@
-"""The Session state machine: drafts, targets, roll-back and who aggregates."""

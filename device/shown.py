@@ -1,0 +1,82 @@
+"""The tokens of one answer as its reader sees them: text, in events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from common.answer.request import Request
+from common.answer.values import Commit
+from common.engine.model.tokenizer import StopFilter, Tokenizer
+from device.interface import Finished, FinishReason, Provisional, Tell, TokenChance, TokenEvent, Waiting
+
+RECENT = 8  # tokens behind which provisional ones are decoded
+
+
+class ShownAnswer:
+    """Events as they are told; an answer has at most `max_tokens` of them, and one for each wait. From any thread, but
+    for one token at a time.
+    """
+
+    def __init__(self, request: Request, tokenizer: Tokenizer, eos: Collection[int], tell: Tell) -> None:
+        self.reason: FinishReason = "cancelled"
+        self._request = request
+        self._tokenizer = tokenizer
+        self._eos = eos
+        self._tokens = 0
+        self._text: list[str] = []
+        self._stream = tokenizer.stream()
+        self._stops = StopFilter(request.stop)
+        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._tell = tell
+
+    @property
+    def text(self) -> str:
+        """All that was shown."""
+        return "".join(self._text)
+
+    def committed(self, commit: Commit, alone: bool) -> bool:
+        """Show a token, which is final; `alone`: the whole answer is the device's. Returns whether it goes on."""
+        self._tokens += 1
+        self._recent.append(commit.token)
+        if commit.token in self._eos:
+            self.reason = "stop"
+            self._emit(commit, self._rest(), alone)
+            return True
+        text, stopped = self._stops.push(self._stream.push(commit.token))
+        if stopped:
+            self.reason = "stop"
+        elif self._tokens >= self._request.max_tokens:
+            self.reason = "length"
+            text += self._rest()
+        self._emit(commit, text, alone)
+        return not stopped
+
+    def provisional(self, drafts: Sequence[int]) -> None:
+        """Show tokens that may be taken back."""
+        self._tell(Provisional(self._tokenizer.continuation(self._recent, drafts)))
+
+    def waiting(self) -> None:
+        """Show that the cloud is waited for."""
+        self._tell(Waiting())
+
+    def end(self, event: Finished | Exception) -> None:
+        """Show the last event."""
+        self._tell(event)
+
+    def _rest(self) -> str:
+        text, stopped = self._stops.push(self._stream.finish())
+        return text if stopped else text + self._stops.finish()
+
+    def _emit(self, commit: Commit, text: str, alone: bool) -> None:
+        self._text.append(text)
+        degraded = commit.degraded or alone
+        self._tell(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
+
+    def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
+        """Log-probabilities that were asked for; none of the end of the sequence, which is no text."""
+        wanted = self._request.top_logprobs
+        if commit.logprobs is None or wanted is None or commit.token in self._eos:
+            return ()
+        told = [(commit.token, commit.logprobs.token), *commit.logprobs.top[:wanted]]
+        return tuple(TokenChance(self._tokenizer.piece(token), logprob) for token, logprob in told)

@@ -1,1 +1,0 @@
-"""Costs that grow with the work: documents, context, answer length, library, vocabulary."""

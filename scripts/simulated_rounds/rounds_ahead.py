@@ -1,0 +1,139 @@
+"""Rounds that overlap: the drafter goes on behind what it proposed until it hears that a token was wrong.
+
+Proposals are chunks. The uplink sends one after the other, stale ones, too. The verifier takes all chunks that have
+arrived into one pass, and drops what follows a token that it refused. No bonus is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.draft_policy.estimators import RoundEstimates
+from common.draft_policy.values import DraftPolicy, Outcome
+from scripts.simulated_rounds.scenario import (
+    PROBE_SECONDS,
+    REMEMBERED,
+    Proposal,
+    RoundScenario,
+    SimulatedRounds,
+    propose,
+    verdict_size,
+)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A pass of the verifier over one or more chunks."""
+
+    start: float
+    tokens: int
+
+
+@dataclass(slots=True)
+class _Chunk:
+    proposal: Proposal
+    begun: float
+    sent: float
+    arrived: float
+    read_in: _Pass
+
+
+def simulate_ahead(
+    scenario: RoundScenario, policy: DraftPolicy, seed: int, estimates: RoundEstimates
+) -> SimulatedRounds:
+    """One answer, drafted ahead."""
+    run = _Run(scenario, policy, seed, estimates)
+    while run.decided < scenario.tokens:
+        run.turn()
+    run.told.seconds = run.now
+    return run.told
+
+
+class _Run:
+    """Drafter, link and verifier of one answer."""
+
+    def __init__(self, scenario: RoundScenario, policy: DraftPolicy, seed: int, estimates: RoundEstimates) -> None:
+        self._scenario, self._policy, self._estimates = scenario, policy, estimates
+        self._answer = scenario.positions.draw(scenario.tokens, seed)
+        self._uplink = scenario.uplink.draw(seed)
+        self._flying: list[_Chunk] = []
+        self._refused = False  # one of the chunks that are under way has a wrong token
+        self._link_free = self._verifier_free = 0.0
+        self._probe = 0.0
+        self._drafted = 0  # position that is drafted next
+        self.now = 0.0
+        self.decided = 0  # positions
+        self.told = SimulatedRounds()
+
+    def turn(self) -> None:
+        """Draft one chunk and send it, unless a verdict tells that it is in vain, or nothing is left to draft."""
+        self._hear(self.now)
+        if self.decided >= self._scenario.tokens:
+            return
+        scenario, times = self._scenario, self._scenario.times
+        if self._drafted >= scenario.tokens or self._drafted - self.decided >= scenario.most_ahead:
+            self.now = self._heard_at(self._flying[0])
+            return
+        if self.now >= self._probe:
+            self._estimates.probed(times.rtt)
+            self._probe = self.now + PROBE_SECONDS
+        confidences = [float(one) for one in self._answer.confidences[max(0, self.decided - REMEMBERED) : self.decided]]
+        plan = self._policy.plan(confidences, self._estimates.times())
+        proposal = propose(scenario, self._answer, self._drafted, plan, self._policy.goes_on)
+        begun, done = self.now, self.now + proposal.length * times.draft
+        if self._hear(done):
+            return
+        self.now = done
+        self._drafted += proposal.length
+        self._send(proposal, begun)
+
+    def _send(self, proposal: Proposal, begun: float) -> None:
+        self._link_free = self._uplink.finish(max(self.now, self._link_free), proposal.size)
+        self.told.bytes_up += proposal.size
+        if self._refused:  # it follows a wrong token: sent in vain
+            return
+        arrived = self._link_free + self._scenario.times.rtt / 2
+        last = self._flying[-1].read_in if self._flying else None
+        if last is None or arrived > last.start:
+            last = _Pass(max(arrived, self._verifier_free), 0)
+        last.tokens += proposal.length
+        self._flying.append(_Chunk(proposal, begun, self.now, arrived, last))
+        self._verifier_free = self._ends(last)
+        self._refused = proposal.rejected
+
+    def _ends(self, one: _Pass) -> float:
+        times = self._scenario.times
+        return one.start + times.verify + one.tokens * times.verify_token
+
+    def _heard_at(self, chunk: _Chunk) -> float:
+        times = self._scenario.times
+        down = verdict_size(self._scenario, chunk.proposal) / times.down_rate
+        return self._ends(chunk.read_in) + times.rtt / 2 + down
+
+    def _hear(self, until: float) -> bool:
+        """Take in the verdicts that come by `until`; whether one told of a wrong token, which `now` is moved to."""
+        while self._flying and self._heard_at(self._flying[0]) <= until:
+            chunk = self._flying.pop(0)
+            proposal, heard = chunk.proposal, self._heard_at(chunk)
+            outcome = Outcome(
+                length=proposal.length,
+                accepted=proposal.accepted,
+                tokens=proposal.accepted + proposal.rejected,
+                seconds=heard - chunk.begun,
+                verdict_seconds=heard - chunk.sent,
+                verify_seconds=self._ends(chunk.read_in) - chunk.arrived,
+                bytes_up=proposal.size,
+                bytes_down=verdict_size(self._scenario, proposal),
+                resolution=proposal.plan.resolution,
+                confidences=proposal.confidences,
+            )
+            self.told.add(outcome)
+            self.told.bytes_up -= proposal.size  # counted when it was sent, as those in vain are
+            self._estimates.observe(outcome)
+            self._policy.observe(outcome)
+            self.decided = proposal.place + outcome.tokens
+            if proposal.rejected:
+                self.now, self._drafted, self._refused = heard, self.decided, False
+                self._flying.clear()
+                return True
+        return False

@@ -1,0 +1,27 @@
+"""A flood must neither end the process when its connection ends, nor fill its memory; see `dropped_floods`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacks.dropped_floods import attack_cloud, attack_device, busy_loops, flood
+
+TRIES = 12  # without the mend one or two are enough; `python -m tests.attacks.dropped_floods` makes 200
+GROWTH = 200 * 2**20  # bytes; what is seen is 20 to 100 MiB
+
+
+def test_connections_that_end_in_a_flood_leave_the_cloud_alive() -> None:
+    with busy_loops():
+        attack_cloud(TRIES)
+
+
+def test_connections_that_end_in_a_flood_leave_the_device_alive() -> None:
+    with busy_loops():
+        attack_device(TRIES)
+
+
+@pytest.mark.parametrize("size", [0, 20, 60_000])
+def test_a_flood_at_full_speed_costs_bounded_memory(size: int) -> None:
+    most, after, lasted = flood(bytes(size))
+    print(f"{most / 2**20:.0f} MiB at the most, {after / 2**20:.0f} MiB in the end, sent for {lasted:.2f} s")
+    assert most < GROWTH

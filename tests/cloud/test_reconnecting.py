@@ -1,0 +1,90 @@
+"""Connections that are cut in the middle of answers: a verifier that reads its prompt again is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device.interface import Finished, TokenEvent
+from scripts.netlab.faulty_proxy import FaultyProxy
+from tests.cloud.town import Resident, Town
+from tests.daemons.wordy_model import SCORER, make_wordy_model
+
+QUESTION = "Where is my dance class, and what could help me with my health problem?"
+PATIENCE = 0.5  # seconds
+PROMPT_MS = 5.0  # per token: a prompt takes longer than patience
+STEP_MS = 10.0
+LENGTH = 60
+CUTS = (30, 45)  # tokens, so that most verdicts before took no longer than a pass
+METHODS: tuple[dict[str, Any], ...] = (
+    {"method": "coupled", "sources": "cloud"},
+    {"method": "dssd", "sources": "cloud", "draft_length": 2},
+    {"placement": "device"},
+)
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    data = fresh_data()
+    model = {"model": make_wordy_model(data / "model"), "scorer": SCORER, "tokenizer": None}
+    with Town(data, **model, emulate_prompt_ms=PROMPT_MS, emulate_decode_ms=STEP_MS) as town:
+        yield town
+
+
+@pytest.fixture(scope="module")
+def proxy(town: Town) -> Iterator[FaultyProxy]:
+    with FaultyProxy(int(town.link.address.rpartition(":")[2])) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def device(town: Town, proxy: FaultyProxy) -> Resident:
+    model = {name: getattr(town.cloud.settings, name) for name in ("model", "scorer", "tokenizer")}
+    return town.device("laptop", address=proxy.address, patience=PATIENCE, **model)
+
+
+@pytest.mark.parametrize("fields", METHODS, ids=lambda fields: fields.get("method", "speculative"))
+def test_cut_again_and_again(device: Resident, proxy: FaultyProxy, fields: dict[str, Any]) -> None:
+    chosen: dict[str, Any] = {"max_tokens": LENGTH, "temperature": 1.0} | fields
+    expected = device.ask(QUESTION, **chosen)
+    assert expected.report.degraded == ()
+    for event in device.begin(QUESTION, **chosen):
+        if isinstance(event, TokenEvent) and event.position in CUTS:
+            proxy.cut()
+    assert isinstance(event, Finished)
+    assert event.report.degraded == ()
+    assert event.text == expected.text
+
+
+def test_a_library_that_grew_before_the_question_has_not_changed_since(
+    town: Town, device: Resident, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    """Since the device connected it has; since the answer began it has not."""
+    (tmp_path / "more.md").write_text("Delthcine House has a garden.")
+    town.cloud.library.add(tmp_path)
+    for method in ("speculative", "coupled"):
+        sources = "cloud" if method == "coupled" else "both"
+        for event in device.begin(QUESTION, max_tokens=LENGTH, temperature=1.0, method=method, sources=sources):
+            if isinstance(event, TokenEvent) and event.position == CUTS[0]:
+                proxy.cut()
+        assert isinstance(event, Finished)
+        assert (event.report.notes, event.report.degraded) == ((), ())
+
+
+def test_degraded_positions_are_no_disagreements(device: Resident, proxy: FaultyProxy) -> None:
+    """Under `mirrored` the cloud decides for both where the device goes on alone."""
+    dark = False
+    for event in device.begin(QUESTION, max_tokens=3 * LENGTH, temperature=1.0, placement="mirrored"):
+        if isinstance(event, TokenEvent) and event.position == CUTS[0]:
+            proxy.black_hole(True)
+            dark = True
+        elif dark and isinstance(event, TokenEvent) and event.degraded:
+            proxy.black_hole(False)
+            dark = False
+    assert isinstance(event, Finished)
+    assert event.report.degraded
+    assert event.report.degraded[-1] < 3 * LENGTH - 1, "the cloud did not come back"
+    assert event.report.disagreements == 0

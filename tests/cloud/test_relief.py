@@ -1,0 +1,83 @@
+"""The device's larger model in the cloud's place: it does what the request says of tokens, as the cloud would have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.methods.drafted.relief import Relief
+from device.interface import Finished, TokenEvent
+from scripts.netlab.faulty_proxy import FaultyProxy
+from tests.cloud.town import Resident, Town
+
+QUESTION = "What is the best-selling horror game?"
+TOKENS = 12
+TARGET = {"model": str(EMBEDDED_MODEL), "dtype": "float32"}
+METHODS = ("dsd", "dssd", "qsv", "coupled")
+HOT: dict[str, Any] = {"temperature": 1.8, "draft_temperature": 1.8}
+
+
+@pytest.fixture(scope="module")
+def device(fresh_data: Callable[[], Path]) -> Iterator[Resident]:
+    """One whose cloud hears and says nothing, and which has a larger model."""
+    with Town(fresh_data(), **TARGET) as town, FaultyProxy(int(town.link.address.rpartition(":")[2])) as proxy:
+        larger: dict[str, Any] = {"local_target": str(EMBEDDED_MODEL), "draft_model": str(EMBEDDED_DRAFT)}
+        device = town.device("alone", proxy.address, **TARGET, **larger, patience=0.1)
+        proxy.black_hole(True)
+        yield device
+        proxy.black_hole(False)
+
+
+def decided(device: Resident, method: str, **fields: Any) -> list[int]:
+    """The tokens of an answer, all of which the larger model decides."""
+    *events, last = device.begin(QUESTION, method=method, max_tokens=TOKENS, **fields)
+    assert isinstance(last, Finished)
+    assert last.report.degraded == tuple(range(last.report.tokens))
+    assert "From token 0 on local_target decides, as long as the cloud takes no part." in last.report.notes
+    return [event.token for event in events if isinstance(event, TokenEvent)]
+
+
+@pytest.mark.parametrize(
+    ("method", "fields"),
+    [
+        *((method, {"top_k": 1}) for method in METHODS if method != "coupled"),  # not one of its options
+        *((method, {"top_p": 0.001}) for method in METHODS),
+    ],
+)
+def test_one_token_is_left(device: Resident, method: str, fields: dict[str, Any]) -> None:
+    """What is cut to its most probable token is greedy, however hot."""
+    greedy = decided(device, method, temperature=0.0)
+    assert [decided(device, method, seed=seed, **HOT, **fields) for seed in (1, 2)] == [greedy] * 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_biases_and_penalties(device: Resident, method: str) -> None:
+    plain = decided(device, method, temperature=0.0)
+    banned = dict.fromkeys(plain[:3], -100.0)
+    for fields in ({"temperature": 0.0}, HOT):
+        assert not set(decided(device, method, logit_bias=banned, **fields)) & set(banned)
+    with_penalty = decided(device, method, temperature=0.0, frequency_penalty=2.0, presence_penalty=2.0)
+    assert len(set(with_penalty)) / len(with_penalty) >= len(set(plain)) / len(plain)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_format(device: Resident, method: str) -> None:
+    *_, last = device.begin(QUESTION, method=method, max_tokens=TOKENS, response_format={"type": "json_object"}, **HOT)
+    assert isinstance(last, Finished)
+    assert last.report.degraded
+    assert last.text.startswith("{")
+
+
+def test_mutant_nothing_is_cut_off(device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Relief.__init__
+
+    def without(self: Relief, context: Any, drafter: Any, machine: Any, driver: Any, part: Any, cut: object) -> None:
+        init(self, context, drafter, machine, driver, part, None)
+
+    monkeypatch.setattr(Relief, "__init__", without)
+    greedy = decided(device, "dsd", temperature=0.0)
+    assert [decided(device, "dsd", seed=seed, top_k=1, **HOT) for seed in (1, 2)] != [greedy] * 2

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from cloud.settings import CloudSettings
+from common.configuration.configuration import ConfigurationError, describe, load_settings
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
+from device.settings import DeviceSettings
+
+WriteFile = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any settings."""
+    for name in os.environ:
+        if name.startswith("DRAGON_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(platformdirs, "user_config_path", lambda name: tmp_path / "config" / name)
+    monkeypatch.setattr(platformdirs, "user_data_path", lambda name: tmp_path / "state" / name)
+    return tmp_path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> WriteFile:
+    def write(text: str) -> Path:
+        path = tmp_path / "settings.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def refusal(kind: type[Settings], path: Path | None = None, **overrides: object) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(kind, path, overrides)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+class TestSources:
+    def test_defaults_run_out_of_the_box(self, home: Path) -> None:
+        settings = load_settings(DeviceSettings)
+        assert settings.library == home / "state" / "dragon" / "device" / "library"
+        assert (settings.host, settings.port, settings.cloud) == ("127.0.0.1", 8600, "tcp://127.0.0.1:8601")
+        assert Path(settings.model).is_file()
+        assert load_settings(CloudSettings).data == home / "state" / "dragon" / "cloud"
+
+    def test_flags_beat_the_environment_which_beats_the_file(
+        self, file: WriteFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = file("port = 1\nentries = 1\ndocuments = 1\n")
+        monkeypatch.setenv("DRAGON_DEVICE_PORT", "2")
+        monkeypatch.setenv("DRAGON_DEVICE_ENTRIES", "2")
+        monkeypatch.setenv("DRAGON_CLOUD_DOCUMENTS", "9")
+        settings = load_settings(DeviceSettings, path, {"port": 3, "entries": None})
+        assert (settings.port, settings.entries, settings.documents) == (3, 2, 1)
+
+    def test_the_file_is_the_one_named_or_the_usual_one(
+        self, file: WriteFile, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usual = home / "config" / "dragon" / "device.toml"
+        usual.parent.mkdir(parents=True)
+        usual.write_text("port = 1")
+        assert load_settings(DeviceSettings).port == 1
+        assert load_settings(CloudSettings).max_sessions == 64
+        other = home / "other.toml"
+        other.write_text("port = 2")
+        monkeypatch.setenv("DRAGON_CONFIG", str(other))
+        assert load_settings(DeviceSettings).port == 2
+        assert load_settings(DeviceSettings, file("port = 3")).port == 3
+
+    def test_a_file_that_was_named_has_to_be_there(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "missing.toml: can't be read: no such file" in refusal(DeviceSettings, home / "missing.toml")
+        monkeypatch.setenv("DRAGON_CONFIG", str(home / "gone.toml"))
+        assert "gone.toml: can't be read" in refusal(DeviceSettings)
+
+    def test_constructing_reads_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DRAGON_DEVICE_PORT", "2")
+        assert DeviceSettings().port == 8600
+
+    def test_settings_do_not_change(self) -> None:
+        with pytest.raises(ValidationError, match="frozen"):
+            load_settings(DeviceSettings).port = 1
+
+    def test_folders_in_a_file_are_relative_to_it(
+        self, file: WriteFile, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (home / "elsewhere").mkdir()
+        monkeypatch.chdir(home / "elsewhere")
+        path = file("data = 'state'\nlibrary = '~/books'\nmodel = './model'\nembedder = 'owner/name'\n")
+        settings = load_settings(DeviceSettings, path)
+        assert settings.data == home / "state"
+        assert settings.keys == home / "state" / "keys"
+        assert settings.library == Path("~/books").expanduser()
+        assert (settings.model, settings.embedder) == (str(home / "model"), "owner/name")
+        assert load_settings(DeviceSettings, overrides={"data": "x"}).data == home / "elsewhere" / "x"
+
+    def test_another_model_brings_its_own_tokenizer(self) -> None:
+        assert load_settings(DeviceSettings, overrides={"model": "owner/name"}).tokenizer is None
+        assert load_settings(DeviceSettings, overrides={"model": "embedded"}).tokenizer == str(EMBEDDED_TOKENIZER)
+
+    def test_the_default_model_is_the_installed_package_s_else_the_embedded_one(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert load_settings(DeviceSettings).model.endswith(".gguf")
+        monkeypatch.setattr("common.configuration.settings.MODEL_PACKAGE", "no_such_package")
+        assert load_settings(DeviceSettings).model == str(EMBEDDED_MODEL)
+        package = home / "weightless"
+        package.mkdir()
+        monkeypatch.syspath_prepend(home)
+        monkeypatch.setattr("common.configuration.settings.MODEL_PACKAGE", package.name)
+        assert load_settings(DeviceSettings).model == str(EMBEDDED_MODEL)
+        (package / "__init__.py").write_text("raise RuntimeError('this code is never run')")
+        (package / "some.gguf").touch()
+        assert load_settings(DeviceSettings).model == str(package / "some.gguf")
+
+    def test_none_unsets_what_is_optional(self, file: WriteFile) -> None:
+        settings = load_settings(DeviceSettings, file("cloud = 'none'\nthreads = 'None'\nlog_level = 'info'"))
+        assert (settings.cloud, settings.threads) == (None, None)
+        assert "host = " in refusal(DeviceSettings, file("host = ''"))
+
+
+class TestErrors:
+    def test_an_unknown_key_names_its_source_and_the_nearest_one(
+        self, file: WriteFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = file("prot = 3")
+        assert refusal(DeviceSettings, path) == f"{path}: there is no setting 'prot', did you mean 'port'?"
+        assert refusal(CloudSettings, max_session=1).startswith("--max-session: there is no setting")
+        monkeypatch.setenv("DRAGON_DEVICE_PROT", "3")
+        assert refusal(DeviceSettings).startswith("$DRAGON_DEVICE_PROT: there is no setting 'prot', did you")
+        assert load_settings(CloudSettings).max_sessions == 64
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("port", 65536),
+            ("port", "eighty"),
+            ("privacy", "some"),
+            ("documents", 0),
+            ("entries", 4097),
+            ("run_ahead", 0),
+            ("patience", float("nan")),
+            ("patience", 0),
+            ("scorer_scale", float("inf")),
+            ("scorer_period", 0),
+            ("chunk_tokens", 1),
+            ("cloud", "10.0.0.1:8601"),
+            ("cloud", "tcp://host:99999"),
+            ("dtype", "float8"),
+            ("document_format", "{title}"),
+            ("query_format", "{question} {question}"),
+            ("data", 3),
+        ],
+    )
+    def test_a_wrong_value_is_shown_with_its_flag(self, key: str, value: object) -> None:
+        text = refusal(DeviceSettings, None, **{key: value})
+        assert text.startswith(f"--{key.replace('_', '-')}: {key} = ")
+        assert "default factory" not in text
+        assert ";" not in text
+
+    def test_a_wrong_value_in_the_environment_is_shown_with_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DRAGON_CLOUD_MAX_SESSIONS", "many")
+        assert refusal(CloudSettings).startswith('$DRAGON_CLOUD_MAX_SESSIONS: max_sessions = "many": ')
+
+    @pytest.mark.parametrize("text", ["port = ", "port = 1\nport = 2", b"port = '\xff'".decode("latin-1")])
+    def test_a_file_that_is_not_toml(self, home: Path, text: str) -> None:
+        path = home / "bad.toml"
+        path.write_bytes(text.encode("latin-1"))
+        assert refusal(DeviceSettings, path).startswith(f"{path}: is not ")
+
+    def test_a_secret_is_never_shown(self) -> None:
+        assert "hunter2" not in refusal(DeviceSettings, api_key=["hunter2"])
+        assert "hunter2" not in refusal(DeviceSettings, api_key="hunter2", placement="cloud")
+        settings = load_settings(DeviceSettings, overrides={"api_key": "hunter2"})
+        assert "hunter2" not in describe(settings) + repr(settings)
+        assert settings.api_key is not None
+        assert settings.api_key.get_secret_value() == "hunter2"
+
+
+class TestOpenDoors:
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org"])
+    def test_http_off_loopback_needs_a_key(self, host: str) -> None:
+        assert "set api_key, or insecure = true" in refusal(DeviceSettings, host=host)
+        assert "set api_key" in refusal(DeviceSettings, host=host, api_key="")
+        load_settings(DeviceSettings, overrides={"host": host, "api_key": "k"})
+        load_settings(DeviceSettings, overrides={"host": host, "insecure": True})
+
+    @pytest.mark.parametrize("address", ["tcp://*:8601", "tcp://0.0.0.0:8601", "tcp://[::]:8601", "tcp://eth0:1"])
+    def test_a_plaintext_link_off_loopback_is_refused(self, address: str) -> None:
+        assert "in the clear" in refusal(CloudSettings, bind=address, curve="off")
+        assert "in the clear" in refusal(DeviceSettings, cloud=address, curve="off")
+        for extra in ({"curve": "auto"}, {"curve": "off", "insecure": True}):
+            load_settings(CloudSettings, overrides={"bind": address, **extra})
+            load_settings(DeviceSettings, overrides={"cloud": address, **extra})
+
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
+    def test_loopback_is_open(self, host: str) -> None:
+        load_settings(DeviceSettings, overrides={"host": host})
+        address = f"tcp://[{host}]:1" if ":" in host else f"tcp://{host}:1"
+        load_settings(CloudSettings, overrides={"bind": address, "curve": "off"})
+
+    @pytest.mark.parametrize("placement", ["cloud", "greedy", "random", "mirrored"])
+    def test_strict_privacy_keeps_aggregation_on_the_device(self, placement: str) -> None:
+        assert "privacy = 'strict' forbids" in refusal(DeviceSettings, placement=placement)
+        load_settings(DeviceSettings, overrides={"placement": placement, "privacy": "balanced"})
+
+
+class TestDescribe:
+    def test_says_where_every_value_comes_from(self, file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = file("port = 1")
+        monkeypatch.setenv("DRAGON_DEVICE_ENTRIES", "2")
+        lines = describe(load_settings(DeviceSettings, path, {"insecure": True})).splitlines()
+        assert f"port = 1  # {path}" in lines
+        assert "entries = 2  # $DRAGON_DEVICE_ENTRIES" in lines
+        assert "insecure = true  # --insecure" in lines
+        assert 'scorer = "auto"  # default' in lines
+        assert len(lines) == len(DeviceSettings.model_fields)
+
+    @given(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+        st.floats(1e-9, 1e9),
+        st.none() | st.integers(1, 9),
+    )
+    def test_is_a_settings_file_with_the_same_meaning(self, text: str, patience: float, threads: int | None) -> None:
+        overrides = {"query_format": text + "{question}", "patience": patience, "threads": threads}
+        settings = load_settings(DeviceSettings, overrides=overrides)
+        again = DeviceSettings(**tomllib.loads(describe(settings)))
+        assert again.model_dump() == settings.model_dump()

@@ -1,0 +1,115 @@
+"""After every commit, both sides' caches continue as a fresh reading of the committed prefix would.
+
+Two sessions with the real model under a virtual clock that delays, drops and reorders. Tolerance: 2e-4 absolute, for
+passes in float32 that split the same tokens differently. The largest difference seen is 1.2e-5, at logits up to 20; a
+side that kept the keys of a rejected token differs by 5 and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.answer.values import View
+from common.answer.watch import Patience
+from common.engine.model.decoder import Decoder
+from common.engine.sequences import AnswerRows, Feed, Prompt
+from common.methods.aggregate.machine.values import SessionConfig
+from common.methods.aggregate.samplers.race import RaceAggregation
+from common.sampling.race import RaceSampler
+from common.scoring.lexical import LexicalScorer
+from common.simulation.link import Fate
+from common.simulation.world import Network, SideModel, World
+from proto.fields import Placement, Side
+from tests.support.one_side import OneSide
+
+FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
+TOLERANCE = 2e-4
+DOCUMENTS = {
+    "device": ("Horror games are what I enjoy most.", "My dance class is at Delthcine House.", "My job is lawyer."),
+    "cloud": ("The best-selling horror game is Falling Circus.", "Among puzzle games, Iron Road sells best."),
+}
+QUESTION = "\nQuestion: What is the best-selling game of the kind I like?\nAnswer:"
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return Decoder.load(str(FOLDER / "target"), tokenizer=str(FOLDER / "tokenizer"), dtype="float32")
+
+
+class ModelPredictor:
+    """A side's real decoding, as a daemon does it."""
+
+    def __init__(self, decoder: Decoder, side: Side, aggregation: RaceAggregation) -> None:
+        encode = decoder.tokenizer.encode
+        begin = decoder.tokenizer.begin
+        documents = tuple((begin or 0, *encode(" " + text)) for text in DOCUMENTS[side])
+        prompt = Prompt(documents, tuple(encode(QUESTION)), (0.5,) * len(documents))
+        scorer = LexicalScorer.load(FOLDER / "tokenizer")
+        self.documents, self.query, self.decoder = documents, prompt.query, decoder
+        self.decoding = OneSide(decoder, prompt, scorer, aggregation, reserve=64)
+        self.seen = 0
+
+    def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
+        logits = self.decoding.logits(prefix)
+        self.check(prefix, logits)
+        drawn = self.decoding.draft(prefix, logits)
+        return drawn.view, drawn.evidence
+
+    def check(self, prefix: Sequence[int], logits: torch.Tensor) -> None:
+        for document, row in zip(self.documents, logits, strict=True):
+            fresh = self.decoder.fresh_logits([*document, *self.query, *prefix])
+            assert float((fresh - row).abs().max()) < TOLERANCE
+            self.seen += 1
+
+
+@pytest.mark.parametrize("placement", ["device", "cloud", "mirrored"])
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: Placement, temperature: float) -> None:
+    generator = np.random.default_rng(11)
+    config = SessionConfig(1, placement, decoder.eos, 24, decoder.vocabulary)
+    predictors: dict[Side, ModelPredictor] = {}
+
+    def side(role: Side, seconds: float) -> SideModel:
+        sampler = RaceSampler(9, temperature, 32, decoder.vocabulary)
+        aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
+        predictors[role] = ModelPredictor(decoder, role, aggregation)
+        return SideModel(predictors[role], aggregation, lambda position: seconds * generator.uniform(0.5, 1.5))
+
+    class Aggregator:
+        def next_aggregator(self, position: int, accepted: object) -> Side:
+            return "cloud" if placement == "cloud" else "device"
+
+    def fate(sender: Side) -> Fate:
+        return Fate(() if generator.random() < 0.1 else (float(generator.exponential(0.1)),))
+
+    world = World(
+        config,
+        side("device", 0.05),
+        side("cloud", 0.02),
+        lambda role: Aggregator(),
+        Network(fate, ordered=False),
+        Patience(1.0, float("inf")),
+        run_ahead=6,
+    )
+    assert world.run(until=300)
+    length = len(world.device.session.committed)
+    assert length > 5
+    assert all(predictor.seen >= length for predictor in predictors.values())
+
+
+def test_a_cache_that_is_not_cropped_is_noticed(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = RaceSampler(9, 0.0, 32, decoder.vocabulary)
+    aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
+    predictor = ModelPredictor(decoder, "device", aggregation)
+    good, bad = decoder.tokenizer.encode(" You like horror")[:2]
+    predictor.predict(0, [])
+    predictor.predict(1, [good])
+    predictor.predict(2, [good, bad])
+    monkeypatch.setattr(AnswerRows, "feeds", lambda rows, path: [Feed(rows.rows, path[-1:], 1)])
+    with pytest.raises(AssertionError):
+        predictor.predict(2, [bad, good])

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.common.engine.model.tiny_models import FAMILIES, Pair, load_pair
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Every family of models in turn."""
+    return load_pair(request.param, tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """One small model (grouped-query attention), for what does not depend on the family."""
+    return load_pair("llama", tmp_path_factory.getbasetemp())

@@ -1,0 +1,142 @@
+"""Prompts by chat templates: what the template alone would give, and no text that becomes a control token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.configuration.settings import INSTRUCTION
+from common.engine.model.chat_format import ChatFormat
+from common.engine.model.prompt import Conversation, Turn, query_tokens
+from common.engine.model.tokenizer import Tokenizer
+from tests.common.engine.model.tiny_models import byte_level_tokenizer
+
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# As Llama 3 has it: a begin token, headers, and texts that are trimmed.
+HEADERS = (
+    "{{ '<|begin|>' }}{% for message in messages %}{{ '<|header|>' + message['role'] + '<|end_header|>\n\n' +"
+    " message['content'] | trim + '<|eot|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|header|>assistant<|end_header|>\n\n' }}{% endif %}"
+)
+# As Gemma has it: no system role, turns that alternate, another name for the assistant.
+ALTERNATING = (
+    "{{ '<|begin|>' }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('turns must alternate') }}{% endif %}{{ '<|im_start|>' + ('model' if message['role'] =="
+    " 'assistant' else 'user') + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>model\n' }}{% endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "headers": HEADERS, "alternating": ALTERNATING}
+SPECIALS = ["<|im_start|>", "<|im_end|>", "<|im_end|>x", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>"]
+TURNS = (Turn("user", "Who?"), Turn("assistant", "Ada."), Turn("user", "And when?"))
+
+
+def tokenizer(template: str | None) -> Tokenizer:
+    pretrained = byte_level_tokenizer()
+    pretrained.add_special_tokens({"additional_special_tokens": SPECIALS})
+    pretrained.chat_template = template
+    return Tokenizer(pretrained)
+
+
+TOKENIZERS = {name: tokenizer(template) for name, template in TEMPLATES.items()}
+
+
+def row(name: str, document: str, conversation: Conversation) -> list[int]:
+    form = ChatFormat(TOKENIZERS[name], INSTRUCTION)
+    query = form.query(conversation)
+    return form.document_tokens(document) + query_tokens(TOKENIZERS[name], query.text, query.controls)
+
+
+def shown(name: str, tokens: list[int]) -> str:
+    """The tokens as text, control tokens by name."""
+    names = {number: text for text, number in TOKENIZERS[name].special_ids.items()}
+    runs = groupby(tokens, key=lambda token: token if token in names else None)
+    return "".join(
+        TOKENIZERS[name].decode(list(run)) if special is None else names[special] * len(list(run))
+        for special, run in runs
+    )
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_row_is_what_the_template_gives(name: str) -> None:
+    conversation = Conversation(TURNS, ("Be kind.",))
+    head = f"Ada was born in 1815.\n\n{INSTRUCTION}\nBe kind."
+    texts = [turn.text for turn in TURNS]
+    if name == "alternating":
+        messages = [{"role": "user", "content": f"{head}\n\n{texts[0]}"}]
+    else:
+        messages = [{"role": "system", "content": head}, {"role": "user", "content": texts[0]}]
+    messages += [{"role": "assistant", "content": texts[1]}, {"role": "user", "content": texts[2]}]
+    expected = TOKENIZERS[name].render_chat(messages)
+    assert shown(name, row(name, "Ada was born in 1815.", conversation)) == expected
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_an_answer_that_is_begun_stands_behind_the_template(name: str) -> None:
+    conversation = Conversation(TURNS, ("Be kind.",))
+    begun = replace(conversation, begun="In 1815<|im_end|>")
+    tokens = row(name, "x", begun)
+    assert shown(name, tokens) == shown(name, row(name, "x", conversation)) + "In 1815<|im_end|>"
+    assert tokens[-1] not in TOKENIZERS[name].special_ids.values()
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@given(st.lists(st.sampled_from([*SPECIALS, "<eos>", "\ue000", "1", "\ue001", " a", "\n", "{{ x }}"]), max_size=8))
+def test_no_text_becomes_a_control_token(name: str, pieces: list[str]) -> None:
+    text = "".join(pieces) or "x"
+    special = set(TOKENIZERS[name].special_ids.values())
+
+    def controls(words: str) -> list[int]:
+        turns = (Turn("user", words), Turn("assistant", words), Turn("user", words))
+        return [token for token in row(name, words, Conversation(turns, (words,))) if token in special]
+
+    assert controls(text) == controls("x")
+    assert text in shown(name, row(name, text, Conversation.of("x")))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_documents_tokens_do_not_depend_on_the_question(name: str) -> None:
+    form = ChatFormat(TOKENIZERS[name], INSTRUCTION)
+    whole = form.document_tokens("Mona likes tea. " * 20)
+    assert tuple(whole[: len(form.begin)]) == form.begin
+    short = form.document_tokens("Mona likes tea. " * 20, 40)
+    assert len(short) == 40
+    assert shown(name, short).endswith("\n\n")
+    with pytest.raises(ValueError, match="holds no document"):
+        form.document_tokens("Mona", 2)
+
+
+def test_roles_that_a_template_refuses() -> None:
+    twice = Conversation((Turn("assistant", "Hi!"), Turn("assistant", "So?"), Turn("user", "a")))
+    with pytest.raises(ValueError, match="turns must alternate"):
+        ChatFormat(TOKENIZERS["alternating"]).query(twice)
+    assert "Hi!" in ChatFormat(TOKENIZERS["chatml"]).query(twice).text
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[-1]['content'] }}",
+        "{% for message in messages %}{{ message['content'] + message['content'] }}{% endfor %}",
+        "{% for message in messages | reverse %}{{ message['content'] }}{% endfor %}",
+        "{{ 1 / 0 }}",
+        "{% for",
+    ],
+)
+def test_templates_that_lose_or_move_texts_are_not_used(template: str) -> None:
+    with pytest.raises(ValueError, match="chat template"):
+        ChatFormat(tokenizer(template))
+
+
+def test_a_model_without_one() -> None:
+    plain = tokenizer(None)
+    assert not plain.has_chat_template
+    with pytest.raises(ValueError, match="chat template"):
+        ChatFormat(plain)

@@ -1,5 +1,0 @@
-"""The models of tests/common/model, for what becomes of their keys and values."""
-
-from tests.common.model.conftest import llama, one_thread, pair
-
-__all__ = ["llama", "one_thread", "pair"]

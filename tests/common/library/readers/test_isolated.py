@@ -1,0 +1,169 @@
+"""Documents that are bad for their reader cost themselves and nothing else: a real process, real limits."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import psutil
+import pytest
+
+from common.library.readers import archive, isolated
+from common.library.readers.content import Unreadable
+from common.library.readers.formats import PARSED
+from common.library.readers.isolated import IsolatedReader
+from tests.common.library.readers import files
+
+GOOD = b"<h1>Tea</h1><p>The kettle is red.</p>"
+DEEP = b"<div>" * 20_000 + b"words"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[IsolatedReader]:
+    with closing(IsolatedReader()) as reader:
+        yield reader
+
+
+def goes_on(reader: IsolatedReader) -> None:
+    assert "kettle is red" in reader.read(".html", GOOD).sections[0].text
+
+
+def refusal(reader: IsolatedReader, suffix: str, content: bytes) -> str | None:
+    """The reason why the document can't be read; None where it can."""
+    try:
+        reader.read(suffix, content)
+    except Unreadable as error:
+        return error.reason
+    return None
+
+
+NOT_DOCUMENTS = {"empty": b"", "noise": b"\0\xff" * 50, "pdf": b"%PDF-1.7\n", "zip": b"PK\x03\x04junk"}
+
+
+@pytest.mark.parametrize("suffix", sorted(PARSED))
+@pytest.mark.parametrize("content", NOT_DOCUMENTS.values(), ids=NOT_DOCUMENTS)
+def test_damaged(reader: IsolatedReader, suffix: str, content: bytes) -> None:
+    """Either there is some text in it all the same, or a reason is given."""
+    reason = refusal(reader, suffix, content)
+    assert reason is None or reason.startswith("it ")
+    if suffix in (".pdf", ".docx", ".pptx", ".xlsx", ".epub"):
+        assert reason is not None
+    goes_on(reader)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        (".pdf", files.pdf(["some words"] * 3)),
+        (".docx", files.docx([("Heading1", "Travel"), ("", "words")])),
+        (".xlsx", files.xlsx({"a": [["b", "c"], [1, 2]]})),
+        (".epub", files.epub(["<p>words</p>"], "Book")),
+    ],
+)
+def test_cut_short(reader: IsolatedReader, suffix: str, content: bytes) -> None:
+    for share in (0.2, 0.5, 0.9):
+        reason = refusal(reader, suffix, content[: int(share * len(content))])
+        assert reason is None or reason.startswith("it ")
+    goes_on(reader)
+
+
+def test_an_archive_that_unpacks_to_too_much(reader: IsolatedReader) -> None:
+    buffer = io.BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as file, file.open("word/document.xml", "w") as part:
+        for _ in range(archive.MOST_UNPACKED // 2**20 + 1):
+            part.write(bytes(2**20))
+    assert len(buffer.getvalue()) < 2**20
+    with pytest.raises(Unreadable, match="it unpacks to"):
+        reader.read(".docx", buffer.getvalue())
+    goes_on(reader)
+
+
+def test_entities_that_multiply() -> None:
+    """Each of nine entities is ten of the one before. What is refused for that takes hardly any processor time."""
+    names = "abcdefghij"
+    entities = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in pairwise(names))
+    opf = f'<!DOCTYPE package [<!ENTITY a "aaaaaaaaaa">{entities}]><package><title>&j;</title></package>'
+    parts = {
+        "META-INF/container.xml": '<container><rootfile full-path="x.opf"/></container>',
+        "x.opf": opf,
+    }
+    with closing(IsolatedReader(processor_seconds=2)) as reader:
+        goes_on(reader)  # it has started
+        said = refusal(reader, ".epub", files.archive(parts))
+        assert said is not None
+        assert "processor time" not in said
+        goes_on(reader)
+
+
+def test_too_much_memory() -> None:
+    with closing(IsolatedReader(memory=200 * 2**20)) as reader:
+        goes_on(reader)
+        with pytest.raises(Unreadable, match=r"memory|nested"):
+            reader.read(".html", b"<p>a" * 1_000_000)
+        goes_on(reader)
+
+
+def test_too_slow() -> None:
+    with closing(IsolatedReader()) as reader:
+        goes_on(reader)
+    with closing(IsolatedReader(seconds=0.05)) as hasty, pytest.raises(Unreadable, match=r"took longer than 0\.05 s"):
+        hasty.read(".html", GOOD)
+
+
+def test_too_much_processor_time() -> None:
+    """In one step of a regular expression, which nothing in its process interrupts."""
+    with closing(IsolatedReader(processor_seconds=1)) as reader:
+        with pytest.raises(Unreadable, match="took more than 1 s of processor time"):
+            reader.read(".csv", b'\n"a' * 21_000)
+        goes_on(reader)
+
+
+def test_processor_time_counts_for_each_document() -> None:
+    with closing(IsolatedReader(processor_seconds=2)) as reader:
+        goes_on(reader)
+        assert reader._process is not None
+        process = psutil.Process(reader._process.pid)
+        while process.cpu_times().user < 4.0:
+            reader.read(".csv", b'\n"a' * 3_000)
+        assert reader._process.pid == process.pid
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"no JSON\n", b"{}\n", b"[1]\n", b'{"title": "", "sections": [1]}\n', b"[" * 100_000 + b"\n"]
+)
+def test_a_reader_that_a_document_has_taken_over(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"import sys; sys.stdin.buffer.readline(); sys.stdout.buffer.write({answer!r}); sys.stdout.flush()"
+    monkeypatch.setattr(isolated, "child_command", lambda *_: [sys.executable, "-c", code])
+    with closing(IsolatedReader()) as reader, pytest.raises(Unreadable, match="the reader crashed"):
+        reader.read(".html", GOOD)
+
+
+def test_killed_from_outside(reader: IsolatedReader) -> None:
+    goes_on(reader)
+    assert reader._process is not None
+    os.kill(reader._process.pid, signal.SIGKILL)
+    reader._process.wait()
+    goes_on(reader)
+
+
+def test_nested_too_deeply(reader: IsolatedReader) -> None:
+    assert refusal(reader, ".html", DEEP) in (None, "its parts are nested too deeply")
+    goes_on(reader)
+
+
+def test_nothing_is_written(reader: IsolatedReader) -> None:
+    goes_on(reader)
+    assert reader._process is not None
+    listed = Path(f"/proc/{reader._process.pid}/limits")
+    if not listed.exists():
+        pytest.skip("this system does not show the limits of processes")
+    for name in ("Max file size", "Max core file size"):
+        (line,) = (line for line in listed.read_text().splitlines() if line.startswith(name))
+        assert line.removeprefix(name).split()[:2] == ["0", "0"]

@@ -1,0 +1,57 @@
+"""A folder of many formats becomes a library whose hits say where they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.library.chunks import Chunker
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.library import Library
+from tests.common.library.conftest import Write
+from tests.common.library.readers import files
+from tests.common.library.toy_embedder import ToyEmbedder
+
+PARAGRAPH = " ".join(f"word{number}" for number in range(30))
+TRIP = f"""
+Lisbon
+======
+
+Take tram 28. {PARAGRAPH}
+
+Porto
+=====
+
+The car is parked. {PARAGRAPH}
+"""
+
+
+def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write, toy: ToyEmbedder) -> None:
+    write("manual.pdf", files.pdf(["The kettle is red.", "It boils in a minute."], "Kettle"))
+    write("locked.pdf", files.pdf(["secret"], password="word"))
+    write("scan.pdf", files.scanned_pdf())
+    write("broken.docx", b"PK\x03\x04 and no more")
+    write("prices.xlsx", files.xlsx({"Cars": [["car", "price"], ["Zoe", 31_000]]}))
+    write("trip.rst", TRIP)
+    write("code.py", "def pour():\n    return 'tea'\n")
+    write("film.mp4", b"\0" * 99)
+    write("film.MP4", b"\0" * 99)
+    chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file, 128)
+    with Library(tmp_path / "library", toy, chunker=chunker) as library:
+        report = library.add(documents)
+        assert (report.added, report.ignored) == (4, {".mp4": 2})
+        assert dict(report.skipped) == {
+            "locked.pdf": "it is encrypted",
+            "scan.pdf": "it has no text: pages that were scanned are not read",
+            "broken.docx": "it is damaged: it can't be unpacked",
+        }
+        hits = {hit.text.split("\n")[-1].split(" word")[0]: hit.source for hit in library.search("x", 99)}
+        assert hits == {
+            "The kettle is red.": "Kettle, page 1",
+            "It boils in a minute.": "Kettle, page 2",
+            "car: Zoe; price: 31000": "prices",
+            "Take tram 28.": "Lisbon",
+            "The car is parked.": "Lisbon, Porto",
+            "    return 'tea'": "code",
+        }
+        again = library.add(documents)
+        assert (again.added, again.updated, again.unchanged) == (0, 0, 4)

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import io
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from common.configuration.settings import Settings
+from common.engine.kv.document_store import StoreCounters
+from common.engine.model.configured import load_decoder
+from common.engine.model.prompt import TextFormat
+from common.library import commands
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.library import Library
+from tests.common.library.conftest import Write
+from tests.common.library.toy_embedder import ToyEmbedder
+
+
+class ConfiguredToy(ToyEmbedder):
+    def __init__(self, model: str = "", torch_device: str = "", dtype: str = "") -> None:
+        super().__init__()
+        self.tokenizer_file = SentenceTransformerEmbedder().tokenizer_file
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(commands, "SentenceTransformerEmbedder", ConfiguredToy)
+    return Settings(data=tmp_path / "data", model="embedded", threads=1)
+
+
+class TestAdd:
+    def test_tells_what_it_did(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.md", "# Apples\n\napple tree")
+        write("photo.jpg", b"\xff\xd8")
+        assert commands.add(settings, [documents]) == commands.DONE
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "1 added, 0 updated, 0 unchanged, 0 removed, 0 skipped; 1 chunk embedded" in err
+        assert "1 file of other types ignored: 1 " in err
+        write("b.txt", b"\0")
+        assert commands.add(settings, [documents]) == commands.INCOMPLETE
+        assert "skipped b.txt: it is not text: it contains NUL bytes" in capsys.readouterr().err
+        assert commands.add(settings, [documents / "a.md"], rebuild=True) == commands.DONE
+        assert "1 chunk embedded again" in capsys.readouterr().err
+
+    def test_a_bad_folder_is_one_line(
+        self, settings: Settings, documents: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert commands.add(settings, [documents / "[red]nowhere"]) == commands.IMPOSSIBLE
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", f"dragon: {documents}/[red]nowhere is not a folder or a file\n")
+
+
+def test_the_setting_says_from_where_on_search_is_approximate(
+    settings: Settings, documents: Path, write: Write
+) -> None:
+    for number in range(6):
+        write(f"{number}.txt", f"note {number}")
+    for least, expected in ((6, True), (7, False), (0, False)):
+        changed = settings.model_copy(update={"approximate_from": least})
+        with commands.open_library(changed) as library:
+            library.add(documents)
+            library.search("note", 4)
+            library._index.finish_training()
+            assert len(library.search("note", 4)) == 4
+            assert library._index.approximate == expected
+
+
+class TestShow:
+    def test_lists_and_searches_line_by_line(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("sub/a.md", "# Apples\n\nthe apple tree\nin the garden")
+        commands.add(settings, [documents])
+        capsys.readouterr()
+        assert commands.list_documents(settings) == commands.DONE
+        assert capsys.readouterr().out == f"Apples\tsub/a.md\t{documents}\t1\t38\n"
+        assert commands.search(settings, "apple tree") == commands.DONE
+        fields = capsys.readouterr().out.rstrip("\n").split("\t")
+        assert fields[1:] == ["Apples", "sub/a.md", "", "# Apples the apple tree in the garden"]
+        assert 0 < float(fields[0]) <= 1
+
+    def test_a_document_cannot_steer_the_terminal(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.txt", "apple \x1b[2J\x9b31m\u202etree\u2028 [bold]x[/bold]\x07 \u200d")
+        commands.add(settings, [documents])
+        commands.search(settings, "apple")
+        shown = capsys.readouterr().out
+        assert not set(shown) & set("\x1b\x9b\u202e\u2028\x07")
+        assert "[bold]x[/bold]" in shown
+        assert "\u200d" in shown
+
+    def test_a_terminal_gets_tables(
+        self, settings: Settings, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        terminal = Terminal()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr("sys.stdout", terminal)
+        monkeypatch.setattr("sys.stderr", Terminal())
+        write("a.txt", "apple [tree]")
+        assert commands.add(settings, [documents]) == commands.DONE
+        assert commands.search(settings, "apple") == commands.DONE
+        assert "apple [tree]" in terminal.getvalue()
+        assert "similarity" in terminal.getvalue()
+
+    def test_says_when_there_is_nothing(self, settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+        assert commands.search(settings, "x") == commands.INCOMPLETE
+        assert commands.list_documents(settings) == commands.DONE
+        assert capsys.readouterr().out == ""
+        assert commands.search(settings, " ") == commands.IMPOSSIBLE
+        assert commands.search(settings, "x", 0) == commands.IMPOSSIBLE
+
+
+class TestRemove:
+    def test_counts_what_it_forgot(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.txt", "apple")
+        write("b.txt", "banana")
+        commands.add(settings, [documents])
+        assert commands.remove(settings, ["nothing.txt"]) == commands.INCOMPLETE
+        assert commands.remove(settings, ["a.txt"]) == commands.DONE
+        assert "1 document removed" in capsys.readouterr().err
+        assert commands.remove(settings, []) == commands.IMPOSSIBLE
+        assert commands.remove(settings, ["b.txt"], everything=True) == commands.IMPOSSIBLE
+        assert commands.remove(settings, [], everything=True) == commands.DONE
+        commands.list_documents(settings)
+        assert capsys.readouterr().out == ""
+
+
+class TestStoredDocuments:
+    @pytest.fixture
+    def filled(self, settings: Settings, documents: Path, write: Write) -> Settings:
+        write("a.md", "# Apples\n\napple tree")
+        write("b.md", "# Boats\n\na harbour full of boats")
+        commands.add(settings, [documents])
+        return settings
+
+    @staticmethod
+    def stored(settings: Settings) -> int:
+        return len(list(settings.document_store.rglob("*.safetensors")))
+
+    def test_prefill_leaves_nothing_to_compute(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+        assert commands.prefill(filled) == commands.DONE
+        assert "2 chunks computed, 0 there already" in capsys.readouterr().err
+        assert self.stored(filled) == 2
+        assert commands.prefill(filled) == commands.DONE
+        assert "0 chunks computed, 2 there already" in capsys.readouterr().err
+        decoder = load_decoder(filled)
+        form = TextFormat(decoder.tokenizer)
+        with commands.open_library(filled) as library:
+            texts = [hit.text for hit in library.search("apple boats", 2)]
+        decoder.open([form.document_tokens(text, 400) for text in texts], [5], 4)
+        assert decoder.document_cache.counters.disk == StoreCounters(hits=2)
+
+    def test_a_store_that_is_too_small_is_told(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+        small = filled.model_copy(update={"document_store_bytes": 1000})
+        assert commands.prefill(small) == commands.INCOMPLETE
+        assert "2 chunks left out: document_store_bytes is too small" in capsys.readouterr().err
+        assert commands.prefill(filled.model_copy(update={"document_store_bytes": 0})) == commands.IMPOSSIBLE
+
+    @pytest.mark.parametrize("how", ["removed", "changed", "gone"])
+    def test_of_a_document_that_is_removed_nothing_is_left(
+        self, filled: Settings, documents: Path, write: Write, how: str
+    ) -> None:
+        filled.document_store.mkdir()
+        (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
+        assert commands.add(filled, [documents]) == commands.DONE
+        assert self.stored(filled) == 1, "nothing was removed yet"
+        if how == "removed":
+            assert commands.remove(filled, ["a.md"]) == commands.DONE
+        else:
+            write("a.md", "# Pears\n") if how == "changed" else (documents / "a.md").unlink()
+            assert commands.add(filled, [documents]) == commands.DONE
+        assert self.stored(filled) == 0
+
+    def test_an_interrupted_add_may_have_replaced_something(
+        self, filled: Settings, documents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        filled.document_store.mkdir()
+        (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
+
+        def interrupted(library: Library, path: Path, progress: object, watch: bool) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Library, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commands.add(filled, [documents])
+        assert self.stored(filled) == 0
+
+
+class TestStatus:
+    def test_says_what_was_read_and_what_was_not(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write("a.txt", "apple tree")
+        write("bad.pdf", b"no pdf")
+        assert commands.status(settings) == commands.DONE
+        assert capsys.readouterr().out == "0 documents, 0 chunks, 0 bytes\n"
+        commands.add(settings, [documents])
+        capsys.readouterr()
+        assert commands.status(settings) == commands.INCOMPLETE
+        total, folder, skipped = capsys.readouterr().out.splitlines()
+        assert total == "1 document, 1 chunk, 10 bytes"
+        assert folder.startswith(f"{documents}: 1 document, 10 bytes, read on 20")
+        assert skipped.startswith(f"  skipped {documents / 'bad.pdf'}: it is damaged, or no pdf file")
+
+        (documents / "bad.pdf").unlink()
+        commands.add(settings, [documents])
+        assert commands.status(settings) == commands.DONE
+        assert "skipped" not in capsys.readouterr().out
+        commands.remove(settings, [str(documents)])
+        capsys.readouterr()
+        commands.status(settings)
+        assert capsys.readouterr().out == "0 documents, 0 chunks, 0 bytes\n"
+
+    def test_says_how_far_a_reading_is(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """While it goes on in this process, and after one was interrupted."""
+        for number in range(40):
+            write(f"{number:02}.txt", f"note {number}")
+        shown = []
+
+        def stop(done: int, total: int, path: str) -> None:
+            if Path(path).name == "38.txt":
+                commands.status(settings)
+                shown.append(capsys.readouterr().out.splitlines()[1])
+                raise KeyboardInterrupt
+
+        with commands.open_library(settings) as library, pytest.raises(KeyboardInterrupt):
+            library.add(documents, stop)
+        assert "32 documents, 214 bytes, being read: 77% done, at " in shown[0]
+        with closing(sqlite3.connect(settings.library / "library.sqlite")) as connection:
+            connection.execute("UPDATE readings SET began = began - 1e9")  # whoever has the process's number now
+            connection.commit()
+        commands.status(settings)
+        assert "interrupted at 77%" in capsys.readouterr().out

@@ -1,0 +1,139 @@
+"""Search by words and by both, in the real database."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from common.library import seal
+from common.library.chunks import Chunker
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.errors import LibraryDamaged
+from common.library.keywords import fused
+from common.library.library import Library, SearchKind
+from common.library.store import DATABASE
+from tests.common.library.conftest import Write
+from tests.common.library.toy_embedder import ToyEmbedder
+
+HEADS = {  # of documents that a number tells apart, and hardly anything else
+    f"pep-{number:04}.txt": f"PEP: {number}\nTitle: {title}\nStatus: {status}\nType: Standards Track"
+    for number, title, status in [
+        (8, "Style guide", "Active"),
+        (20, "Zen", "Active"),
+        (257, "Docstrings", "Active"),
+        (484, "Type hints", "Final"),
+        (557, "Data classes", "Final"),
+        (572, "Assignment expressions", "Final"),
+        (604, "Union types", "Final"),
+        (634, "Pattern matching", "Final"),
+        (703, "Optional lock", "Accepted"),
+        (3107, "Annotations", "Final"),
+    ]
+}
+
+
+def opened(folder: Path, chunker: Chunker, kind: SearchKind) -> Library:
+    return Library(folder, ToyEmbedder(), chunker=chunker, kind=kind)
+
+
+def paths(library: Library, query: str, k: int = 3) -> list[str]:
+    return [hit.path for hit in library.search(query, k)]
+
+
+def check_keywords(library: Library) -> None:
+    """FTS5's own comparison of its index with the texts that it is of; raises when they differ."""
+    with closing(sqlite3.connect(library.folder / DATABASE)) as connection:
+        connection.execute("INSERT INTO keywords (keywords, rank) VALUES ('integrity-check', 1)")
+
+
+@pytest.fixture
+def heads(tmp_path: Path, write: Write, documents: Path, chunker: Chunker) -> Path:
+    """Folder of a library of the heads."""
+    for name, text in HEADS.items():
+        write(name, text)
+    with opened(tmp_path / "library", chunker, "dense") as library:
+        library.add(documents)
+    return tmp_path / "library"
+
+
+class TestByWords:
+    def test_a_number_finds_its_document(self, heads: Path, chunker: Chunker) -> None:
+        with opened(heads, chunker, "keyword") as library:
+            assert paths(library, "What is the status of PEP 572?")[0] == "pep-0572.txt"
+            assert paths(library, "What is the status of PEP 8?")[0] == "pep-0008.txt"
+            assert paths(library, "ANNOTÁTIONS")[0] == "pep-3107.txt"
+
+    def test_titles_count(self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker) -> None:
+        write("kettle.txt", "It whistles.")
+        write("bicycle.txt", "It squeaks.")
+        with opened(tmp_path / "library", chunker, "keyword") as library:
+            library.add(documents)
+            assert paths(library, "my kettle") == ["kettle.txt"]
+            (documents / "kettle.txt").rename(documents / "teapot.txt")
+            assert library.add(documents).moved == 1
+            assert paths(library, "kettle") == []
+            assert paths(library, "teapot") == ["teapot.txt"]
+            check_keywords(library)
+
+    @pytest.mark.parametrize("query", ["zebra", '"', "' OR 1", "a* NEAR(b) -c:d", "…", "text:Zen AND", "\0"])
+    def test_a_question_is_words_and_no_expression(self, heads: Path, chunker: Chunker, query: str) -> None:
+        with opened(heads, chunker, "keyword") as library:
+            assert set(paths(library, query)) <= set(HEADS)
+        with opened(heads, chunker, "hybrid") as library:
+            assert len(paths(library, query)) == 3
+
+    def test_words_of_most_documents_are_looked_up_when_there_are_no_others(
+        self, heads: Path, chunker: Chunker
+    ) -> None:
+        with opened(heads, chunker, "keyword") as library:
+            assert len(paths(library, "PEP status", 99)) == len(HEADS)
+            assert len(paths(library, "PEP status of zebras", 99)) == len(HEADS)
+            assert paths(library, "PEP status of zen", 99) == ["pep-0020.txt"]
+
+
+class TestBoth:
+    def test_finds_what_either_finds(
+        self, tmp_path: Path, write: Write, documents: Path, embedder: SentenceTransformerEmbedder
+    ) -> None:
+        for name, text in HEADS.items():
+            write(name, text)
+        write("keys.md", "The spare key is under the blue flower pot on the balcony.")
+        with Library(tmp_path / "library", embedder, kind="hybrid") as library:
+            library.add(documents)
+            assert paths(library, "PEP 604", 1) == ["pep-0604.txt"]
+            assert paths(library, "Where do I hide what opens the door?", 1) == ["keys.md"]
+
+    def test_reciprocal_ranks(self) -> None:
+        assert fused([1, 2, 3], [3]) == [3, 1, 2]
+        assert fused([1, 2], [2, 1]) == [2, 1]
+        assert fused([], [4, 5]) == [4, 5]
+        assert fused([], []) == []
+
+
+class TestUpkeep:
+    def test_what_was_added_is_found_and_what_was_removed_is_not(
+        self, heads: Path, chunker: Chunker, write: Write, documents: Path
+    ) -> None:
+        with opened(heads, chunker, "keyword") as library:
+            write("pep-0572.txt", "PEP: 572\nWithdrawn and burnt")
+            (documents / "pep-0020.txt").unlink()
+            write("new.txt", "xylophone")
+            library.add(documents)
+            assert paths(library, "assignment expressions zen") == []
+            assert paths(library, "burnt") == ["pep-0572.txt"]
+            assert paths(library, "xylophone") == ["new.txt"]
+            check_keywords(library)
+            library.remove([documents / "new.txt"])
+            assert paths(library, "xylophone") == []
+            check_keywords(library)
+
+    def test_a_damaged_index_is_told(self, heads: Path, chunker: Chunker) -> None:
+        with closing(sqlite3.connect(heads / DATABASE)) as connection:
+            connection.execute("UPDATE keywords_data SET block = x'00ff00ff00ff' WHERE id > 10")
+            connection.commit()
+        seal.remove(heads)  # as where a change was killed
+        with opened(heads, chunker, "hybrid") as library, pytest.raises(LibraryDamaged, match="is damaged"):
+            library.search("zen", 3)

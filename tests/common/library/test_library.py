@@ -1,0 +1,117 @@
+"""Search, with the real model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.errors import LibraryError
+from common.library.index_file import INDEX
+from common.library.library import Library
+from common.scoring.static import StaticScorer
+from tests.common.library.conftest import Write
+
+NOTES = {
+    "keys.md": "# Spare key\n\nThe spare key is under the blue flower pot on the balcony.",
+    "dentist.txt": "Dentist appointment on the fourth of May at nine in the morning.",
+    "bike/repair.md": "The bicycle shop on Mill Lane replaced both brake pads in March.",
+    "bike/lock.txt": "The bicycle lock opens with the year the house was built.",
+}
+
+
+@pytest.fixture
+def notes(tmp_path: Path, write: Write, embedder: SentenceTransformerEmbedder, documents: Path) -> Iterator[Library]:
+    for name, text in NOTES.items():
+        write(name, text)
+    with Library(tmp_path / "library", embedder) as library:
+        library.add(documents)
+        yield library
+
+
+class TestSearch:
+    def test_finds_what_is_meant(self, notes: Library) -> None:
+        best = notes.search("Where did I hide the door key?", 2)[0]
+        assert (best.title, best.path, best.text) == ("Spare key", "keys.md", NOTES["keys.md"])
+        assert notes.search("fixing the brakes", 1)[0].path == "bike/repair.md"
+        assert notes.search("When do I see the doctor for my teeth?", 1)[0].title == "dentist"
+
+    def test_gives_what_there_is_best_first(self, notes: Library) -> None:
+        hits = notes.search("bicycle", 100)
+        assert len(hits) == notes.count == 4
+        similarities = [hit.similarity for hit in hits]
+        assert similarities == sorted(similarities, reverse=True)
+        assert notes.search("bicycle", 0) == []
+        with pytest.raises(ValueError, match="negative"):
+            notes.search("bicycle", -1)
+
+    def test_similarity_is_the_cosine(self, notes: Library, embedder: SentenceTransformerEmbedder) -> None:
+        hit = notes.search("bicycle", 1)[0]
+        vectors = embedder.encode(["bicycle", hit.text]).astype(np.float64)
+        assert hit.similarity == pytest.approx(vectors[0] @ vectors[1], abs=1e-12)
+
+    def test_an_answer_does_not_depend_on_the_librarys_history(
+        self, notes: Library, write: Write, documents: Path, embedder: SentenceTransformerEmbedder
+    ) -> None:
+        def seen(library: Library) -> list[tuple[str, float]]:
+            return [(hit.text, hit.similarity) for hit in library.search("bicycle", 4)]
+
+        before = seen(notes)
+        extra = write("extra.txt", "The bicycle is red.")
+        notes.add(documents)
+        extra.unlink()
+        notes.add(documents)
+        assert seen(notes) == before
+        (notes.folder / INDEX).unlink()
+        with Library(notes.folder, embedder) as reopened:
+            assert seen(reopened) == before
+
+    def test_an_empty_library_finds_nothing(self, tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:
+        with Library(tmp_path / "new" / "library", embedder) as library:
+            assert library.search("anything", 4) == []
+            assert (library.files(), library.count) == ([], 0)
+
+    def test_similarities_become_constant_document_weights(self, notes: Library) -> None:
+        hits = notes.search("bicycle", 3)
+        scorer = StaticScorer(10.0)
+        run = scorer.begin([1, 2], [[3]] * 3, [hit.similarity for hit in hits])
+        np.testing.assert_array_equal(run.scores([]), [10.0 * hit.similarity for hit in hits])
+        np.testing.assert_array_equal(run.scores([5, 6, 7]), run.scores([]))
+        assert scorer.identity == "static:10.0" != StaticScorer(10.5).identity
+        with pytest.raises(ValueError, match="1 documents have 2 similarities"):
+            scorer.begin([], [[1]], [0.5, 0.5])
+        with pytest.raises(ValueError, match="not a finite number"):
+            scorer.begin([], [[1]], [float("nan")])
+        with pytest.raises(ValueError, match="finite and not negative"):
+            StaticScorer(float("inf"))
+
+
+class TestRemove:
+    @pytest.mark.parametrize(
+        ("paths", "left"),
+        [
+            (["keys.md"], {"bike/lock.txt", "bike/repair.md", "dentist.txt"}),
+            (["bike"], {"dentist.txt", "keys.md"}),
+            (["bik"], {"bike/lock.txt", "bike/repair.md", "dentist.txt", "keys.md"}),
+            (["./bike/lock.txt", "dentist.txt"], {"bike/repair.md", "keys.md"}),
+            ("all", set()),
+        ],
+    )
+    def test_forgets_files_and_folders(self, notes: Library, paths: list[str] | Literal["all"], left: set[str]) -> None:
+        assert notes.remove(paths) == 4 - len(left)
+        assert {file.relative_path for file in notes.files()} == left
+        assert {hit.path for hit in notes.search("anything", 10)} == left
+
+    def test_takes_absolute_paths(self, notes: Library, documents: Path) -> None:
+        assert notes.remove([documents / "bike"]) == 2
+        assert notes.remove([documents]) == 2
+
+
+def test_a_closed_library_says_so(notes: Library) -> None:
+    notes.close()
+    with pytest.raises(LibraryError, match="closed"):
+        notes.search("x", 1)

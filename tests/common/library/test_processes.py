@@ -1,0 +1,122 @@
+"""One library, several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from common.library.chunks import Chunker
+from common.library.errors import LibraryBusy
+from common.library.library import Library
+from tests.common.library.conftest import Write
+from tests.common.library.test_faults import ROOT, check, content, fill
+from tests.common.library.toy_embedder import ToyEmbedder
+
+
+@contextmanager
+def adding(library: Path, documents: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.common.library.ingesting",
+        str(library),
+        str(documents),
+        *options,
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def test_a_reader_sees_whole_documents_while_another_process_writes(
+    tmp_path: Path, library: Library, write: Write, documents: Path
+) -> None:
+    fill(write, "first")
+    library.add(documents)
+    old = content(library)
+    fill(write, "second")
+    states = set()
+    with adding(library.folder, documents) as child:
+        assert child.stdout is not None
+        for _ in child.stdout:
+            seen = content(library)
+            assert seen.keys() == old.keys()
+            for path, texts in seen.items():
+                versions = {"old" if text in old[path] else "new" for text in texts}
+                assert len(versions) == 1, path
+                assert versions == {"new"} or texts == old[path]
+            states.add(sum(texts == old[path] for path, texts in seen.items()))
+        assert child.wait() == 0
+    assert all("second" in " ".join(texts) for texts in content(library).values())
+    assert len(states) > 2, "nothing was seen of the time in between"
+    check(library)
+
+
+def test_a_second_writer_is_told_to_wait_while_search_goes_on(
+    tmp_path: Path, library: Library, write: Write, documents: Path
+) -> None:
+    fill(write, "first")
+    library.add(documents)
+    fill(write, "second")
+    with adding(library.folder, documents, "wait") as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for change in (lambda: library.add(documents), lambda: library.remove("all"), library.rebuild):
+            with pytest.raises(LibraryBusy, match="is being changed by another process"):
+                change()
+        assert len(library.search("words", 4)) == 4
+    assert library.add(documents).unchanged == 0, "the lock is free once its holder is dead"
+
+
+def test_a_running_reader_sees_changes_at_its_next_search(
+    library: Library, write: Write, documents: Path, toy: ToyEmbedder, chunker: Chunker
+) -> None:
+    assert library.search("apple", 1) == []
+    with Library(library.folder, toy, chunker=chunker) as writer:
+        path = write("a.txt", "apple tree")
+        writer.add(documents)
+        assert [hit.text for hit in library.search("apple", 1)] == ["apple tree"]
+        path.unlink()
+        writer.add(documents)
+        assert library.search("apple", 1) == []
+
+
+def test_threads_share_a_library(library: Library, write: Write, documents: Path) -> None:
+    fill(write, "first")
+    with ThreadPoolExecutor(4) as pool:
+        adding_now = pool.submit(library.add, documents)
+        for searches in [pool.map(lambda _: content(library), range(3)) for _ in range(3)]:
+            for found in searches:
+                assert all(len(texts) >= 1 for texts in found.values())
+        assert adding_now.result().added == 41
+    check(library)
+
+
+@pytest.mark.parametrize("way", ["command", "watched"])
+def test_threads_that_embed_do_not_spin_while_they_wait(way: str, tmp_path: Path, documents: Path) -> None:
+    """Every OpenMP of the process says so itself; there are several, as torch and faiss bring their own."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "VERBOSE", "DRAGON_DEVICE_DATA": str(tmp_path / "data")}
+    if way == "command":
+        code = "import sys; from device.cli.main import main; sys.argv[0] = 'dragon'; main()"
+        command, task = [sys.executable, "-c", code, "library", "add", str(documents)], None
+    else:
+        command = [sys.executable, "-m", "common.library.add_process"]
+        task = json.dumps({"settings": {"data": str(tmp_path / "data")}, "paths": [str(documents)]})
+    done = subprocess.run(command, cwd=ROOT, env=environment, input=task, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    spins = re.findall(r"GOMP_SPINCOUNT = '(\w+)'", done.stderr)
+    if not spins:
+        pytest.skip("this OpenMP does not tell how it waits")
+    assert set(spins) == {"0"}

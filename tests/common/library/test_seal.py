@@ -1,0 +1,112 @@
+"""When a library is sealed and when it is not; that it is opened beside changes without false alarms."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from common.library import seal
+from common.library.chunks import Chunker
+from common.library.errors import PathError
+from common.library.library import Library
+from common.library.seal import SEAL
+from common.library.store import DATABASE
+from tests.common.library.conftest import Write
+from tests.common.library.test_faults import fill
+from tests.common.library.test_processes import adding
+from tests.common.library.toy_embedder import ToyEmbedder
+
+
+@pytest.fixture
+def filled(library: Library, write: Write, documents: Path) -> Library:
+    fill(write, "first")
+    library.add(documents)
+    return library
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether the seal is there and right."""
+    return seal.check(folder)
+
+
+def test_every_change_seals(filled: Library, documents: Path, toy: ToyEmbedder) -> None:
+    assert is_sealed(filled.folder)
+    filled.rebuild()
+    assert is_sealed(filled.folder)
+    with Library(filled.folder, toy) as other:
+        other.remove("all")
+        assert is_sealed(filled.folder)
+    filled.search("note", 1)
+    filled.close()
+    assert is_sealed(filled.folder)
+    # As `sha256sum --check` reads it. Not before: the connection's locks would end with the reading.
+    digest = hashlib.sha256((filled.folder / DATABASE).read_bytes()).hexdigest()
+    assert (filled.folder / SEAL).read_text() == f"{digest}  {DATABASE}\n"
+
+
+def test_a_killed_change_leaves_none_and_the_next_search_makes_it(
+    filled: Library, write: Write, documents: Path, toy: ToyEmbedder
+) -> None:
+    fill(write, "second")
+    with adding(filled.folder, documents, "wait") as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert not (filled.folder / SEAL).exists()
+        child.kill()
+        child.wait()
+    assert not (filled.folder / SEAL).exists()
+    with Library(filled.folder, toy) as reopened:
+        reopened.search("note", 1)
+        assert is_sealed(filled.folder)
+
+
+def test_a_change_that_fails_is_sealed_by_the_next_search(filled: Library, tmp_path: Path) -> None:
+    with pytest.raises(PathError):
+        filled.add(tmp_path / "nowhere")
+    filled.search("note", 1)
+    assert is_sealed(filled.folder)
+
+
+def test_while_somebody_reads_all_the_time_there_is_none(
+    filled: Library, write: Write, documents: Path, toy: ToyEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reader still needs can't be brought into the file."""
+    monkeypatch.setattr("common.library.database._PATIENCE", 0.05)
+    with Library(filled.folder, toy) as reader, reader._store.reading():
+        reader._store.count()
+        write("new.txt", "new words")
+        with Library(filled.folder, toy, chunker=filled._cutter()) as writer:
+            writer.add(documents)
+        assert not (filled.folder / SEAL).exists()
+    filled.add(documents)
+    assert is_sealed(filled.folder)
+
+
+def test_opened_beside_changes(filled: Library, write: Write, documents: Path, chunker: Chunker) -> None:
+    opened = 0
+    for version in ("second", "third"):
+        fill(write, version)
+        with adding(filled.folder, documents) as child:
+            while child.poll() is None:
+                with Library(filled.folder, ToyEmbedder(), chunker=chunker) as library:
+                    library.search("note", 3)
+                opened += 1
+            assert child.wait() == 0
+    assert opened > 2
+    assert is_sealed(filled.folder)
+
+
+def test_a_folder_that_can_not_be_written_to(filled: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index and its seal are for the next start; this one goes on."""
+    seal.remove(filled.folder)
+
+    def full(*paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    seal.write(filled.folder)
+    assert {path.name for path in filled.folder.iterdir()} & {SEAL, f"{SEAL}.new"} == set()
+    assert filled.search("note", 1)

@@ -1,0 +1,141 @@
+"""Messages that a session does not let in, and state that it forgets: each bound and counter step by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from common.answer.values import Send
+from common.estimates.policy import Fixed
+from common.methods.aggregate.machine.session import Session
+from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig
+from common.methods.aggregate.samplers.race import RaceAggregation
+from common.sampling.race import RaceSampler
+from proto.digest import EMPTY, digest
+from proto.fields import Placement, Side
+from proto.messages import Draft, Message, Sync, Target
+
+VOCABULARY = 600
+WINDOW = 256
+BRANCHES = 4
+
+
+def session(role: Side, placement: Placement, run_ahead: int = 4) -> Session:
+    aggregation = RaceAggregation(RaceSampler(1, 0.0, 4, VOCABULARY), VOCABULARY, exact=True)
+    config = SessionConfig(1, placement, frozenset(), 1000, VOCABULARY)
+    return Session(role, config, aggregation, Fixed("cloud" if placement == "cloud" else "device"), run_ahead)
+
+
+def certain(token: int) -> torch.Tensor:
+    """Distribution with all of the probability on `token`."""
+    return torch.from_numpy(np.eye(VOCABULARY, dtype=np.float32)[token])
+
+
+def remote(subject: Session, position: int, prefix: int, token: int) -> Draft:
+    """The other side's draft after the prefix with the digest `prefix`."""
+    aggregation = subject.aggregation
+    assert isinstance(aggregation, RaceAggregation)
+    payload = aggregation.pack(aggregation.drafted(position, certain(token), None))
+    return Draft(1, 0, position, prefix, 0.0, 0, payload)
+
+
+def decode(subject: Session, token: int) -> list[Action]:
+    """This side's next step, which drafts `token`."""
+    work, aggregation = subject.work, subject.aggregation
+    assert work is not None
+    assert isinstance(aggregation, RaceAggregation)
+    view = aggregation.drafted(work.position, certain(token), None)
+    return subject.drafted(LocalDraft(work.position, work.digest, view, 0.0, 0))
+
+
+def sent(actions: list[Action]) -> list[Message]:
+    return [action.message for action in actions if isinstance(action, Send)]
+
+
+class TestTerm:
+    """Within a term only the aggregator decides, and a `Target` of another term decides nothing."""
+
+    def test_what_the_cloud_decided_before_a_take_over_is_dropped(self) -> None:
+        device = session("device", "cloud")
+        decode(device, 5)
+        device.out_of_patience()
+        device.received(Sync(1, 1, (5,), "device", False))  # it follows, and is given its role back in another term
+        assert (device.aggregator, device.term, list(device.committed)) == ("cloud", 2, [5])
+        for term in (0, 1, 3):
+            stale = device.counters.stale
+            assert device.received(Target(1, term, 1, (7,), "cloud")) == []
+            assert device.counters.stale == stale + 1
+        assert list(device.committed) == [5]
+        device.received(Target(1, 2, 1, (8,), "cloud"))
+        assert list(device.committed) == [5, 8]
+
+    def test_what_the_device_decides_in_a_term_that_the_cloud_has_not_heard_of_waits_for_its_sync(self) -> None:
+        """The cloud may have decided other tokens: the prefix comes first."""
+        cloud = session("cloud", "device")
+        cloud.received(Target(1, 0, 0, (5,), "device"))
+        assert cloud.received(Target(1, 1, 1, (7,), "device")) == []
+        assert (list(cloud.committed), cloud.counters.stale) == ([5], 1)
+        cloud.received(Sync(1, 1, (6, 7), "device", False))
+        assert list(cloud.committed) == [6, 7]
+
+
+class TestWindow:
+    def test_drafts_up_to_it_are_kept_and_no_others(self) -> None:
+        device = session("device", "device")
+        path = list(range(WINDOW))
+        device.received(remote(device, WINDOW, digest(path), 1))
+        assert device.counters.stale == 1
+        device.received(remote(device, WINDOW - 1, digest(path[:-1]), 1))
+        assert device.counters.stale == 1
+        assert device._state.remote(WINDOW - 1, digest(path[:-1])) is not None
+        assert device._state.remote(WINDOW, digest(path)) is None
+
+    def test_it_moves_with_the_answer(self) -> None:
+        cloud = session("cloud", "cloud")
+        far = remote(cloud, WINDOW, 17, 1)
+        cloud.received(far)
+        assert cloud._state.remote(WINDOW, 17) is None
+        cloud.received(remote(cloud, 0, EMPTY, 5))
+        decode(cloud, 5)
+        assert cloud.position == 1
+        cloud.received(far)
+        assert cloud._state.remote(WINDOW, 17) is not None
+
+
+class TestBranches:
+    def test_the_newest_few_prefixes_of_a_position_are_kept(self) -> None:
+        for token in range(BRANCHES + 2):
+            device = session("device", "device")
+            for other in range(BRANCHES + 2):
+                device.received(remote(device, 1, digest([other]), 9))
+            device.received(remote(device, 0, EMPTY, token))
+            decode(device, token)
+            decode(device, 9)
+            assert device.committed == ((token, 9) if token >= 2 else (token,)), token
+
+
+class TestEpoch:
+    @pytest.mark.parametrize("placement", ["device", "mirrored"])
+    def test_a_rejection_makes_the_steps_under_way_useless(self, placement: Placement) -> None:
+        """The decoder gives a step up when the epoch is another one than when it began."""
+        cloud = session("cloud", placement)
+        decode(cloud, 5)
+        decode(cloud, 6)
+        under_way = cloud.work
+        assert under_way is not None
+        assert (under_way.epoch, under_way.position) == (0, 2)
+        cloud.received(Target(1, 0, 0, (5,), "device"))  # was its draft
+        assert cloud.epoch == under_way.epoch
+        cloud.received(Target(1, 0, 1, (7,), "device"))  # was not
+        assert cloud.epoch == under_way.epoch + 1
+        work = cloud.work
+        assert work is not None
+        assert (work.epoch, work.position, work.digest) == (1, 2, digest([5, 7]))
+
+    def test_drafts_say_of_which_epoch_they_are(self) -> None:
+        cloud = session("cloud", "device")
+        epochs = [message.epoch for message in sent(decode(cloud, 5)) if isinstance(message, Draft)]
+        cloud.received(Target(1, 0, 0, (7,), "device"))
+        epochs += [message.epoch for message in sent(decode(cloud, 5)) if isinstance(message, Draft)]
+        assert epochs == [0, 1]

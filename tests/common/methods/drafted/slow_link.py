@@ -1,0 +1,95 @@
+"""A drafter and a verifier with a slow link between them, under a virtual clock, so that policies choose lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.draft_policy.values import Plan
+from common.methods.drafted.history import RoundHistory
+from common.methods.drafted.lengths import PolicyLengths, make_policy
+from common.methods.drafted.method import Scheme
+from common.methods.drafted.request import DraftRequest
+from proto.rounds import Propose, Verdict
+from tests.common.methods.drafted.pump import Model, Pair
+
+DRAFT: Final = 0.005  # seconds of a draft step
+VERIFY: Final = 0.032  # of a pass
+
+
+@dataclass
+class SlowLink:
+    """Times of messages, and the time."""
+
+    one_way: float  # seconds
+    rate: float  # bytes per second, upward
+    now: float = 0.0  # seconds
+
+    def history(self) -> RoundHistory:
+        """What is known before the first round."""
+        return RoundHistory.expecting(DRAFT, VERIFY, 2 * self.one_way)
+
+
+class PlannedLengths:
+    """Implements `Lengths` by the daemons' own, and notes what was proposed."""
+
+    def __init__(self, scheme: Scheme, request: DraftRequest, link: SlowLink, history: RoundHistory) -> None:
+        policy = make_policy(request, scheme.token_bytes, scheme.config.ahead > 0, history)
+        self._lengths = PolicyLengths(policy, history, lambda: 2 * link.one_way, lambda: link.now)
+        self.proposals: list[int] = []  # tokens of each
+
+    @property
+    def most_ahead(self) -> int:
+        return self._lengths.most_ahead
+
+    def plan(self, confidences: Sequence[float]) -> Plan:
+        return self._lengths.plan(confidences)
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        return self._lengths.goes_on(confidence, drafted)
+
+    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+        self.proposals.append(len(confidences))
+        self._lengths.proposed(message, confidences, seconds)
+
+    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+        self._lengths.judged(verdict, accepted)
+
+
+@dataclass
+class SlowPair(Pair):
+    """Both sides of one answer, each thing that happens taking its time."""
+
+    link: SlowLink = field(default_factory=lambda: SlowLink(0.0, 1e9))
+    draft_seconds = DRAFT
+
+    @property
+    def now(self) -> float:
+        return self.link.now
+
+    def draft(self) -> bool:
+        self.link.now += DRAFT if self.device.work() is not None else 0.0
+        return super().draft()
+
+    def verify(self) -> bool:
+        self.link.now += VERIFY if self.cloud.work() is not None else 0.0
+        return super().verify()
+
+    def deliver_up(self) -> bool:
+        if self.up:
+            self.link.now += self.link.one_way + len(self.up[0]) / self.link.rate
+        return super().deliver_up()
+
+    def deliver_down(self) -> bool:
+        self.link.now += self.link.one_way if self.down else 0.0
+        return super().deliver_down()
+
+
+def answer(
+    scheme: Scheme, request: DraftRequest, drafter: Model, verifier: Model, link: SlowLink, history: RoundHistory
+) -> tuple[list[int], list[int]]:
+    """The tokens of an answer, and the lengths of its proposals. What its rounds showed is noted in `history`."""
+    lengths = PlannedLengths(scheme, request, link, history)
+    pair = SlowPair(scheme, drafter, verifier, lengths, link=link)
+    return pair.run(), lengths.proposals

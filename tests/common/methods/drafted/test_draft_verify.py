@@ -1,0 +1,90 @@
+"""Draft-and-verify methods through both daemons' parts, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.configuration.configuration import ConfigurationError
+from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, DraftModel
+from common.daemon.drafter import load_drafter
+from common.tracing.analysis import CAUSES, steps
+from device.interface import Finished, TokenEvent
+from tests.cloud.town import Resident, Town
+from tests.daemons.wordy_model import make_wordy_model
+
+QUESTION = "What is the best-selling horror game?"
+LENGTH = 40
+TARGET = {"model": str(EMBEDDED_MODEL), "dtype": "float32"}
+METHODS = ("dsd", "dssd", "qsv", "coupled")
+
+
+@pytest.fixture(scope="module")
+def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
+    with Town(fresh_data(), **TARGET) as town:
+        yield town
+
+
+@pytest.fixture(scope="module")
+def device(town: Town) -> Resident:
+    return town.device("drafting", **TARGET, draft_model=str(EMBEDDED_DRAFT))
+
+
+def tokens_of(device: Resident, **fields: Any) -> tuple[list[int], Finished]:
+    *events, last = device.begin(QUESTION, max_tokens=LENGTH, **fields)
+    assert isinstance(last, Finished)
+    return [event.token for event in events if isinstance(event, TokenEvent)], last
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("length", [1, 5])
+def test_greedy_answers_are_the_verifiers(device: Resident, method: str, length: int) -> None:
+    alone, _ = tokens_of(device, sources="cloud")
+    tokens, last = tokens_of(device, method=method, draft_length=length)
+    assert tokens == alone
+    assert last.report.degraded == ()
+    assert last.report.notes == ()
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.5])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_coupled_answers_are_the_verifiers(device: Resident, temperature: float, ahead: bool) -> None:
+    alone, _ = tokens_of(device, sources="cloud", temperature=temperature)
+    for length in (1, 5):
+        tokens, _ = tokens_of(device, method="coupled", ahead=ahead, temperature=temperature, draft_length=length)
+        assert tokens == alone
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("length", [1, 4])
+def test_who_draws_in_place_of_a_rejected_token_changes_nothing(device: Resident, seed: int, length: int) -> None:
+    fields = {"temperature": 1.4, "top_k": 20, "seed": seed, "draft_length": length}
+    tokens, last = tokens_of(device, method="dsd", **fields)
+    split, split_last = tokens_of(device, method="dssd", **fields)
+    assert tokens == split
+    assert last.report.device.rollbacks == split_last.report.device.rollbacks
+
+
+@pytest.mark.parametrize("fields", [{"method": "coupled"}, {"method": "dssd", "temperature": 1.2}])
+def test_a_trace_says_what_the_time_went_into(device: Resident, fields: dict[str, Any]) -> None:
+    _, last = tokens_of(device, trace=True, **fields)
+    trace = last.report.trace
+    assert trace is not None
+    found = steps(trace)
+    assert len(found) == last.report.tokens
+    spent = {cause: sum(step.spent(cause) for step in found[1:]) for cause in CAUSES}
+    assert spent["cloud decode"] > 0
+    if fields["method"] == "dssd":  # the other one's drafts are seldom waited for
+        assert min(spent["device decode"], spent["draft under way"], spent["target under way"]) > 0
+    assert spent["engine"] < 0.6 * sum(spent.values())
+
+
+def test_a_draft_model_of_another_tokenizer_is_refused(town: Town, tmp_path: Path) -> None:
+    wordy = make_wordy_model(tmp_path / "wordy")
+    target = town.cloud.target
+    settings = town.cloud.settings.model_copy(update={"tokenizer": None})
+    with pytest.raises(ConfigurationError, match="has another tokenizer than the model"):
+        load_drafter(DraftModel(wordy), settings, target, None)

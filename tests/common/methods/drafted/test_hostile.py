@@ -1,0 +1,179 @@
+"""Messages that no drafter or verifier can have sent are refused, and change nothing."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.methods.drafted.machine.verifying import MOST_PENDING
+from proto.digest import digest
+from proto.errors import ProtocolError
+from proto.limits import MOST_PROPOSED
+from proto.messages import Sync
+from proto.payloads.lattice import LatticeEntries, encode_lattice
+from proto.payloads.sparse import SparseEntries, encode_sparse
+from proto.payloads.tokens import encode_tokens
+from proto.rounds import Propose, Verdict
+from tests.common.methods.drafted.pump import Length, Pair, table_model
+from tests.common.methods.drafted.schemes import scheme_of
+
+VOCABULARY, TOKENS, EOS = 7, 24, (6,)
+MODEL = table_model(VOCABULARY, 1)
+SESSION = 1
+
+
+def pair_of(method: str, **fields: Any) -> Pair:
+    method, _, codec = method.partition(" ")
+    fields |= {"draft_codec": codec} if codec else {}
+    fields |= {"resolution": 4} if method == "qsv" or codec else {}
+    return Pair(scheme_of(method, VOCABULARY, TOKENS, EOS, **fields), MODEL, MODEL, Length(4))
+
+
+def sparse(*ids: int, codes: tuple[int, ...] | None = None) -> SparseEntries:
+    return SparseEntries(np.asarray(ids, np.uint32), np.asarray(codes or [60000] * len(ids), np.uint16))
+
+
+def scalars(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def units(*counts: tuple[int, int]) -> LatticeEntries:
+    ids, numbers = zip(*counts, strict=True)
+    return LatticeEntries(np.asarray(ids, np.uint32), np.asarray(numbers, np.uint32))
+
+
+# Two positions of two codes each, whose bitmaps have one id. Ids out of order can't be spelled out: gaps are positive.
+ONE_ID = b"\0\2" + 2 * (b"\5" + 2 * b"\xff\x7f" + b"\1\2")
+
+
+def propose(tokens: tuple[int, ...], payload: bytes = b"", **fields: Any) -> Propose:
+    given: dict[str, Any] = {"round": 1, "position": 0, "digest": (digest(()),), "tail": ()} | fields
+    return Propose(SESSION, tokens=tokens, payload=payload, **given)
+
+
+def ids(tokens: tuple[int, ...], **fields: Any) -> Propose:
+    return propose((), encode_tokens(tokens, VOCABULARY), **fields)
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "said"),
+    [
+        ("coupled", propose((), b"\0\1\xe0"), "must be below"),
+        ("coupled", ids((1,), tail=(VOCABULARY,), position=1), "of the vocabulary"),
+        ("coupled", propose((), b"\0\0"), "at least one id"),
+        ("coupled", propose((), b""), "format byte"),
+        ("coupled", propose((), b"\0\x41"), "at most 64 ids"),
+        ("coupled", propose((), b"\0\5\0"), "truncated"),
+        ("coupled", propose((), b"\0\1\1"), "padded with zeros"),
+        ("coupled", ids((1,) * MOST_PROPOSED, position=TOKENS - 1), "within the answer"),
+        ("coupled", ids((1, 6, 1)), "behind the end"),
+        ("coupled", ids((1,), tail=(6,), position=1), "behind the end"),
+        ("coupled", ids((1,), tail=(1, 2), position=1), "within the answer"),
+        ("coupled", propose((1,)), "in its payload"),
+        ("dsd", propose((1, 2), encode_sparse([sparse(1, 2)])), "for each of its tokens"),
+        ("dsd", propose((1,), encode_sparse([sparse(2, 3)])), "one of its distribution"),
+        ("dsd", propose((1,), b"\7"), "format byte"),
+        ("dsd", propose((1,), encode_sparse([sparse(1, VOCABULARY)])), "below 7"),
+        ("dssd", propose((1, 2), scalars(0.5)), "for each of its tokens"),
+        ("dssd", propose((1,), scalars(0.0)), "above 0"),
+        ("dssd", propose((1,), scalars(1.5)), "above 0"),
+        ("dssd", propose((1,), scalars(float("nan"))), "above 0"),
+        ("qsv", propose((1,), encode_lattice([(units((1, 4)), 1)], "short", VOCABULARY)), "named in one place"),
+        ("qsv", propose((), encode_lattice([(units((1, 4)), 1)], "fixed", VOCABULARY)), "format byte"),
+        ("qsv", propose((), b"\1\0\1"), "resolution"),
+        ("rapid", propose((1, 2), encode_sparse([sparse(1, 2)] * 2)), "one where a bonus is due"),
+        ("rapid", propose((1, 2), encode_sparse([sparse(1, 2)] * 4)), "one where a bonus is due"),
+        ("rapid", propose((), encode_sparse([sparse(1)])), "1 to 64 tokens"),
+        ("rapid", propose((1, 6), encode_sparse([sparse(1, 6)] * 3)), "one where a bonus is due"),
+        ("rapid", propose((1,), encode_sparse([sparse(2, 3), sparse(1)])), "one of its distribution"),
+        ("rapid", propose((1,), encode_sparse([sparse(1, 2), sparse(VOCABULARY)])), "below 7"),
+        ("rapid", propose((1,), ONE_ID), "must have 2 ids"),
+        ("rapid", propose((1,), encode_sparse([sparse(1)] * 66)), "at most 65"),
+        ("rapid", propose((1,), encode_lattice([(units((1, 4)), None)] * 2, "short", VOCABULARY)), "format byte"),
+        (
+            "rapid lattice",
+            propose((2,), encode_lattice([(units((1, 4)), None)] * 2, "short", VOCABULARY)),
+            "one of its distribution",
+        ),
+        (
+            "rapid lattice",
+            propose((1,), encode_lattice([(units((1, 4)), None)], "short", VOCABULARY)),
+            "a bonus is due",
+        ),
+        ("rapid lattice", propose((1,), b"\1\0\1"), "resolution"),
+    ],
+)
+def test_of_a_drafter(method: str, message: Propose, said: str) -> None:
+    pair = pair_of(method)
+    before = pair.cloud.work()
+    with pytest.raises(ProtocolError, match=said):
+        pair.cloud.proposed(message, 0.0)
+    assert pair.cloud.work() == before
+    assert len(pair.run()) > 0  # the drafter that it has meanwhile is served
+
+
+def test_more_proposals_than_may_wait() -> None:
+    pair = pair_of("coupled")
+    tokens: list[int] = []
+    with pytest.raises(ProtocolError, match=f"at most {MOST_PENDING}"):
+        for number in range(MOST_PENDING + 1):
+            message = ids((1,), round=number + 1, position=0, digest=(digest(tokens),))
+            pair.cloud._pending.append(pair.cloud._pending[0]) if number else None
+            pair.cloud.proposed(message, 0.0)
+
+
+@pytest.mark.parametrize("tokens", [(VOCABULARY,), (1,) * (TOKENS + 1)])
+def test_a_prefix_that_no_answer_has(tokens: tuple[int, ...]) -> None:
+    with pytest.raises(ProtocolError, match="Sync"):
+        pair_of("dsd").cloud.synchronised(Sync(SESSION, 0, tokens, "cloud", False))
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "said"),
+    [
+        ("coupled", {"accepted": 5}, "more tokens than were proposed"),
+        ("coupled", {"accepted": 4, "token": (1,)}, "just where a bonus"),
+        ("coupled", {"accepted": 2, "token": ()}, "must name the token"),
+        ("coupled", {"accepted": 2, "token": (VOCABULARY,)}, "of the vocabulary"),
+        ("dsd", {"accepted": 4, "token": ()}, "just where a bonus"),
+        ("rapid", {"accepted": 4, "token": ()}, "just where a bonus"),
+        ("rapid", {"accepted": 5}, "more tokens than were proposed"),
+        ("rapid", {"accepted": 1, "token": ()}, "must name the token"),
+        ("dsd", {"accepted": 1, "token": ()}, "must name the token"),
+        ("dssd", {"accepted": 1, "token": (), "payload": b""}, "format byte"),
+        ("dssd", {"accepted": 1, "token": (), "payload": encode_sparse([sparse(VOCABULARY)])}, "below 7"),
+    ],
+)
+def test_of_a_verifier(method: str, change: dict[str, Any], said: str) -> None:
+    pair = pair_of(method, seed=8, **({"top_k": 0} if method != "coupled" else {}))
+    while not pair.up:
+        pair.draft()
+    fields: dict[str, Any] = {"accepted": 4, "token": (1,), "verify_time": 0, "payload": b""} | change
+    with pytest.raises(ProtocolError, match=said):
+        pair.device.judged(Verdict(SESSION, 1, 0, **fields))
+    assert pair.tokens == []
+    assert len(pair.run()) > 0
+
+
+def test_a_distribution_that_would_not_have_rejected() -> None:
+    """The device knows the draw, too: a verifier can't make it replace a token that its own numbers accept."""
+    pair = pair_of("dssd", top_k=0)
+    while not pair.up:
+        pair.draft()
+    drafted = pair.device.work(), pair.device._views[0]
+    payload = encode_sparse([sparse(drafted[1].token)])
+    with pytest.raises(ProtocolError, match="does not accept"):
+        pair.device.judged(Verdict(SESSION, 1, 0, 0, (), 0, payload))
+
+
+@pytest.mark.parametrize("message", [Verdict(SESSION, 9, 0, 1, (1,), 0, b""), Verdict(SESSION, 1, 3, 1, (1,), 0, b"")])
+def test_a_verdict_of_another_round_or_place_is_fenced_off(message: Verdict) -> None:
+    pair = pair_of("dsd", top_k=0)
+    while not pair.up:
+        pair.draft()
+    assert pair.device.judged(message) == []
+    assert pair.device.counters.stale == 1
+    assert len(pair.run()) > 0

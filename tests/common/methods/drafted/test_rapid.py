@@ -1,0 +1,230 @@
+"""The exact law of rapid's answers: p̂ at every token, whatever is drafted and however long proposals are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.methods.drafted.method import Scheme
+from common.methods.drafted.rapid.scheme import RapidJudge, RapidScheme
+from common.sampling.augmentation import augmented, likeliest
+from common.sampling.draws import Place
+from common.sampling.rejection import replacement
+from common.sampling.truncation import Distribution
+from proto.framing import decode
+from proto.payloads.sparse import decode_sparse
+from proto.rounds import Propose
+from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
+from tests.common.methods.drafted.schemes import scheme_of
+from tests.common.methods.drafted.test_law import DRAFTER, VERIFIER, answer_law, distance, verifiers_law
+from tests.support.enumeration import EXACT
+
+VOCABULARY, TOKENS = 3, 3
+Law = dict[tuple[int, ...], float]
+SETTINGS: list[dict[str, Any]] = [
+    {"eta": 2.0, "top_k": 0},
+    {"eta": 5.0, "top_k": 0, "draft_temperature": 1.5},
+    {"eta": 10.0, "top_k": 2, "temperature": 0.7},
+    {"eta": 40.0, "top_k": 0, "draft_temperature": 0.0},
+    {"eta": 5.0, "draft_codec": "lattice", "resolution": 4, "top_k": 0},
+    {"eta": 5.0, "draft_codec": "lattice", "resolution": 16, "index_code": "fixed", "top_p": 0.9},
+    {"eta": 5.0, "temperature": 0.0, "top_k": 0},
+    {"eta": 5.0, "temperature": 0.0, "draft_temperature": 1.0, "top_k": 0},
+]
+
+
+def own(scheme: Scheme, path: Sequence[int]) -> Distribution:
+    found: Distribution = scheme.verifier.drafted(len(path), mixture(VERIFIER, path), None).distribution  # type: ignore[attr-defined]
+    return found
+
+
+def drafted(scheme: Scheme, path: Sequence[int]) -> Distribution:
+    found: Distribution = scheme.drafter.drafted(len(path), mixture(DRAFTER, path), None).distribution  # type: ignore[attr-defined]
+    return found
+
+
+def promised_law(scheme: RapidScheme) -> Law:
+    """The law of answers that are drawn token by token from p̂."""
+    law: Law = {(): 1.0}
+    for _ in range(TOKENS):
+        longer: Law = {}
+        for path, probability in law.items():
+            target = augmented(own(scheme, path), drafted(scheme, path), scheme.judge.eta)
+            if scheme.judge.greedy:
+                target = likeliest(target)
+            for token, share in zip(target.ids.tolist(), target.probabilities.tolist(), strict=True):
+                longer[(*path, token)] = probability * share
+        law = longer
+    return law
+
+
+def scheme(**fields: Any) -> RapidScheme:
+    made = scheme_of("rapid", VOCABULARY, TOKENS, **fields)
+    assert isinstance(made, RapidScheme)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        *((each, 2) for each in SETTINGS),
+        # With a proposal at every token, and with all of them in one.
+        *((SETTINGS[each], length) for each in (0, 4, 7) for length in (1, 3)),
+    ],
+)
+def test_answers_follow_the_promised_law(fields: dict[str, Any], length: int) -> None:
+    made = scheme(**fields)
+    assert distance(answer_law(made, length), promised_law(made)) < EXACT
+
+
+@pytest.mark.parametrize(("length", "residual"), [(1, "augmented"), (2, "augmented"), (2, "paper")])
+def test_without_strength_they_are_the_verifiers(length: int, residual: str) -> None:
+    made = scheme(eta=0.0, residual=residual, top_k=0)
+    assert distance(answer_law(made, length), verifiers_law(made)) < EXACT
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_without_strength_it_is_plain_speculative_decoding(seed: int, temperature: float) -> None:
+    """Token by token and round by round as `dsd`."""
+    verifier = table_model(7, 1, 3.0)
+    drafter = table_model(7, 2, 3.0, beside=verifier)
+    pairs = []
+    for method, extra in (("dsd", {}), ("rapid", {"eta": 0.0})):
+        fields: dict[str, Any] = {"seed": seed, "temperature": temperature, "top_k": 0, **extra}
+        made = scheme_of(method, 7, 40, (6,), **fields)
+        pairs.append(Pair(made, drafter, verifier, Length(4)))
+    assert pairs[0].run() == pairs[1].run()
+    counted = [(pair.device.counters.proposed, pair.device.counters.accepted) for pair in pairs]
+    assert counted[0] == counted[1]
+
+
+class TestThePapersResidual:
+    @pytest.mark.parametrize("length", [1, 2])
+    def test_follows_neither_law(self, length: int) -> None:
+        made = scheme(eta=5.0, residual="paper", top_k=0)
+        found = answer_law(made, length)
+        assert distance(found, promised_law(made)) > 0.01
+        assert distance(found, verifiers_law(made)) > 0.01
+
+
+class TestMutants:
+    """What the paper or its program does, or a careless change would do, each given away by another law."""
+
+    def check(self, change: Callable[[pytest.MonkeyPatch], None]) -> None:
+        made = scheme(eta=5.0, top_k=0)
+        expected = promised_law(made)
+        with pytest.MonkeyPatch.context() as patch:
+            change(patch)
+            assert distance(answer_law(made, 2), expected) > 1e-3
+
+    def test_bonus_from_the_verifiers_own(self) -> None:
+        """As without the drafter's distribution there."""
+        judge = RapidJudge.judge
+
+        def change(patch: pytest.MonkeyPatch) -> None:
+            def from_own(self: RapidJudge, place: Place, proposed: Any, targets: Any) -> Any:
+                if len(targets) > len(proposed):
+                    same = targets[-1].distribution  # nothing moves towards itself
+                    proposed = [*proposed[:-1], replace(proposed[-1], behind=same)]
+                return judge(self, place, proposed, targets)
+
+            patch.setattr(RapidJudge, "judge", from_own)
+
+        self.check(change)
+
+    def test_residual_of_the_verifiers_own(self) -> None:
+        """norm(max(p - q, 0)), as plain speculative decoding has it."""
+
+        def change(patch: pytest.MonkeyPatch) -> None:
+            shifted = RapidJudge._shifted
+            seen: list[Distribution] = []
+
+            def noted(self: RapidJudge, verifier: Distribution, drafter: Distribution) -> Distribution:
+                seen.append(verifier)
+                return shifted(self, verifier, drafter)
+
+            patch.setattr(RapidJudge, "_shifted", noted)
+            patch.setattr(
+                "common.methods.drafted.rapid.scheme.replacement",
+                lambda target, drafter, draws: replacement(seen[-1], drafter, draws),
+            )
+
+        self.check(change)
+
+    def test_the_drafters_distribution_one_place_too_early(self) -> None:
+        def change(patch: pytest.MonkeyPatch) -> None:
+            read = RapidJudge.read
+
+            def early(self: RapidJudge, message: Propose) -> Any:
+                return [
+                    each if each.behind is None else replace(each, behind=each.distribution)
+                    for each in read(self, message)
+                ]
+
+            patch.setattr(RapidJudge, "read", early)
+
+        self.check(change)
+
+
+class TestLookingAhead:
+    """The drafter's distribution at the bonus' position travels, its token does not."""
+
+    def proposals(self, length: int, eos: tuple[int, ...] = (), tokens: int = 12, seed: int = 0) -> list[Propose]:
+        made = scheme_of("rapid", 7, tokens, eos, top_k=0, seed=seed)
+        pair = Pair(made, table_model(7, 2), table_model(7, 1), Length(length))
+        sent = []
+        while pair.device.finished is None:
+            assert pair.draft() or pair.up or pair.verify() or pair.deliver_down()
+            while pair.up:
+                message = decode(pair.up[0])
+                assert isinstance(message, Propose)
+                sent.append(message)
+                pair.deliver_up()
+        return sent
+
+    @pytest.mark.parametrize("length", [1, 4])
+    def test_one_distribution_more_than_tokens(self, length: int) -> None:
+        for message in self.proposals(length):
+            ends = message.position + len(message.tokens) == 12
+            assert len(message.tokens) == min(length, 12 - message.position)
+            assert len(decode_sparse(message.payload, 7, 65)) == len(message.tokens) + (not ends)
+
+    def test_none_behind_the_end(self) -> None:
+        last = [self.proposals(4, eos=(3, 5), tokens=60, seed=seed)[-1] for seed in range(20)]
+        ended = [message for message in last if message.tokens[-1] in (3, 5)]
+        assert ended
+        for message in ended:
+            assert len(decode_sparse(message.payload, 7, 65)) == len(message.tokens)
+
+    def test_a_verifier_that_is_gone_meanwhile(self) -> None:
+        """What was drafted to look ahead is a draft like others to a drafter that goes on alone."""
+        made = scheme_of("rapid", 7, 12, top_k=0)
+        pair = Pair(made, table_model(7, 2), table_model(7, 1), Length(2))
+        assert pair.draft()
+        assert pair.draft()
+        assert not pair.up
+        pair.act(pair.device.out_of_patience())
+        assert pair.draft()
+        assert len(pair.tokens) == 3
+        assert pair.degraded == [True] * 3
+
+
+def test_a_policy_that_stops_early_looks_ahead_all_the_same() -> None:
+    """The draft at which it stops is the one whose distribution travels."""
+
+    class Never(Length):
+        def goes_on(self, confidence: float, drafted: int) -> bool:
+            return drafted < 1
+
+    made = scheme(eta=5.0, top_k=0)
+    pair = Pair(made, DRAFTER, VERIFIER, Never(3))
+    assert pair.draft()
+    assert pair.draft()
+    message = decode(pair.up[0])
+    assert isinstance(message, Propose)
+    assert len(message.tokens) == 1
+    assert len(decode_sparse(message.payload, VOCABULARY, 65)) == 2

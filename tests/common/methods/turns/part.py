@@ -1,0 +1,19 @@
+"""What the engine is asked: one distribution at a time, whose draw is the token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.answer.driver import Driver, Part
+from common.answer.values import Drawn, Work
+from tests.common.methods.turns.rules import Rules
+
+
+def part_of(driver: Driver, rules: Rules) -> Part[Work, tuple[Work, list[int]]]:
+    """The part in the engine's work."""
+
+    def drawn(work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> Sequence[object]:
+        (draft,) = drawn
+        return rules.drawn(work, draft.view.token)
+
+    return Part(driver, rules.work, drawn)

@@ -1,0 +1,228 @@
+"""A cloud that says or sends anything but what is wanted: an answer goes on alone, and one that is slow is waited for.
+
+Without a bound, each of these answers is held for as long as the cloud likes. Ceilings are lowered here, so that the
+bounds that they make are reached soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from common.answer.errors import AnswerFailed
+from device.interface import Finished, TokenEvent
+from proto.messages import (
+    Close,
+    Contributions,
+    Error,
+    Fetch,
+    Fetched,
+    Message,
+    Open,
+    Ready,
+    Sync,
+    Target,
+)
+from proto.rounds import Propose
+from tests.cloud.town import Resident
+from tests.daemons.conftest import fresh_data, libraries
+from tests.device.scripted_cloud import (
+    PATIENCE,
+    Script,
+    ScriptedCloud,
+    agreeing,
+    cloud,
+    device,
+    renew,
+    session_of,
+    within,
+)
+
+__all__ = ["cloud", "device", "fresh_data", "libraries"]
+
+QUESTION = "Where is my dance class?"
+LENGTH = 16
+TOKEN = 5
+MOST = 2**24 - 1  # of what a message may say
+AGES = 1e9  # seconds
+METHODS: dict[str, dict[str, Any]] = {
+    "speculative": {"placement": "cloud"},
+    "coupled": {"method": "coupled", "sources": "cloud"},
+    "sequence-wise": {"method": "sequence-wise"},
+    "fetch-text": {"method": "fetch-text"},
+}
+by_method = pytest.mark.parametrize("method", METHODS)
+
+
+@pytest.fixture(autouse=True)
+def lower_ceilings(cloud: ScriptedCloud, device: Resident, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, seconds in (("PREFILL_PATIENCE", 0.5), ("MOST_READING", 1.0), ("MOST_STEP", 0.2)):
+        monkeypatch.setattr(f"device.cloud_view.{name}", seconds)
+    monkeypatch.setattr("common.answer.watch.MOST_STEP", 0.2)
+    monkeypatch.setattr("common.methods.aggregate.device_half.CLOUD_PATIENCE", PATIENCE)
+    yield
+    cloud.be_quiet()
+    renew(cloud, device)
+    cloud.script = lambda cloud, message: None
+
+
+def ask(device: Resident, method: str, **fields: Any) -> Finished:
+    """An answer that must end in time, by itself."""
+    events = within(device.begin(QUESTION, **({"max_tokens": LENGTH} | METHODS[method] | fields)))
+    last = events[-1]
+    assert isinstance(last, Finished)
+    shown = [event for event in events if isinstance(event, TokenEvent)]
+    assert [event.position for event in shown if event.degraded] == list(last.report.degraded)
+    return last
+
+
+def at_opening(*messages: Callable[[int], Message], then: Callable[[int], Message] | None = None) -> Script:
+    """Answer an opening with `messages`, and go on with `then` without an end."""
+
+    def script(cloud: ScriptedCloud, message: Message) -> None:
+        if isinstance(message, Open | Fetch):
+            session = session_of(message)
+            for each in messages:
+                cloud.say(each(session))
+            if then is not None:
+                cloud.keep_saying(lambda: then(session))
+
+    return script
+
+
+def ready(session: int, tokens: int = 10) -> Ready:
+    return Ready(session, ("a document",), tokens)
+
+
+def no_passages(session: int) -> Fetched:
+    return Fetched(session, 0, 0, 0, 0, 0.0, "", b"")
+
+
+def verifying(then: Callable[[int, tuple[int, ...]], Message] | None, rounds: int = 2, declared: float = 0.0) -> Script:
+    """Verify some proposals, and go on with `then`, which is told the last one's end, without an end."""
+    seen: list[Propose] = []
+
+    def script(cloud: ScriptedCloud, message: Message) -> None:
+        assert cloud.hello is not None
+        match message:
+            case Open(session=session):
+                cloud.say(no_passages(session))
+                cloud.say(ready(session))
+            case Propose() if len(seen) < rounds:
+                seen.append(message)
+                cloud.say(agreeing(message, cloud.hello.vocabulary, declared))
+                if len(seen) == rounds and then is not None:
+                    cloud.keep_saying(lambda: then(message.session, ()))
+
+    return script
+
+
+@by_method
+class TestEveryMethod:
+    def test_whose_steps_take_ages(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        """It says so, and then nothing."""
+        renew(cloud, device, decode_intercept=AGES)
+        assert device.engine.cloud.estimates().cloud_decode > 1e6
+        report = ask(device, method).report
+        assert report.degraded == tuple(range(report.tokens))
+        assert report.notes
+
+    def test_that_reads_a_prompt_without_an_end(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        cloud.script = at_opening(no_passages, lambda session: ready(session, MOST))
+        if method == "fetch-text":
+            cloud.script = at_opening(lambda session: ready(session, MOST))
+        report = ask(device, method).report
+        assert report.degraded == tuple(range(report.tokens))
+
+    def test_that_talks_of_nothing(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        cloud.script = at_opening(ready, then=ready)
+        report = ask(device, method).report
+        assert report.degraded == tuple(range(report.tokens))
+
+    def test_that_forgets_the_answer_again_and_again(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        cloud.script = at_opening(then=lambda session: Error(session, "unknown-session", "Open it again."))
+        report = ask(device, method).report
+        assert report.degraded == tuple(range(report.tokens))
+
+
+class TestPlacements:
+    @pytest.mark.parametrize("sources", ["both", "cloud"])
+    @pytest.mark.parametrize(
+        "junk",
+        [
+            lambda session: Sync(session, 0, (TOKEN, TOKEN), "cloud", False),
+            lambda session: Target(session, 0, 0, (TOKEN,), "cloud"),
+            lambda session: Target(session, 0, 300, (TOKEN,), "cloud"),
+        ],
+        ids=["sync", "repeated target", "target far ahead"],
+    )
+    def test_that_repeats_itself(
+        self, cloud: ScriptedCloud, device: Resident, junk: Callable[[int], Message], sources: str
+    ) -> None:
+        """It decided two tokens; whatever it repeats brings the answer no further."""
+        cloud.script = at_opening(ready, lambda session: Target(session, 0, 0, (TOKEN, TOKEN), "cloud"), then=junk)
+        if sources == "cloud":
+            with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
+                ask(device, "speculative", sources=sources)
+            return
+        report = ask(device, "speculative").report
+        assert report.degraded == tuple(range(2, report.tokens))
+        assert report.tokens == LENGTH
+
+    def test_whose_part_of_the_report_has_no_end(self, cloud: ScriptedCloud, device: Resident) -> None:
+        def script(cloud: ScriptedCloud, message: Message) -> None:
+            match message:
+                case Open(session=session):
+                    cloud.say(ready(session))
+                    cloud.say(Target(session, 0, 0, (TOKEN,) * LENGTH, "cloud"))
+                case Close(session=session):
+                    cloud.keep_saying(lambda: Contributions(session, 0, 1, b"\x01"))
+
+        cloud.script = script
+        assert ask(device, "speculative").report.degraded == ()
+
+
+class TestVerifiers:
+    @pytest.mark.parametrize(
+        "junk",
+        [
+            lambda session, known: Sync(session, 0, known, "cloud", False),
+            lambda session, known: ready(session),
+            lambda session, known: no_passages(session),
+        ],
+        ids=["sync", "ready", "fetched"],
+    )
+    def test_that_says_that_it_is_there(
+        self, cloud: ScriptedCloud, device: Resident, junk: Callable[[int, tuple[int, ...]], Message]
+    ) -> None:
+        cloud.script = verifying(junk)
+        report = ask(device, "coupled").report
+        assert report.tokens == LENGTH
+        assert report.degraded[-1] == LENGTH - 1
+
+    def test_whose_passes_take_an_hour(self, cloud: ScriptedCloud, device: Resident) -> None:
+        cloud.script = verifying(None, declared=4000.0)
+        report = ask(device, "coupled").report
+        assert report.degraded[-1] == LENGTH - 1
+
+
+class TestFetching:
+    @pytest.mark.parametrize("method", ["fetch-text", "coupled"])
+    def test_that_hands_over_a_byte_now_and_then(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        """Of documents that are never whole, the same byte or another one."""
+        places = count()
+
+        def junk(session: int) -> Fetched:
+            return Fetched(session, next(places) % 3, 4, 0, 1, 0.5, "a document", b"x")
+
+        def same(session: int) -> Fetched:
+            return Fetched(session, 0, 4, 0, 1, 0.5, "a document", b"x")
+
+        for trickle in (same, junk):
+            cloud.script = at_opening(then=trickle)
+            report = ask(device, method).report
+            assert report.degraded == tuple(range(report.tokens))
+            cloud.be_quiet()

@@ -1,0 +1,158 @@
+"""A cloud that is slow and makes progress is waited for; one that can't be used is called what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from common.answer.errors import AnswerFailed
+from common.transport.interface import Peer
+from device.interface import Finished, TokenEvent, Waiting
+from proto.messages import Fetched, Message, Open, Ready, Target
+from proto.rounds import Propose
+from tests.cloud.town import Resident
+from tests.daemons.conftest import fresh_data, libraries
+from tests.device.scripted_cloud import (
+    PATIENCE,
+    Script,
+    ScriptedCloud,
+    agreeing,
+    cloud,
+    device,
+    renew,
+    within,
+)
+
+__all__ = ["cloud", "device", "fresh_data", "libraries"]
+
+QUESTION = "Where is my dance class?"
+TOKEN = 5
+PASS = 1.2  # seconds, four times the device's patience
+LENGTH = 6
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(cloud: ScriptedCloud, device: Resident) -> Iterator[None]:
+    yield
+    cloud.be_quiet()
+    renew(cloud, device)
+    cloud.script = lambda cloud, message: None
+
+
+def ask(device: Resident, **fields: Any) -> Finished:
+    last = within(device.begin(QUESTION, **({"max_tokens": LENGTH} | fields)))[-1]
+    assert isinstance(last, Finished)
+    return last
+
+
+def verifying(seconds: float, declared: float) -> Script:
+    """A verifier whose passes take so long."""
+
+    def script(cloud: ScriptedCloud, message: Message) -> None:
+        assert cloud.hello is not None
+        match message:
+            case Open(session=session):
+                cloud.say(Fetched(session, 0, 0, 0, 0, 0.0, "", b""))
+                cloud.say(Ready(session, (), 10))
+            case Propose():
+                cloud.later(seconds, agreeing(message, cloud.hello.vocabulary, declared))
+
+    return script
+
+
+def deciding(pauses: Callable[[int], float]) -> Script:
+    """A cloud that decides position after position, each after a pause."""
+
+    def script(cloud: ScriptedCloud, message: Message) -> None:
+        if isinstance(message, Open):
+            cloud.say(Ready(message.session, ("a document",), 10))
+            positions = range(message.max_tokens)
+            cloud.say_in_turn(
+                [(pauses(each), Target(message.session, 0, each, (TOKEN,), "cloud")) for each in positions]
+            )
+
+    return script
+
+
+class TestSlowAndHonest:
+    def test_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
+        renew(cloud, device, decode_intercept=PASS)
+        cloud.script = verifying(PASS, PASS)
+        report = ask(device, method="coupled", sources="cloud", draft_length=2).report
+        assert (report.degraded, report.tokens, report.notes) == ((), LENGTH, ())
+
+    def test_aggregator(self, cloud: ScriptedCloud, device: Resident) -> None:
+        renew(cloud, device, decode_intercept=PASS)
+        cloud.script = deciding(lambda position: PASS)
+        report = ask(device, placement="cloud").report
+        assert (report.degraded, report.tokens) == ((), LENGTH)
+
+    def test_cloud_that_is_slower_than_it_says(self, cloud: ScriptedCloud, device: Resident) -> None:
+        """On a machine that does other work, too, steps wait for their turn: what was waited for before counts."""
+        usual, once = 0.5 * PATIENCE, 1.5 * PATIENCE
+        cloud.script = deciding(lambda position: once if position == 20 else usual)
+        report = ask(device, placement="cloud", max_tokens=24).report
+        assert (report.degraded, report.tokens) == ((), 24)
+
+
+class TestRefusal:
+    """A cloud that comes back as one that can't be used, in the middle of an answer."""
+
+    @staticmethod
+    def comes_back(cloud: ScriptedCloud, message: Message) -> None:
+        match message:
+            case Open(session=session):
+                cloud.say(Fetched(session, 0, 0, 0, 0, 0.0, "", b""))
+                cloud.say(Ready(session, ("a document",), 10))
+                cloud.say(Target(session, 0, 0, (TOKEN, TOKEN), "cloud"))
+                cloud.changes = {"tokenizer": "another"}
+                cloud.welcome()
+
+    @pytest.mark.parametrize("fields", [{"placement": "cloud"}, {"method": "coupled", "sources": "cloud"}])
+    def test_is_told_in_its_own_words(self, cloud: ScriptedCloud, device: Resident, fields: dict[str, Any]) -> None:
+        cloud.script = self.comes_back
+        report = ask(device, **fields).report
+        (note,) = report.notes
+        assert "the tokenizers differ" in note
+        assert report.degraded[-1] == report.tokens - 1
+
+    def test_ends_an_answer_that_waits(self, cloud: ScriptedCloud, device: Resident) -> None:
+        cloud.script = self.comes_back
+        with pytest.raises(AnswerFailed, match=r"after 2 tokens: .*the tokenizers differ"):
+            ask(device, placement="cloud", wait=True)
+
+
+class TestWaiting:
+    def test_says_so_and_is_never_degraded(self, cloud: ScriptedCloud, device: Resident) -> None:
+        cloud.script = deciding(lambda position: 10 * PATIENCE if position == 2 else 0.0)
+        events = within(device.begin(QUESTION, max_tokens=LENGTH, placement="cloud", wait=True))
+        (place,) = (number for number, event in enumerate(events) if isinstance(event, Waiting))
+        assert place == 2
+        assert not any(isinstance(event, TokenEvent) and event.degraded for event in events)
+
+    def test_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
+        cloud.script = verifying(5 * PATIENCE, 0.0)
+        report = ask(device, method="coupled", sources="cloud", draft_length=2, wait=True).report
+        assert (report.degraded, report.tokens) == ((), LENGTH)
+
+    def test_begins_before_the_cloud_is_there(self, cloud: ScriptedCloud, device: Resident) -> None:
+        cloud.script = verifying(0.0, 0.0)
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        connection.on_gone(peer := Peer(1, None))
+        generation = device.begin(QUESTION, max_tokens=LENGTH, method="coupled", sources="cloud", wait=True)
+        connection.on_connected(peer)
+        last = within(generation)[-1]
+        assert isinstance(last, Finished)
+        assert last.report.degraded == ()
+
+    def test_has_an_end(self, cloud: ScriptedCloud, device: Resident) -> None:
+        settings = device.engine._settings
+        device.engine._settings = settings.model_copy(update={"wait_seconds": 1.0})
+        try:
+            with pytest.raises(AnswerFailed, match="brought the answer no further in 1 seconds"):
+                ask(device, placement="cloud", wait=True)
+        finally:
+            device.engine._settings = settings

@@ -1,0 +1,165 @@
+"""The engine's benchmark measures what it says. How fast anything is, is not tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scripts.bench.engine import loopback, wire
+from scripts.bench.engine import stages as stop_watch
+from scripts.bench.engine.decode_step import measure as measure_steps
+from scripts.bench.engine.distributions import Even, Logits
+from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.stages import Stages
+from scripts.bench.measuring import Spread, median_interval
+from scripts.bench.plan import Plan
+from scripts.bench.workload import Demonstration, Texts
+from scripts.daemons import dragon
+from tests.daemons.conftest import starts
+
+__all__ = ["starts"]
+
+VOCABULARY = 400
+
+
+class Ticking:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def thread_time(self) -> float:
+        return self.now
+
+
+def synthetic(**changes: Any) -> Pair:
+    sources = {side: Sources(Logits.draw(side, VOCABULARY, 3, "flat", 4), Even(3)) for side in SIDES}
+    return Pair(make_request(**changes), VOCABULARY, sources)
+
+
+def test_an_inner_stage_is_not_counted_to_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Ticking()
+    monkeypatch.setattr(stop_watch, "time", clock)
+    stages = Stages()
+    with stages("outer"):
+        clock.now += 1
+        with stages("inner"):
+            clock.now += 10
+        clock.now += 100
+    stages.lap()
+    with stages("inner"):
+        clock.now += 1000
+    stages.lap()
+    assert stages.laps == [{"outer": 101e6, "inner": 10e6}, {"inner": 1000e6}]
+
+
+def test_a_spread_is_the_median_between_its_tails() -> None:
+    spread = Spread.of([float(value) for value in range(11)])
+    assert (spread.median, spread.low, spread.high) == (5.0, 1.0, 9.0)
+    with pytest.raises(ValueError):
+        Spread.of([])
+
+
+def test_the_interval_of_a_median_holds_the_true_one() -> None:
+    """In 95 % of cases, nearly: of 200, fewer than 180 (90 %) has a probability below 0.1 %."""
+    random = np.random.default_rng(4)
+    hits = 0
+    for _ in range(200):
+        least, most = median_interval(random.normal(size=40).tolist())
+        hits += least <= 0.0 <= most
+    assert 180 <= hits < 200
+    assert median_interval([7.0]) == (7.0, 7.0)
+    assert median_interval([1.0, 5.0, 2.0]) == median_interval([1.0, 5.0, 2.0])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_pair_gives_the_same_tokens_under_every_placement(temperature: float) -> None:
+    """The stages are timed on answers that are right."""
+    placements = ("device", "mirrored", "cloud")
+    answers = {synthetic(placement=placement, temperature=temperature).run(12) for placement in placements}
+    assert len(answers) == 1
+    assert len(next(iter(answers))) == 12
+
+
+def test_both_halves_know_the_answer_and_every_token_has_a_lap() -> None:
+    pair = synthetic(temperature=1.0)
+    answer = pair.run(9)
+    for half in pair.halves.values():
+        assert half.answer.session.committed == answer
+        assert len(half.stages.laps) == 9
+        assert set().union(*half.stages.laps) <= set(STAGES)
+
+
+def test_only_targets_leave_the_device_in_the_private_placement() -> None:
+    pair = synthetic(temperature=1.0)
+    pair.run(9)
+    assert set(pair.halves["device"].bytes) <= {"Target", "Resolve"}
+    mirrored = synthetic(temperature=1.0, placement="mirrored")
+    mirrored.run(9)
+    assert "Draft" in mirrored.halves["device"].bytes
+
+
+@pytest.fixture(scope="module")
+def demonstration() -> Demonstration:
+    return Demonstration(3)
+
+
+def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) -> None:
+    plan = Plan(vocabularies=(5000,), positions=4, questions=1, tokens=5)
+    found = wire.measure(plan, demonstration)
+    assert {traffic.vocabulary for traffic in found} == {demonstration.decoder.vocabulary, 5000}
+    raw = [traffic for traffic in found if traffic.mode.codec == "raw" and traffic.vocabulary == 5000]
+    race = [traffic for traffic in found if traffic.mode.codec == "race"]
+    assert all(4 * 5000 < traffic.down["Draft"] < 4 * 5000 + 100 for traffic in raw)
+    assert all(traffic.down["Draft"] < 200 for traffic in race)
+    down, up = wire.worst(found)
+    assert 0 < up < down < 200
+
+
+def test_a_reading_follows_any_path(demonstration: Demonstration) -> None:
+    """Roll-backs included, it gives what a fresh reading of the path gives."""
+    question = demonstration.questions[0]
+    reading = demonstration.sources(question, 8)["device"].logits
+    paths: list[list[int]] = [[], [40], [40, 50], [40, 60, 70], [40], [40, 60]]
+    for path in paths:
+        fresh = demonstration.sources(question, 8)["device"].logits
+        expected = fresh.logits([])
+        for length in range(1, len(path) + 1):
+            expected = fresh.logits(path[:length])
+        assert float((reading.logits(path) - expected).abs().max()) < 1e-3
+
+
+def test_questions_come_of_all_types_and_documents_fill_libraries(tmp_path: Path) -> None:
+    texts = Texts.draw(7)
+    assert len(set(texts.questions)) == 7
+    texts.fill_libraries(tmp_path)
+    for side in SIDES:
+        listed = dragon("library", "list", "--role", side, data=tmp_path)
+        assert len(listed.stdout.splitlines()) == len(texts.documents[side])
+
+
+def test_both_ways_to_step_compute_the_same() -> None:
+    """Condition for comparing their times."""
+    (steps,) = measure_steps(Plan(lengths=((30, 22, 25),), tokens=4))
+    assert steps.difference < 1e-2
+    assert len(steps.slab) == len(steps.plain) == 3
+
+
+def test_latency_is_told_over_the_slower_side() -> None:
+    report: dict[str, Any] = {
+        "tokens": 10,
+        "per_token": 0.012,
+        "inter_token": 0.011,
+        "device": {"decode_ms": 8.0, "acceptance": 0.5},
+        "cloud": {"decode_ms": 10.0, "acceptance": 0.5},
+        "sent_bytes": 200,
+        "received_bytes": 1500,
+    }
+    answered = loopback.Answered(mode="device, T = 0", report=report, bare_steps=(6.0, 5.0))
+    to_step, to_bare = (spread.median for _, _, spread in loopback.ratios([answered]))
+    assert (to_step, to_bare) == pytest.approx((1.2, 2.0))
+    (row,) = loopback.show([answered]).rows
+    assert (row[0], row[-1]) == ("device, T = 0", "150 / 20")
