@@ -8,18 +8,10 @@ from functools import partial
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
-from common.daemon.daemon import (
-    THREADS_END,
-    allow_descriptors,
-    cloud_keys,
-    one_line_errors,
-    start_logging,
-    stay_local,
-)
+from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving
 from common.daemon.side import SideRuntime
 from common.daemon.ticker import Ticker
-from common.process.private_files import make_private
-from common.process.stopping import stopping, until_told, within
+from common.process.stopping import until_told, within
 from common.process.vital import end_process
 from common.transport.link import CloudLink
 
@@ -30,12 +22,8 @@ DESCRIPTORS = 4096  # of open files; all peers and strangers that the link allow
 
 def run(settings: CloudSettings) -> None:
     """Serve devices until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
-    with stopping(), one_line_errors("dragon cloud"):
-        start_logging(settings)
-        stay_local()
-        make_private(settings.private_folders)
-        with ExitStack() as stack:
-            _serve(settings, stack)
+    with serving("dragon cloud", settings) as stack:
+        _serve(settings, stack)
 
 
 def _serve(settings: CloudSettings, stack: ExitStack) -> None:

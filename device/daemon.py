@@ -7,10 +7,9 @@ from contextlib import ExitStack
 from functools import partial
 
 from common.answer.request import Request
-from common.daemon.daemon import THREADS_END, device_keys, one_line_errors, start_logging, stay_local
+from common.daemon.daemon import THREADS_END, device_keys, serving
 from common.daemon.side import SideRuntime
-from common.process.private_files import make_private
-from common.process.stopping import stopping, until_told, within
+from common.process.stopping import until_told, within
 from common.process.vital import end_process
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
@@ -26,12 +25,8 @@ DEFAULT_MAX_TOKENS = 128  # of a request that names no limit
 
 def run(settings: DeviceSettings) -> None:
     """Serve until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
-    with stopping(), one_line_errors("dragon device"):
-        start_logging(settings)
-        stay_local()
-        make_private(settings.private_folders)
-        with ExitStack() as stack:
-            _serve(settings, stack)
+    with serving("dragon device", settings) as stack:
+        _serve(settings, stack)
 
 
 def _serve(settings: DeviceSettings, stack: ExitStack) -> None:

@@ -12,15 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from common.answer.record import AnswerRecord
+from common.answer.record import RECENT, AnswerRecord
 from common.answer.recorder import Recorder
 from common.answer.values import Commit, Drawn, Finish, Send, Withdraw
 from proto.fields import Side
 from proto.messages import Message
-
-RECENT: Final = 256  # step times that a median is taken over
 
 
 class Observer(Protocol):

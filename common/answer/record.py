@@ -9,7 +9,7 @@ from statistics import median
 from common.answer.values import Commit, Mixing
 from proto.fields import Side
 
-RECENT = 256  # decode times that a median is taken over
+RECENT = 256  # times that a median is taken over
 
 
 class AnswerRecord:

@@ -6,12 +6,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import Settings, is_loopback
 from common.engine.model.errors import ModelError
 from common.library.errors import LibraryError
+from common.process.private_files import make_private
+from common.process.stopping import stopping
 from common.transport.address import TransportError
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
 from common.transport.local_keys import local_cloud_keys, local_device_keys
@@ -26,7 +28,7 @@ SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter get
 EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
 
 
-def start_logging(settings: Settings) -> None:
+def _start_logging(settings: Settings) -> None:
     """Log lines to stderr; no level logs prompts, documents or tokens."""
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
@@ -35,11 +37,25 @@ def start_logging(settings: Settings) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def stay_local() -> None:
+def _stay_local() -> None:
     """Set this process up: no telemetry to the model hub, no tokenizer threads, short turns between threads."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.setswitchinterval(SWITCH_INTERVAL)
+
+
+@contextmanager
+def serving(name: str, settings: Settings) -> Iterator[ExitStack]:
+    """A daemon's process: set up, and ended behind the block. What the block begins says on the stack how it ends.
+
+    A block that is told to stop, or fails with a start's exceptions (`EXPECTED`), does not return.
+    """
+    with stopping(), one_line_errors(name):
+        _start_logging(settings)
+        _stay_local()
+        make_private(settings.private_folders)
+        with ExitStack() as stack:
+            yield stack
 
 
 @contextmanager

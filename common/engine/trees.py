@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-from common.answer.values import TreeWork
+from common.answer.values import ROOT, TreeWork
 from common.engine.jobs import Asking, AskingJob, Assignment
 from common.engine.kv.claims import Part
 from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
-from common.engine.model.tree import ROOT
 from common.engine.sequences import DocumentParts, Feed, Prompt
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from common.answer.failures import failure_message
 from common.answer.phase import Phase
 from common.answer.report import MethodReport, Record
 from common.answer.request import Request
@@ -217,6 +218,11 @@ class CloudContext:
     # Told the bytes of KV memory that an answer needs, as its documents show them. Raises `NoPlace`.
     reserve: Callable[[CloudHalf, int], None]
     owner: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
+
+    def failed(self, half: CloudHalf, session: int, failure: Exception) -> None:
+        """End the `session` of `half`: tell the device why, then this daemon."""
+        self.send(failure_message(session, failure))
+        self.over(half)
 
 
 class Method(Protocol):

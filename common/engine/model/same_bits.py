@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from common.answer.values import ROOT
 from common.engine.kv.memory import Rows
 from common.engine.model.packed import Item
-from common.engine.model.tree import ROOT
 from proto.fields import Exactness
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-ROOT = -1  # the parent of tokens that follow the last one before the tree
+from common.answer.values import ROOT
 
 
 @dataclass(frozen=True, slots=True)

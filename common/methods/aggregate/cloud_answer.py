@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from common.answer.contributions import contribution_messages
-from common.answer.failures import failure_message, unknown_session
+from common.answer.driver import NullObserver
+from common.answer.failures import unknown_session
 from common.answer.recorder import Recorder
 from common.answer.spans import span_messages
 from common.answer.values import Commit
@@ -26,7 +27,7 @@ NEVER = float("inf")
 TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
 
 
-class CloudAnswer:
+class CloudAnswer(NullObserver):
     """One session, from `Open` to `Closed`. Implements `CloudHalf`, and `Observer` of its answer.
 
     Failures are told to the device as an `Error`, which ends the session on both sides.
@@ -131,16 +132,9 @@ class CloudAnswer:
 
     # --- Observer, under the answer's lock
 
-    def committed(self, commit: Commit) -> bool:
-        return True
-
-    def withdrawn(self, position: int) -> None:
-        pass
-
     def ended(self, failure: Exception | None) -> None:
         if failure is not None:
-            self.context.send(failure_message(self.request.session, failure))
-            self.context.over(self)
+            self.context.failed(self, self.request.session, failure)
 
 
 def fitting(titles: Sequence[str]) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 
 from common.answer.contributions import contribution_messages
-from common.answer.driver import Driver
-from common.answer.failures import failure_message, unknown_session
+from common.answer.driver import Driver, NullObserver
+from common.answer.failures import unknown_session
 from common.answer.recorder import Recorder
 from common.answer.spans import span_messages
-from common.answer.values import Action, Commit
+from common.answer.values import Action
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
 from common.methods.aggregate.cloud_answer import fitting
@@ -29,7 +29,7 @@ from proto.messages import Closed, Error, Message, Open, Ready, Sync
 from proto.rounds import Propose
 
 
-class VerifyingCloud:
+class VerifyingCloud(NullObserver):
     """Implements `CloudHalf`, and `Observer` of what is decided."""
 
     def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: Reading) -> None:
@@ -138,16 +138,9 @@ class VerifyingCloud:
 
     # --- Observer, under the driver's lock
 
-    def committed(self, commit: Commit) -> bool:
-        return True
-
-    def withdrawn(self, position: int) -> None:
-        pass
-
     def ended(self, failure: Exception | None) -> None:
         if failure is not None:
-            self._context.send(failure_message(self._request.session, failure))
-            self._context.over(self)
+            self._context.failed(self, self._request.session, failure)
 
     def _synchronised(self, message: Sync) -> list[Action]:
         actions = self._machine.synchronised(message)

@@ -11,6 +11,7 @@ from statistics import median
 from common.answer.attribution import of_cloud
 from common.answer.driver import Driver
 from common.answer.errors import RequestError
+from common.answer.record import RECENT
 from common.answer.report import MethodReport, SideReport
 from common.answer.values import Action
 from common.answer.watch import Patience, Silence
@@ -33,7 +34,6 @@ from proto.messages import Closed, Fetched, Hello, Message, Ready, Sync
 from proto.rounds import Verdict
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
-RECENT = 256  # step times that a median is taken over
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from common.answer.failures import failure_message
 from common.daemon.failures import as_failure
 from common.engine.document_job import DocumentJob
 from common.engine.kv.document_states import pack_states
@@ -133,5 +132,4 @@ class FetchCloud:
     def _fail(self, failure: Exception) -> None:
         if not self._over:
             self._over = True
-            self._context.send(failure_message(self._request.session, failure))
-            self._context.over(self)
+            self._context.failed(self, self._request.session, failure)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from common.answer.driver import Driver
-from common.answer.failures import failure_message, unknown_session
+from common.answer.driver import Driver, NullObserver
+from common.answer.failures import unknown_session
 from common.answer.request import read_own_options
-from common.answer.values import Commit
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
 from common.methods.aggregate.samplers.choice import make_aggregation
@@ -19,7 +18,7 @@ from tests.common.methods.turns.part import part_of
 from tests.common.methods.turns.rules import Rules
 
 
-class TurnsCloud:
+class TurnsCloud(NullObserver):
     """Implements `CloudHalf`."""
 
     slow = False
@@ -79,13 +78,6 @@ class TurnsCloud:
 
     # --- Observer, under the driver's lock
 
-    def committed(self, commit: Commit) -> bool:
-        return True
-
-    def withdrawn(self, position: int) -> None:
-        """Never called: no token is taken back."""
-
     def ended(self, failure: Exception | None) -> None:
         if failure is not None:
-            self._context.send(failure_message(self._request.session, failure))
-            self._context.over(self)
+            self._context.failed(self, self._request.session, failure)
