@@ -11,7 +11,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-suites coverage bench train-policy demo-model lock clean
+.PHONY: help setup demo test test-suites coverage bench train-policy demo-model vendor-web lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ train-policy: $(STAMP) ## train the policy of draft lengths again (minutes)
 
 demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
 	@$(BIN)/python -m scripts.demo_model all
+
+vendor-web: $(STAMP) ## fetch the page's libraries again, as pinned in scripts/vendor_web.py (needs npm)
+	@$(BIN)/python -m scripts.vendor_web
 
 # UPGRADE=--upgrade moves to the newest versions; otherwise what is pinned stays where it can.
 lock: ## write requirements.lock from pyproject.toml

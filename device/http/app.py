@@ -24,6 +24,7 @@ from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, server_failed, stopping
 from device.http.options import HttpOptions
+from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
 from device.http.places import Places
 from device.http.prompts import Asked, chat_asked, completion_asked
@@ -66,6 +67,7 @@ class Api:
             for each in ENDPOINTS
             for path in each.paths
         ]
+        routes += [Route(path, _sent(file), methods=["GET"]) for path, file in PAGE.items()]
         handlers = {ApiError: _on_refusal, HTTPException: _on_routing_error, Exception: _on_crash}
         application = Starlette(routes=routes, exception_handlers=handlers)
         application.router.redirect_slashes = False
@@ -228,6 +230,13 @@ def _completions(body: CompletionBody | ChatBody, asked: Asked, served: Served, 
 def _headers(notes: tuple[str, ...]) -> dict[str, str]:
     """Header with `notes`, which quote nothing of a request but names of fields that fit into one."""
     return {NOTES: " ".join(notes).encode("ascii", "replace").decode()} if notes else {}
+
+
+def _sent(file: PageFile) -> Endpoint:
+    async def send(http: HttpRequest) -> Response:
+        return file.response(http)
+
+    return send
 
 
 async def _on_refusal(_: HttpRequest, error: Exception) -> Response:

@@ -17,15 +17,16 @@ from common.configuration.settings import is_loopback
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, server_failed
 from device.http.options import HttpOptions
+from device.http.page import PAGE
 from device.http.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths)
+PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths) | PAGE.keys()
 OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own doing
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
-LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path)
+LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
 EXPOSED = "x-request-id, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
 
 

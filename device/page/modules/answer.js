@@ -1,0 +1,116 @@
+// One answer: its text, coloured by where each part comes from, with footnotes.
+
+import { html, useMemo } from "./html.js";
+import { footnotesOf, partsOf } from "./attribution.js";
+import { Block, blocks } from "./markdown.js";
+import { count, line, percent, seconds, bytes, seen } from "./text.js";
+
+const SIDES = { device: "this device", cloud: "the cloud" };
+
+export function Answer({ turn, provisional, onCite }) {
+  const { answer, report } = turn;
+  const parts = useMemo(() => (report ? partsOf(answer, report) : []), [answer, report]);
+  const notes = useMemo(() => (report ? footnotesOf(parts, report) : { cited: [], rest: [] }), [parts, report]);
+  const paint = useMemo(
+    () => (parts.length ? (start, end) => painted(answer, parts, notes, onCite, start, end) : null),
+    [parts, notes],
+  );
+  return html`
+    <div class="answer">
+      ${blocks(answer).map(
+        ({ kind, start, end }, number) =>
+          html`<${Block} key=${number} kind=${kind} source=${answer.slice(start, end)} offset=${start} paint=${paint} />`,
+      )}
+      ${provisional && html`<p class="provisional">${seen(provisional)}</p>`}
+    </div>
+    ${report && html`<${Origins} parts=${parts} notes=${notes} report=${report} onCite=${onCite} />`}
+  `;
+}
+
+/** The nodes of `text[start:end]`. */
+function painted(text, parts, notes, onCite, start, end) {
+  const nodes = [];
+  let place = start;
+  for (const part of parts) {
+    if (part.end <= start || part.start >= end) continue;
+    const [from, to] = [Math.max(start, part.start), Math.min(end, part.end)];
+    if (from > place) nodes.push(seen(text.slice(place, from)));
+    const content = seen(text.slice(from, to));
+    nodes.push(part.side === "both" ? content : html`<span class=${`from ${part.side}`}>${content}</span>`);
+    if (part.cited && to === part.end) {
+      const note = notes.cited.find(({ index }) => index === part.source);
+      nodes.push(html`<${Citation} note=${note} onCite=${onCite} />`);
+    }
+    place = to;
+  }
+  if (end > place) nodes.push(seen(text.slice(place, end)));
+  return nodes;
+}
+
+function Citation({ note, onCite }) {
+  const label = `Source ${note.number}: ${line(note.source.title)}, from ${SIDES[note.source.side]}`;
+  return html`<sup
+    ><button
+      type="button"
+      class=${`cite ${note.source.side}`}
+      aria-label=${label}
+      onClick=${(event) => onCite(note.source, event.currentTarget)}
+    >
+      ${note.number}
+    </button></sup
+  >`;
+}
+
+function Origins({ parts, notes, report, onCite }) {
+  const sides = new Set(parts.map((part) => part.side));
+  return html`
+    <div class="origins">
+      ${parts.length > 0 &&
+      html`<p class="legend">
+        ${sides.has("device") && html`<span class="from device">from this device</span>`}
+        ${sides.has("cloud") && html`<span class="from cloud">from the cloud</span>`}
+        ${sides.has("both") && html`<span>both alike</span>`}
+      </p>`}
+      ${notes.cited.length > 0 &&
+      html`<ol class="footnotes" aria-label="Sources">
+        ${notes.cited.map((note) => html`<li key=${note.index}><${Source} note=${note} onCite=${onCite} /></li>`)}
+      </ol>`}
+      ${notes.rest.length > 0 &&
+      html`<details class="rest">
+        <summary>${count(notes.rest.length, `${notes.cited.length ? "other " : ""}document`)} read</summary>
+        <ul>
+          ${notes.rest.map((note) => html`<li key=${note.index}><${Source} note=${note} onCite=${onCite} /></li>`)}
+        </ul>
+      </details>`}
+      <${Notes} report=${report} />
+    </div>
+  `;
+}
+
+function Source({ note, onCite }) {
+  const { side, title, place } = note.source;
+  return html`<button type="button" class="source" onClick=${(event) => onCite(note.source, event.currentTarget)}>
+      <bdi>${line(title)}</bdi></button
+    >${place && html`<span class="place"> <bdi>${line(place)}</bdi></span>`}
+    <span class=${`side ${side}`}>${side}</span>
+    ${note.share > 0.005 && html`<span class="share">${percent(note.share)}</span>`}`;
+}
+
+function Notes({ report }) {
+  const alone = report.degraded.length;
+  const notes = [...report.notes];
+  if (alone && alone < report.tokens) notes.push(`This device decided ${count(alone, "token")} alone.`);
+  const figures = [
+    count(report.tokens, "token"),
+    `first after ${seconds(report.ttft)}`,
+    `${seconds(report.seconds)} in all`,
+    `${bytes(report.sent_bytes)} left this device`,
+  ];
+  return html`
+    ${notes.length > 0 &&
+    html`<ul class="notes" aria-label="Notes">
+      ${notes.map((note) => html`<li>${seen(note)}</li>`)}
+    </ul>`}
+    <p class="figures">${figures.join(" · ")}</p>
+  `;
+}

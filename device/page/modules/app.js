@@ -1,0 +1,77 @@
+// The page as a whole: header, views, and what they share.
+
+import { html, useEffect, useRef, useState } from "./html.js";
+import { onKeyWanted } from "./api.js";
+import { Chat } from "./chat.js";
+import { KeyDialog } from "./key_dialog.js";
+import { Library } from "./library.js";
+import { LinkButton, LinkPanel } from "./link.js";
+import { usePolling } from "./polling.js";
+import { seen } from "./text.js";
+
+const STATUS_PAUSE = 5000; // milliseconds
+const VIEWS = [
+  ["chat", "Chat"],
+  ["library", "Library"],
+];
+
+export function App({ chats }) {
+  const [, redraw] = useState(0);
+  const [view, setView] = useState("chat");
+  const [choices, setChoices] = useState({ sources: "", privacy: "", pipeline: false });
+  const [linked, setLinked] = useState(false);
+  const [wanted, setWanted] = useState(false);
+  const [said, setSaid] = useState("");
+  const button = useRef(null);
+  const announced = useRef(null);
+  const status = usePolling("status", () => STATUS_PAUSE, !wanted);
+  useEffect(() => chats.subscribe(() => redraw((number) => number + 1)), []);
+  useEffect(() => onKeyWanted(() => setWanted(true)), []);
+  useEffect(() => {
+    const turn = chats.finished;
+    if (!turn || announced.current === turn) return;
+    announced.current = turn;
+    if (turn.state === "done") setSaid(`Answer: ${seen(turn.answer)}`);
+    else if (turn.state === "stopped") setSaid("The answer was stopped.");
+  });
+  const closeLink = () => {
+    setLinked(false);
+    button.current?.querySelector("button")?.focus();
+  };
+  return html`
+    <header class="bar">
+      <p class="brand">dragon</p>
+      <nav aria-label="Views">
+        ${VIEWS.map(
+          ([name, label]) =>
+            html`<button type="button" aria-current=${view === name ? "page" : undefined} onClick=${() => setView(name)}>
+              ${label}
+            </button>`,
+        )}
+      </nav>
+      <div class="link-place" ref=${button}>
+        <${LinkButton}
+          status=${status.value}
+          problem=${status.problem}
+          open=${linked}
+          onOpen=${() => setLinked(!linked)}
+        />
+        ${linked &&
+        html`<${LinkPanel} status=${status.value} problem=${status.problem} choices=${choices} onClose=${closeLink} />`}
+      </div>
+    </header>
+    <main>
+      <${Chat}
+        chats=${chats}
+        choices=${choices}
+        onChoose=${setChoices}
+        status=${status.value}
+        onView=${setView}
+        hidden=${view !== "chat"}
+      />
+      ${view === "library" && html`<${Library} paused=${wanted} />`}
+    </main>
+    <p class="unseen" role="status" aria-live="polite">${said}</p>
+    ${wanted && html`<${KeyDialog} onKey=${() => setWanted(false)} />`}
+  `;
+}

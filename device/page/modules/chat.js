@@ -1,0 +1,153 @@
+// The chat: conversations, turns, the composer, and the passage beside them.
+
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { exported } from "./chats.js";
+import { Composer, requestFields } from "./composer.js";
+import { Passage } from "./passage.js";
+import { Turn } from "./turn.js";
+import { count, line } from "./text.js";
+
+const NEAR = 80; // pixels from the end at which the view follows the answer
+
+export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
+  const [cited, setCited] = useState(null); // {source, from}
+  const [listed, setListed] = useState(false);
+  const scroller = useRef(null);
+  const follows = useRef(true);
+  const { current, live } = chats;
+  useLayoutEffect(() => {
+    if (follows.current && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
+  });
+  useEffect(() => setCited(null), [current]);
+  const onScroll = () => {
+    const { scrollTop, scrollHeight, clientHeight } = scroller.current;
+    follows.current = scrollHeight - scrollTop - clientHeight < NEAR;
+  };
+  const ask = (question, place = null) => {
+    follows.current = true;
+    chats.ask(question, requestFields(choices), place);
+  };
+  const close = () => {
+    cited.from.focus();
+    setCited(null);
+  };
+  const cite = (source, from) => {
+    follows.current = false;
+    setCited({ source, from });
+  };
+  return html`
+    <div class=${`chat ${cited ? "with-panel" : ""}`} hidden=${hidden}>
+      <${Conversations} chats=${chats} listed=${listed} onListed=${setListed} />
+      <section class="talk" aria-label="Conversation">
+        <div class="turns" ref=${scroller} onScroll=${onScroll} tabindex="0" role="region" aria-label="Questions and answers">
+          ${current
+            ? html`<h1 class="unseen">${line(current.title)}</h1>
+                ${current.turns.map(
+                  (turn, number) =>
+                    html`<${Turn}
+                      key=${`${current.id} ${number}`}
+                      turn=${turn}
+                      number=${number}
+                      live=${live?.turn === turn}
+                      busy=${Boolean(live)}
+                      provisional=${chats.provisional}
+                      trace=${choices.pipeline ? chats.traces.get(turn) : null}
+                      onAsk=${(question) => ask(question, number)}
+                      onCite=${cite}
+                    />`,
+                )}`
+            : html`<${Welcome} status=${status} onView=${onView} />`}
+        </div>
+        <${Composer}
+          busy=${Boolean(live)}
+          choices=${choices}
+          onChoose=${onChoose}
+          onAsk=${ask}
+          onStop=${() => chats.stop()}
+        />
+      </section>
+      ${cited && html`<${Passage} source=${cited.source} onClose=${close} />`}
+    </div>
+  `;
+}
+
+function Welcome({ status, onView }) {
+  return html`<div class="welcome">
+    <h1>Ask your documents, and the cloud’s</h1>
+    <p>
+      Two libraries answer together. Yours stays on this device: the cloud learns the question and which words were
+      chosen, never your texts. Every part of an answer shows where it comes from,
+      <span class="from device">from this device</span> or <span class="from cloud">from the cloud</span>.
+    </p>
+    ${status &&
+    html`<p>
+      ${status.documents
+        ? `This device’s library has ${count(status.documents, "document")}. `
+        : "This device’s library is empty. "}
+      <button type="button" class="link" onClick=${() => onView("library")}>
+        ${status.documents ? "Open the library" : "Add documents"}
+      </button>
+    </p>`}
+  </div>`;
+}
+
+function Conversations({ chats, listed, onListed }) {
+  const { conversations, current } = chats;
+  const choose = (conversation) => {
+    chats.select(conversation);
+    onListed(false);
+  };
+  const remove = (conversation) => {
+    if (confirm(`Delete “${line(conversation.title)}”? It is kept nowhere else.`)) chats.remove(conversation);
+  };
+  return html`
+    <nav class=${`conversations ${listed ? "listed" : ""}`} aria-label="Conversations">
+      <div class="top">
+        <button type="button" class="new" onClick=${() => choose(null)}>New conversation</button>
+        <button
+          type="button"
+          class="quiet expander"
+          aria-expanded=${listed ? "true" : "false"}
+          onClick=${() => onListed(!listed)}
+        >
+          Earlier (${conversations.length})
+        </button>
+      </div>
+      <div class="list">
+        <ul>
+          ${conversations.map(
+            (each) =>
+              html`<li key=${each.id} class=${each === current ? "current" : ""}>
+                <button
+                  type="button"
+                  class="title"
+                  aria-current=${each === current ? "true" : undefined}
+                  onClick=${() => choose(each)}
+                >
+                  <bdi>${line(each.title)}</bdi>
+                </button>
+                <button
+                  type="button"
+                  class="quiet delete"
+                  aria-label=${`Delete ${line(each.title)}`}
+                  onClick=${() => remove(each)}
+                >
+                  ×
+                </button>
+              </li>`,
+          )}
+        </ul>
+        ${conversations.length > 0 &&
+        html`<button type="button" class="quiet" onClick=${() => download(conversations)}>Export all</button>`}
+      </div>
+    </nav>
+  `;
+}
+
+function download(conversations) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([exported(conversations)], { type: "application/json" }));
+  link.download = "dragon-conversations.json";
+  link.click();
+  URL.revokeObjectURL(link.href);
+}

@@ -1,0 +1,76 @@
+// Where questions are written, with what holds for the next one.
+
+import { html, useRef, useState } from "./html.js";
+
+const SOURCES = [
+  ["", "as the daemon is set"],
+  ["both", "both libraries"],
+  ["device", "this device only"],
+  ["cloud", "the cloud only"],
+];
+const PRIVACY = [
+  ["", "as the daemon is set"],
+  ["strict", "strict: no number made of your documents leaves"],
+  ["balanced", "balanced: distributions may leave, texts never"],
+  ["offline", "offline: nothing leaves"],
+];
+
+/** The fields of a request that the choices stand for. */
+export function requestFields({ sources, privacy, pipeline }) {
+  return { ...(sources && { sources }), ...(privacy && { privacy }), ...(pipeline && { trace: true }) };
+}
+
+export function Composer({ busy, choices, onChoose, onAsk, onStop }) {
+  const [text, setText] = useState("");
+  const area = useRef(null);
+  const send = (event) => {
+    event.preventDefault();
+    if (!text.trim() || busy) return;
+    onAsk(text.trim());
+    setText("");
+    area.current.focus();
+  };
+  const onKey = (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+  };
+  return html`
+    <form class="composer" aria-label="Ask" onSubmit=${send}>
+      <div class="field">
+        <label class="unseen" for="question">Question</label>
+        <textarea
+          id="question"
+          ref=${area}
+          rows="2"
+          placeholder="Ask about your documents"
+          value=${text}
+          onInput=${(event) => setText(event.currentTarget.value)}
+          onKeyDown=${onKey}
+        ></textarea>
+        ${busy
+          ? html`<button type="button" class="primary" key="stop" onClick=${onStop}>Stop</button>`
+          : html`<button type="submit" class="primary" key="ask" disabled=${!text.trim()}>Ask</button>`}
+      </div>
+      <div class="choices">
+        <${Choice} name="sources" label="Sources" values=${SOURCES} choices=${choices} onChoose=${onChoose} />
+        <${Choice} name="privacy" label="Privacy" values=${PRIVACY} choices=${choices} onChoose=${onChoose} />
+        <button
+          type="button"
+          class="toggle"
+          aria-pressed=${choices.pipeline ? "true" : "false"}
+          onClick=${() => onChoose({ ...choices, pipeline: !choices.pipeline })}
+        >
+          Pipeline
+        </button>
+      </div>
+    </form>
+  `;
+}
+
+function Choice({ name, label, values, choices, onChoose }) {
+  return html`<label class="choice">
+    <span>${label}</span>
+    <select value=${choices[name]} onChange=${(event) => onChoose({ ...choices, [name]: event.currentTarget.value })}>
+      ${values.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
+    </select>
+  </label>`;
+}

@@ -1,0 +1,84 @@
+// Folders of the library: read once or watched, how far reading is, and what was left out.
+
+import { html, useState } from "./html.js";
+import { ask } from "./api.js";
+import { count, line, seen } from "./text.js";
+
+export function Folders({ library, refresh }) {
+  const [path, setPath] = useState("");
+  const [watch, setWatch] = useState(true);
+  const [problem, setProblem] = useState(null);
+  const change = async (work) => {
+    setProblem(null);
+    try {
+      await work();
+    } catch (error) {
+      setProblem(error.message);
+      return false;
+    } finally {
+      refresh();
+    }
+    return true;
+  };
+  const add = async (event) => {
+    event.preventDefault();
+    const body = { path: path.trim(), watch };
+    if (body.path && (await change(() => ask("POST", "library/folders", { body })))) setPath("");
+  };
+  const remove = (folder) => {
+    if (!confirm(`Take the folder “${line(folder)}” and its documents out of the library?`)) return;
+    change(() => ask("DELETE", `library/folders?path=${encodeURIComponent(folder)}`));
+  };
+  const running = new Set(library.readings.map((reading) => reading.root));
+  const quiet = library.watched.filter((folder) => !running.has(folder));
+  return html`
+    <section aria-labelledby="folders-title">
+      <h2 id="folders-title">Folders</h2>
+      <form class="inline" onSubmit=${add}>
+        <label for="folder">Folder on this device</label>
+        <input id="folder" type="text" autocomplete="off" spellcheck="false" value=${path} placeholder="/home/me/notes" onInput=${(e) => setPath(e.currentTarget.value)} />
+        <label class="check"><input type="checkbox" checked=${watch} onChange=${(e) => setWatch(e.currentTarget.checked)} /> watch for changes</label>
+        <button type="submit" disabled=${!path.trim()}>Add folder</button>
+      </form>
+      ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
+      <ul class="folders">
+        ${library.readings.map((reading) => html`<${Reading} key=${reading.root} reading=${reading} onRemove=${remove} />`)}
+        ${quiet.map(
+          (folder) =>
+            html`<li key=${folder}>
+              <p><bdi>${line(folder)}</bdi> <span class="tag">watched</span> <${Removal} folder=${folder} onRemove=${remove} /></p>
+            </li>`,
+        )}
+      </ul>
+    </section>
+  `;
+}
+
+function Reading({ reading, onRemove }) {
+  const { root, done, total, path, running, watched, skipped } = reading;
+  return html`<li>
+    <p>
+      <bdi>${line(root)}</bdi> ${watched && html`<span class="tag">watched</span>`}
+      <${Removal} folder=${root} onRemove=${onRemove} />
+    </p>
+    ${running
+      ? html`<p class="progress">
+          <progress value=${total ? done : undefined} max=${total || undefined} aria-label=${`Reading ${line(root)}`}></progress>
+          ${done} of ${count(total, "file")}${path && html`: <bdi>${line(path)}</bdi>`}
+        </p>`
+      : html`<p class="hint">${count(done, "file")} read.</p>`}
+    ${skipped.length > 0 &&
+    html`<details>
+      <summary>${count(skipped.length, "file")} left out</summary>
+      <ul>
+        ${skipped.map((file) => html`<li><bdi>${line(file.path)}</bdi>: ${seen(file.reason)}</li>`)}
+      </ul>
+    </details>`}
+  </li>`;
+}
+
+function Removal({ folder, onRemove }) {
+  return html`<button type="button" class="quiet" aria-label=${`Remove folder ${line(folder)}`} onClick=${() => onRemove(folder)}>
+    Remove
+  </button>`;
+}

@@ -1,0 +1,143 @@
+// The device's library: what is in it, what is being read, adding, removing, searching.
+
+import { html, useRef, useState } from "./html.js";
+import { ask } from "./api.js";
+import { Folders } from "./folders.js";
+import { usePolling } from "./polling.js";
+import { Search } from "./search.js";
+import { bytes, count, line, seen } from "./text.js";
+
+const BUSY_PAUSE = 1000; // milliseconds between looks while something is read
+const IDLE_PAUSE = 10000;
+
+export function Library({ paused }) {
+  const pause = (value) => (value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE);
+  const { value, problem, refresh } = usePolling("library", pause, !paused);
+  return html`
+    <div class="library">
+      <h1>Library</h1>
+      <p class="lead">What this device answers from. Its texts stay here; the cloud never gets them.</p>
+      ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
+      <${Adding} refresh=${refresh} />
+      ${value && html`<${Folders} library=${value} refresh=${refresh} />`}
+      <${Search} />
+      ${value && html`<${Documents} documents=${value.documents} refresh=${refresh} />`}
+    </div>
+  `;
+}
+
+function Adding({ refresh }) {
+  const [results, setResults] = useState([]);
+  const [over, setOver] = useState(false);
+  const [left, setLeft] = useState(0);
+  const input = useRef(null);
+  const add = async (files) => {
+    setResults([]);
+    setLeft(files.length);
+    for (const file of files) {
+      let told;
+      try {
+        const answer = await ask("POST", `library/documents?name=${encodeURIComponent(file.name)}`, { body: file });
+        told = { name: answer.name, text: answer.status, ok: true };
+      } catch (error) {
+        told = { name: file.name, text: error.message, ok: false };
+      }
+      setResults((known) => [...known, told]);
+      setLeft((number) => number - 1);
+      refresh();
+    }
+  };
+  const onDrop = (event) => {
+    event.preventDefault();
+    setOver(false);
+    add([...event.dataTransfer.files]);
+  };
+  return html`
+    <section
+      class=${`adding ${over ? "over" : ""}`}
+      aria-label="Add documents"
+      aria-busy=${left > 0 ? "true" : "false"}
+      onDragOver=${(event) => {
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave=${() => setOver(false)}
+      onDrop=${onDrop}
+    >
+      <p>Drop files here, or <button type="button" class="link" onClick=${() => input.current.click()}>choose files</button>.</p>
+      <input
+        type="file"
+        multiple
+        hidden
+        ref=${input}
+        aria-label="Files to add"
+        onChange=${(event) => {
+          add([...event.currentTarget.files]);
+          event.currentTarget.value = "";
+        }}
+      />
+      <div role="status">
+        ${left > 0 && html`<p>Adding, ${count(left, "file")} to go …</p>`}
+        <ul class="results">
+          ${results.map(
+            ({ name, text, ok }) =>
+              html`<li class=${ok ? "" : "problem"}><bdi>${line(name)}</bdi>: ${ok ? line(text) : seen(text)}</li>`,
+          )}
+        </ul>
+      </div>
+    </section>
+  `;
+}
+
+function Documents({ documents, refresh }) {
+  const [problem, setProblem] = useState(null);
+  const heading = useRef(null);
+  const remove = async (document) => {
+    if (!confirm(`Remove “${line(document.title)}” from the library?`)) return;
+    setProblem(null);
+    try {
+      await ask("DELETE", `library/documents/${encodeURIComponent(document.id)}`);
+    } catch (error) {
+      setProblem(error.message);
+    }
+    refresh();
+    heading.current.focus();
+  };
+  return html`
+    <section aria-labelledby="documents-title">
+      <h2 id="documents-title" tabindex="-1" ref=${heading}>${count(documents.length, "document")}</h2>
+      ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
+      ${documents.length === 0
+        ? html`<p>The library is empty. Drop a file above, or add a folder.</p>`
+        : html`<div class="scrolls" tabindex="0" role="region" aria-label="Table of documents">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Title</th>
+                  <th scope="col">Path</th>
+                  <th scope="col" class="number">Passages</th>
+                  <th scope="col" class="number">Size</th>
+                  <th scope="col"><span class="unseen">Actions</span></th>
+                </tr>
+              </thead>
+              <tbody>
+                ${documents.map(
+                  (each) =>
+                    html`<tr key=${each.id}>
+                      <th scope="row"><bdi>${line(each.title)}</bdi></th>
+                      <td class="path"><bdi>${line(each.path)}</bdi></td>
+                      <td class="number">${each.chunks}</td>
+                      <td class="number">${bytes(each.bytes)}</td>
+                      <td>
+                        <button type="button" class="quiet" aria-label=${`Remove ${line(each.title)}`} onClick=${() => remove(each)}>
+                          Remove
+                        </button>
+                      </td>
+                    </tr>`,
+                )}
+              </tbody>
+            </table>
+          </div>`}
+    </section>
+  `;
+}

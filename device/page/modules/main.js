@@ -1,0 +1,12 @@
+// Start: the key from the address, the conversations from the browser, then the page.
+
+import { html, render } from "./html.js";
+import { takeKey } from "./api.js";
+import { App } from "./app.js";
+import { Chats } from "./chats.js";
+
+takeKey();
+addEventListener("hashchange", takeKey);
+const chats = new Chats();
+await chats.load();
+render(html`<${App} chats=${chats} />`, document.getElementById("app"));

@@ -1,0 +1,44 @@
+// The panel beside the chat with the passage that a citation leads to.
+
+import { html, useEffect, useRef, useState } from "./html.js";
+import { ask } from "./api.js";
+import { line, seen } from "./text.js";
+
+export function Passage({ source, onClose }) {
+  const [found, setFound] = useState(null);
+  const heading = useRef(null);
+  useEffect(() => {
+    heading.current.focus();
+    setFound(null);
+    if (source.side === "cloud") return undefined;
+    if (source.chunk === undefined || source.chunk === null) {
+      setFound({ problem: "The report does not say where this passage is." });
+      return undefined;
+    }
+    const controller = new AbortController();
+    ask("GET", `library/passages/${encodeURIComponent(source.chunk)}`, { signal: controller.signal })
+      .then(setFound)
+      .catch((error) => controller.signal.aborted || setFound({ problem: error.message }));
+    return () => controller.abort();
+  }, [source]);
+  const onKey = (event) => event.key === "Escape" && onClose();
+  return html`
+    <aside class="side-panel" aria-labelledby="passage-title" onKeyDown=${onKey}>
+      <header>
+        <h2 id="passage-title" tabindex="-1" ref=${heading}><bdi>${line(source.title)}</bdi></h2>
+        <button type="button" class="quiet" onClick=${onClose}>Close</button>
+      </header>
+      <p class="place">
+        <span class=${`side ${source.side}`}>${source.side}</span>
+        <bdi>${line([found?.path ?? source.path, found?.place ?? source.place].filter(Boolean).join(", "))}</bdi>
+      </p>
+      ${source.side === "cloud"
+        ? html`<p>The text of this document is in the cloud. This device knows its title only.</p>`
+        : found?.problem
+          ? html`<p role="alert">${seen(found.problem)}</p>`
+          : found
+            ? html`<blockquote dir="auto">${seen(found.text)}</blockquote>`
+            : html`<p aria-busy="true">Opening …</p>`}
+    </aside>
+  `;
+}

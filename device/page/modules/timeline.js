@@ -1,0 +1,120 @@
+// What a trace says about each position, and how it stood at any time. No looks here.
+
+export const LANES = ["cloud", "target", "device"];
+const OTHER = { device: "cloud", cloud: "device" };
+const GOES_ON = 2; // median steps before the first draft is there, from which the picture begins
+
+/**
+ * The timeline of an answer: `columns` (one per token: `{position, text, decided, alone, drafts}`), `cells` (drafts and
+ * targets), `messages`, and the time `from` .. `to`. Times are nanoseconds since the request.
+ */
+export function timelineOf(report, trace) {
+  const decisions = decisionsOf(trace);
+  const cells = [];
+  const sent = new Map();
+  const messages = trace.spans.filter((span) => span.kind === "transmit").map((span) => wayOf(span, decisions));
+  for (const message of messages) {
+    if (message.detail !== "draft") continue;
+    const key = `${message.side} ${message.position} ${message.epoch}`;
+    sent.set(key, [...(sent.get(key) ?? []), message]);
+  }
+  const steps = trace.spans.filter((span) => span.kind === "decode");
+  for (const span of steps) {
+    const waiting = sent.get(`${span.side} ${span.position} ${span.epoch}`) ?? [];
+    const message = waiting.find((each) => each.start >= span.end);
+    cells.push({
+      lane: span.side,
+      position: span.position,
+      begun: span.start,
+      drafted: span.end,
+      arrived: message ? message.end : span.end,
+      fate: span.detail,
+      judged: verdictTime(span, trace, decisions),
+    });
+  }
+  const columns = report.pieces.map((text, position) => {
+    const decision = decisions.get(position);
+    const [device, cloud] = report.accepted[position] ?? [null, null];
+    return {
+      position,
+      text,
+      decided: decision?.end ?? null,
+      by: decision?.side ?? null,
+      alone: report.degraded.includes(position) || decision?.detail === "alone",
+      drafts: { device, cloud },
+    };
+  });
+  const ends = [...decisions.values()].map((span) => span.end);
+  const drafted = steps.map((span) => span.end);
+  const to = Math.max(0, ...ends, ...drafted, ...messages.filter((each) => each.detail === "target").map((m) => m.end));
+  const first = Math.min(to, ...drafted);
+  const from = Math.max(0, Math.min(first, ...steps.map((s) => s.start)), first - GOES_ON * medianStep(steps));
+  return { columns, cells, messages, from, to };
+}
+
+/** How a draft looks at `time`. */
+export function draftState(cell, time) {
+  if (time < cell.begun) return "absent";
+  if (time < cell.drafted) return cell.fate === "pre-empted" ? "absent" : "growing";
+  if (time >= cell.judged) {
+    if (cell.fate === "kept") return "kept";
+    if (cell.fate === "rejected") return "rejected";
+    return cell.fate === "unused" ? "unused" : "gone";
+  }
+  return time < cell.arrived ? "leaving" : "drafted";
+}
+
+/** Messages under way at `time`, with the share of their way that is behind them. */
+export function inFlight(messages, time) {
+  return messages
+    .filter((message) => message.start <= time && time < message.end)
+    .map((message) => ({ ...message, share: (time - message.start) / Math.max(1, message.end - message.start) }));
+}
+
+/** Tokens decided, and drafts of each side judged and right, until `time`. */
+export function tallyAt(timeline, report, time) {
+  const tally = { decided: 0, device: { right: 0, judged: 0 }, cloud: { right: 0, judged: 0 } };
+  for (const column of timeline.columns) {
+    if (column.decided === null || column.decided > time) continue;
+    tally.decided += 1;
+    for (const side of ["device", "cloud"]) {
+      if (column.drafts[side] === null) continue;
+      tally[side].judged += 1;
+      tally[side].right += column.drafts[side] ? 1 : 0;
+    }
+  }
+  return tally;
+}
+
+function decisionsOf(trace) {
+  const found = new Map();
+  for (const span of trace.spans) {
+    if (span.kind !== "aggregate") continue;
+    if (!found.has(span.position) || span.side === "device") found.set(span.position, span);
+  }
+  return found;
+}
+
+/** A message with the lanes between which it goes. */
+function wayOf(span, decisions) {
+  const { side, detail, position, epoch, start, end } = span;
+  const between = { draft: [side, "target"], target: ["target", OTHER[side]] }[detail] ?? [side, OTHER[side]];
+  return { side, detail, position, epoch, start, end, between, column: decisions.has(position) ? position : null };
+}
+
+function verdictTime(span, trace, decisions) {
+  const { side, fate = span.detail, position } = { ...span };
+  if (fate === "kept" || fate === "rejected") return decisions.get(position)?.end ?? span.end;
+  if (fate === "discarded") {
+    const back = trace.spans.find(
+      (each) => each.kind === "roll back" && each.side === side && each.position <= position && each.end >= span.start,
+    );
+    return back?.end ?? span.end;
+  }
+  return span.end; // unused, late, pre-empted
+}
+
+function medianStep(steps) {
+  const lengths = steps.map((span) => span.end - span.start).sort((one, other) => one - other);
+  return lengths[Math.floor(lengths.length / 2)] ?? 0;
+}
