@@ -113,6 +113,14 @@ def test_its_only_top_level_is_dragon_runtime(wheels: Wheels) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"dragon_runtime"}
 
 
+def test_it_holds_the_page(wheels: Wheels) -> None:
+    folder = ROOT / "device/page"
+    wanted = {f"dragon_runtime/device/page/{path.relative_to(folder)}" for path in folder.rglob("*") if path.is_file()}
+    assert len(wanted) > 10
+    with ZipFile(wheels.own) as wheel:
+        assert wanted <= set(wheel.namelist())
+
+
 def test_nothing_is_overwritten(installation: Path, tmp_path: Path) -> None:
     (packages,) = installation.glob("lib/python*/site-packages")
     installed = {each.name: each.files or [] for each in distributions(path=[str(packages)])}

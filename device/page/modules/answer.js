@@ -5,6 +5,7 @@ import { footnotesOf, partsOf } from "./attribution.js";
 import { Block, blocks } from "./markdown.js";
 import { count, line, percent, seconds, bytes, seen } from "./text.js";
 
+const LONGEST_GLUED = 24; // characters of a word that stays on the line of its citation
 const SIDES = { device: "this device", cloud: "the cloud" };
 
 export function Answer({ turn, provisional, onCite }) {
@@ -19,7 +20,13 @@ export function Answer({ turn, provisional, onCite }) {
     <div class="answer">
       ${blocks(answer).map(
         ({ kind, start, end }, number) =>
-          html`<${Block} key=${number} kind=${kind} source=${answer.slice(start, end)} offset=${start} paint=${paint} />`,
+          html`<${Block}
+            key=${number}
+            kind=${kind}
+            source=${answer.slice(start, end)}
+            offset=${start}
+            paint=${paint}
+          />`,
       )}
       ${provisional && html`<p class="provisional">${seen(provisional)}</p>`}
     </div>
@@ -36,11 +43,19 @@ function painted(text, parts, notes, onCite, start, end) {
     const [from, to] = [Math.max(start, part.start), Math.min(end, part.end)];
     if (from > place) nodes.push(seen(text.slice(place, from)));
     const content = seen(text.slice(from, to));
-    nodes.push(part.side === "both" ? content : html`<span class=${`from ${part.side}`}>${content}</span>`);
+    const words = content.trimStart();
+    const color = (span) =>
+      span && part.side !== "both" ? html`<span class=${`from ${part.side}`}>${span}</span>` : span;
+    nodes.push(content.slice(0, content.length - words.length));
     if (part.cited && to === part.end) {
       const note = notes.cited.find(({ index }) => index === part.source);
-      nodes.push(html`<${Citation} note=${note} onCite=${onCite} />`);
-    }
+      const begin = words.search(/\S*\s*$/);
+      const last = words.length - begin > LONGEST_GLUED ? words.length : begin;
+      nodes.push(color(words.slice(0, last)));
+      nodes.push(
+        html`<span class="glued">${color(words.slice(last))}<${Citation} note=${note} onCite=${onCite} /></span>`,
+      );
+    } else nodes.push(color(words));
     place = to;
   }
   if (end > place) nodes.push(seen(text.slice(place, end)));
@@ -65,23 +80,29 @@ function Origins({ parts, notes, report, onCite }) {
   const sides = new Set(parts.map((part) => part.side));
   return html`
     <div class="origins">
-      ${parts.length > 0 &&
-      html`<p class="legend">
-        ${sides.has("device") && html`<span class="from device">from this device</span>`}
-        ${sides.has("cloud") && html`<span class="from cloud">from the cloud</span>`}
-        ${sides.has("both") && html`<span>both alike</span>`}
-      </p>`}
-      ${notes.cited.length > 0 &&
-      html`<ol class="footnotes" aria-label="Sources">
-        ${notes.cited.map((note) => html`<li key=${note.index}><${Source} note=${note} onCite=${onCite} /></li>`)}
-      </ol>`}
-      ${notes.rest.length > 0 &&
-      html`<details class="rest">
-        <summary>${count(notes.rest.length, `${notes.cited.length ? "other " : ""}document`)} read</summary>
-        <ul>
-          ${notes.rest.map((note) => html`<li key=${note.index}><${Source} note=${note} onCite=${onCite} /></li>`)}
-        </ul>
-      </details>`}
+      ${
+        parts.length > 0 &&
+        html`<p class="legend">
+          ${sides.has("device") && html`<span class="from device">from this device</span>`}
+          ${sides.has("cloud") && html`<span class="from cloud">from the cloud</span>`}
+          ${sides.has("both") && html`<span>both alike</span>`}
+        </p>`
+      }
+      ${
+        notes.cited.length > 0 &&
+        html`<ol class="footnotes" aria-label="Sources">
+          ${notes.cited.map((note) => html`<li key=${note.index}><${Source} note=${note} onCite=${onCite} /></li>`)}
+        </ol>`
+      }
+      ${
+        notes.rest.length > 0 &&
+        html`<details class="rest">
+          <summary>${count(notes.rest.length, `${notes.cited.length ? "other " : ""}document`)} read</summary>
+          <ul>
+            ${notes.rest.map((note) => html`<li key=${note.index}><${Source} note=${note} onCite=${onCite} /></li>`)}
+          </ul>
+        </details>`
+      }
       <${Notes} report=${report} />
     </div>
   `;
@@ -107,10 +128,12 @@ function Notes({ report }) {
     `${bytes(report.sent_bytes)} left this device`,
   ];
   return html`
-    ${notes.length > 0 &&
-    html`<ul class="notes" aria-label="Notes">
-      ${notes.map((note) => html`<li>${seen(note)}</li>`)}
-    </ul>`}
+    ${
+      notes.length > 0 &&
+      html`<ul class="notes" aria-label="Notes">
+        ${notes.map((note) => html`<li>${seen(note)}</li>`)}
+      </ul>`
+    }
     <p class="figures">${figures.join(" · ")}</p>
   `;
 }

@@ -44,7 +44,11 @@ export function App({ chats }) {
       <nav aria-label="Views">
         ${VIEWS.map(
           ([name, label]) =>
-            html`<button type="button" aria-current=${view === name ? "page" : undefined} onClick=${() => setView(name)}>
+            html`<button
+              type="button"
+              aria-current=${view === name ? "page" : undefined}
+              onClick=${() => setView(name)}
+            >
               ${label}
             </button>`,
         )}
@@ -56,8 +60,15 @@ export function App({ chats }) {
           open=${linked}
           onOpen=${() => setLinked(!linked)}
         />
-        ${linked &&
-        html`<${LinkPanel} status=${status.value} problem=${status.problem} choices=${choices} onClose=${closeLink} />`}
+        ${
+          linked &&
+          html`<${LinkPanel}
+            status=${status.value}
+            problem=${status.problem}
+            choices=${choices}
+            onClose=${closeLink}
+          />`
+        }
       </div>
     </header>
     <main>

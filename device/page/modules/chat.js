@@ -8,6 +8,7 @@ import { Turn } from "./turn.js";
 import { count, line } from "./text.js";
 
 const NEAR = 80; // pixels from the end at which the view follows the answer
+const ABOVE = 16; // pixels above a finished one
 
 export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   const [cited, setCited] = useState(null); // {source, from}
@@ -16,7 +17,11 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   const follows = useRef(true);
   const { current, live } = chats;
   useLayoutEffect(() => {
-    if (follows.current && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
+    const box = scroller.current;
+    if (!follows.current || !box) return;
+    const end = box.scrollHeight - box.clientHeight;
+    const turn = box.querySelector(".turn:last-of-type");
+    box.scrollTop = live || !turn ? end : Math.min(end, turn.offsetTop - box.offsetTop - ABOVE);
   });
   useEffect(() => setCited(null), [current]);
   const onScroll = () => {
@@ -39,24 +44,33 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
     <div class=${`chat ${cited ? "with-panel" : ""}`} hidden=${hidden}>
       <${Conversations} chats=${chats} listed=${listed} onListed=${setListed} />
       <section class="talk" aria-label="Conversation">
-        <div class="turns" ref=${scroller} onScroll=${onScroll} tabindex="0" role="region" aria-label="Questions and answers">
-          ${current
-            ? html`<h1 class="unseen">${line(current.title)}</h1>
-                ${current.turns.map(
-                  (turn, number) =>
-                    html`<${Turn}
-                      key=${`${current.id} ${number}`}
-                      turn=${turn}
-                      number=${number}
-                      live=${live?.turn === turn}
-                      busy=${Boolean(live)}
-                      provisional=${chats.provisional}
-                      trace=${choices.pipeline ? chats.traces.get(turn) : null}
-                      onAsk=${(question) => ask(question, number)}
-                      onCite=${cite}
-                    />`,
-                )}`
-            : html`<${Welcome} status=${status} onView=${onView} />`}
+        <div
+          class="turns"
+          ref=${scroller}
+          onScroll=${onScroll}
+          tabindex="0"
+          role="region"
+          aria-label="Questions and answers"
+        >
+          ${
+            current
+              ? html`<h1 class="unseen">${line(current.title)}</h1>
+                  ${current.turns.map(
+                    (turn, number) =>
+                      html`<${Turn}
+                        key=${`${current.id} ${number}`}
+                        turn=${turn}
+                        number=${number}
+                        live=${live?.turn === turn}
+                        busy=${Boolean(live)}
+                        provisional=${chats.provisional}
+                        trace=${choices.pipeline ? chats.traces.get(turn) : null}
+                        onAsk=${(question) => ask(question, number)}
+                        onCite=${cite}
+                      />`,
+                  )}`
+              : html`<${Welcome} status=${status} onView=${onView} />`
+          }
         </div>
         <${Composer}
           busy=${Boolean(live)}
@@ -75,19 +89,23 @@ function Welcome({ status, onView }) {
   return html`<div class="welcome">
     <h1>Ask your documents, and the cloud’s</h1>
     <p>
-      Two libraries answer together. Yours stays on this device: the cloud learns the question and which words were
-      chosen, never your texts. Every part of an answer shows where it comes from,
+      Two libraries answer together. Yours stays on this device: the cloud learns the question and the answer, never a
+      document. Every part of an answer shows where it comes from:${" "}
       <span class="from device">from this device</span> or <span class="from cloud">from the cloud</span>.
     </p>
-    ${status &&
-    html`<p>
-      ${status.documents
-        ? `This device’s library has ${count(status.documents, "document")}. `
-        : "This device’s library is empty. "}
-      <button type="button" class="link" onClick=${() => onView("library")}>
-        ${status.documents ? "Open the library" : "Add documents"}
-      </button>
-    </p>`}
+    ${
+      status &&
+      html`<p>
+        ${
+          status.documents
+            ? `This device’s library has ${count(status.documents, "document")}. `
+            : "This device’s library is empty. "
+        }
+        <button type="button" class="link" onClick=${() => onView("library")}>
+          ${status.documents ? "Open the library" : "Add documents"}
+        </button>
+      </p>`
+    }
   </div>`;
 }
 
@@ -137,8 +155,10 @@ function Conversations({ chats, listed, onListed }) {
               </li>`,
           )}
         </ul>
-        ${conversations.length > 0 &&
-        html`<button type="button" class="quiet" onClick=${() => download(conversations)}>Export all</button>`}
+        ${
+          conversations.length > 0 &&
+          html`<button type="button" class="quiet" onClick=${() => download(conversations)}>Export all</button>`
+        }
       </div>
     </nav>
   `;

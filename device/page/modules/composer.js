@@ -3,13 +3,13 @@
 import { html, useRef, useState } from "./html.js";
 
 const SOURCES = [
-  ["", "as the daemon is set"],
+  ["", "default"],
   ["both", "both libraries"],
   ["device", "this device only"],
   ["cloud", "the cloud only"],
 ];
 const PRIVACY = [
-  ["", "as the daemon is set"],
+  ["", "default"],
   ["strict", "strict: no number made of your documents leaves"],
   ["balanced", "balanced: distributions may leave, texts never"],
   ["offline", "offline: nothing leaves"],
@@ -46,9 +46,11 @@ export function Composer({ busy, choices, onChoose, onAsk, onStop }) {
           onInput=${(event) => setText(event.currentTarget.value)}
           onKeyDown=${onKey}
         ></textarea>
-        ${busy
-          ? html`<button type="button" class="primary" key="stop" onClick=${onStop}>Stop</button>`
-          : html`<button type="submit" class="primary" key="ask" disabled=${!text.trim()}>Ask</button>`}
+        ${
+          busy
+            ? html`<button type="button" class="primary" key="stop" onClick=${onStop}>Stop</button>`
+            : html`<button type="submit" class="primary" key="ask" disabled=${!text.trim()}>Ask</button>`
+        }
       </div>
       <div class="choices">
         <${Choice} name="sources" label="Sources" values=${SOURCES} choices=${choices} onChoose=${onChoose} />

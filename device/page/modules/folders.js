@@ -36,17 +36,33 @@ export function Folders({ library, refresh }) {
       <h2 id="folders-title">Folders</h2>
       <form class="inline" onSubmit=${add}>
         <label for="folder">Folder on this device</label>
-        <input id="folder" type="text" autocomplete="off" spellcheck="false" value=${path} placeholder="/home/me/notes" onInput=${(e) => setPath(e.currentTarget.value)} />
-        <label class="check"><input type="checkbox" checked=${watch} onChange=${(e) => setWatch(e.currentTarget.checked)} /> watch for changes</label>
+        <input
+          id="folder"
+          type="text"
+          autocomplete="off"
+          spellcheck="false"
+          value=${path}
+          placeholder="/home/me/notes"
+          onInput=${(e) => setPath(e.currentTarget.value)}
+        />
+        <label class="check"
+          ><input type="checkbox" checked=${watch} onChange=${(e) => setWatch(e.currentTarget.checked)} /> watch for
+          changes</label
+        >
         <button type="submit" disabled=${!path.trim()}>Add folder</button>
       </form>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
       <ul class="folders">
-        ${library.readings.map((reading) => html`<${Reading} key=${reading.root} reading=${reading} onRemove=${remove} />`)}
+        ${library.readings.map(
+          (reading) => html`<${Reading} key=${reading.root} reading=${reading} onRemove=${remove} />`,
+        )}
         ${quiet.map(
           (folder) =>
             html`<li key=${folder}>
-              <p><bdi>${line(folder)}</bdi> <span class="tag">watched</span> <${Removal} folder=${folder} onRemove=${remove} /></p>
+              <p>
+                <bdi>${line(folder)}</bdi> <span class="tag">watched</span>
+                <${Removal} folder=${folder} onRemove=${remove} />
+              </p>
             </li>`,
         )}
       </ul>
@@ -61,24 +77,37 @@ function Reading({ reading, onRemove }) {
       <bdi>${line(root)}</bdi> ${watched && html`<span class="tag">watched</span>`}
       <${Removal} folder=${root} onRemove=${onRemove} />
     </p>
-    ${running
-      ? html`<p class="progress">
-          <progress value=${total ? done : undefined} max=${total || undefined} aria-label=${`Reading ${line(root)}`}></progress>
-          ${done} of ${count(total, "file")}${path && html`: <bdi>${line(path)}</bdi>`}
-        </p>`
-      : html`<p class="hint">${count(done, "file")} read.</p>`}
-    ${skipped.length > 0 &&
-    html`<details>
-      <summary>${count(skipped.length, "file")} left out</summary>
-      <ul>
-        ${skipped.map((file) => html`<li><bdi>${line(file.path)}</bdi>: ${seen(file.reason)}</li>`)}
-      </ul>
-    </details>`}
+    ${
+      running
+        ? html`<p class="progress">
+            <progress
+              value=${total ? done : undefined}
+              max=${total || undefined}
+              aria-label=${`Reading ${line(root)}`}
+            ></progress>
+            ${done} of ${count(total, "file")}${path && html`: <bdi>${line(path)}</bdi>`}
+          </p>`
+        : html`<p class="hint">${count(done, "file")} read.</p>`
+    }
+    ${
+      skipped.length > 0 &&
+      html`<details>
+        <summary>${count(skipped.length, "file")} left out</summary>
+        <ul>
+          ${skipped.map((file) => html`<li><bdi>${line(file.path)}</bdi>: ${seen(file.reason)}</li>`)}
+        </ul>
+      </details>`
+    }
   </li>`;
 }
 
 function Removal({ folder, onRemove }) {
-  return html`<button type="button" class="quiet" aria-label=${`Remove folder ${line(folder)}`} onClick=${() => onRemove(folder)}>
+  return html`<button
+    type="button"
+    class="quiet"
+    aria-label=${`Remove folder ${line(folder)}`}
+    onClick=${() => onRemove(folder)}
+  >
     Remove
   </button>`;
 }

@@ -18,7 +18,13 @@ export function KeyDialog({ onKey }) {
         <h2 id="key-title">This daemon wants its API key</h2>
         <p>It is the setting <code>api_key</code> of the device daemon. This tab keeps it until it is closed.</p>
         <label for="key">API key</label>
-        <input id="key" type="password" autocomplete="off" value=${key} onInput=${(e) => setValue(e.currentTarget.value)} />
+        <input
+          id="key"
+          type="password"
+          autocomplete="off"
+          value=${key}
+          onInput=${(e) => setValue(e.currentTarget.value)}
+        />
         <p class="actions"><button type="submit" class="primary" disabled=${!key.trim()}>Use this key</button></p>
       </form>
     </dialog>

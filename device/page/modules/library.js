@@ -64,7 +64,10 @@ function Adding({ refresh }) {
       onDragLeave=${() => setOver(false)}
       onDrop=${onDrop}
     >
-      <p>Drop files here, or <button type="button" class="link" onClick=${() => input.current.click()}>choose files</button>.</p>
+      <p>
+        Drop files here, or
+        <button type="button" class="link" onClick=${() => input.current.click()}>choose files</button>.
+      </p>
       <input
         type="file"
         multiple
@@ -107,37 +110,44 @@ function Documents({ documents, refresh }) {
     <section aria-labelledby="documents-title">
       <h2 id="documents-title" tabindex="-1" ref=${heading}>${count(documents.length, "document")}</h2>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
-      ${documents.length === 0
-        ? html`<p>The library is empty. Drop a file above, or add a folder.</p>`
-        : html`<div class="scrolls" tabindex="0" role="region" aria-label="Table of documents">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Title</th>
-                  <th scope="col">Path</th>
-                  <th scope="col" class="number">Passages</th>
-                  <th scope="col" class="number">Size</th>
-                  <th scope="col"><span class="unseen">Actions</span></th>
-                </tr>
-              </thead>
-              <tbody>
-                ${documents.map(
-                  (each) =>
-                    html`<tr key=${each.id}>
-                      <th scope="row"><bdi>${line(each.title)}</bdi></th>
-                      <td class="path"><bdi>${line(each.path)}</bdi></td>
-                      <td class="number">${each.chunks}</td>
-                      <td class="number">${bytes(each.bytes)}</td>
-                      <td>
-                        <button type="button" class="quiet" aria-label=${`Remove ${line(each.title)}`} onClick=${() => remove(each)}>
-                          Remove
-                        </button>
-                      </td>
-                    </tr>`,
-                )}
-              </tbody>
-            </table>
-          </div>`}
+      ${
+        documents.length === 0
+          ? html`<p>The library is empty. Drop a file above, or add a folder.</p>`
+          : html`<div class="scrolls" tabindex="0" role="region" aria-label="Table of documents">
+              <table>
+                <thead>
+                  <tr>
+                    <th scope="col">Title</th>
+                    <th scope="col">Path</th>
+                    <th scope="col" class="number">Passages</th>
+                    <th scope="col" class="number">Size</th>
+                    <th scope="col"><span class="unseen">Actions</span></th>
+                  </tr>
+                </thead>
+                <tbody>
+                  ${documents.map(
+                    (each) =>
+                      html`<tr key=${each.id}>
+                        <th scope="row"><bdi>${line(each.title)}</bdi></th>
+                        <td class="path"><bdi>${line(each.path)}</bdi></td>
+                        <td class="number">${each.chunks}</td>
+                        <td class="number">${bytes(each.bytes)}</td>
+                        <td>
+                          <button
+                            type="button"
+                            class="quiet"
+                            aria-label=${`Remove ${line(each.title)}`}
+                            onClick=${() => remove(each)}
+                          >
+                            Remove
+                          </button>
+                        </td>
+                      </tr>`,
+                  )}
+                </tbody>
+              </table>
+            </div>`
+      }
     </section>
   `;
 }

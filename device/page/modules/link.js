@@ -1,14 +1,16 @@
 // The link to the cloud: what it is like, and what is wrong with it.
 
-import { html, useEffect, useRef } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
+import { ask } from "./api.js";
 import { count, line, milliseconds, seen } from "./text.js";
 
+const SHORT = 12; // digits of a model's identity
 const STATES = {
-  connected: ["●", "Cloud connected"],
-  connecting: ["◌", "Connecting"],
-  away: ["○", "Cloud away"],
-  refused: ["✕", "Cloud refuses"],
-  off: ["–", "This device alone"],
+  connected: ["●", "connected"],
+  connecting: ["◌", "connecting"],
+  away: ["○", "away"],
+  refused: ["✕", "refuses"],
+  off: ["–", "not used"],
 };
 const EXACTNESS = {
   "bit-exact": "bit by bit",
@@ -17,7 +19,7 @@ const EXACTNESS = {
 };
 
 export function LinkButton({ status, problem, open, onOpen }) {
-  const [sign, words] = problem ? ["✕", "No daemon"] : status ? STATES[status.cloud.state] : ["◌", "Asking"];
+  const [sign, words] = problem ? ["✕", "no daemon"] : status ? STATES[status.cloud.state] : ["◌", "…"];
   const rtt = !problem && status?.cloud.state === "connected" ? status.cloud.rtt_ms : null;
   return html`<button
     type="button"
@@ -25,33 +27,45 @@ export function LinkButton({ status, problem, open, onOpen }) {
     aria-expanded=${open ? "true" : "false"}
     onClick=${onOpen}
   >
-    <span aria-hidden="true">${sign}</span> ${words}${rtt !== null && html` <small>${milliseconds(rtt)}</small>`}
+    <span class="sign" aria-hidden="true">${sign}</span>
+    <span class="wide">Cloud </span>${words}${rtt !== null && html` <small>${milliseconds(rtt)}</small>`}
   </button>`;
 }
 
 export function LinkPanel({ status, problem, choices, onClose }) {
   const heading = useRef(null);
-  useEffect(() => heading.current.focus(), []);
+  const [model, setModel] = useState(null);
+  useLayoutEffect(() => {
+    heading.current.focus();
+    ask("GET", "v1/models").then(
+      ({ data }) => setModel(data.at(-1).id),
+      () => setModel(null), // the panel says already what is wrong
+    );
+  }, []);
   return html`
-    <section class="link-panel" aria-labelledby="link-title" onKeyDown=${(event) => event.key === "Escape" && onClose()}>
+    <section
+      class="link-panel"
+      aria-labelledby="link-title"
+      onKeyDown=${(event) => event.key === "Escape" && onClose()}
+    >
       <header>
         <h2 id="link-title" tabindex="-1" ref=${heading}>Link</h2>
         <button type="button" class="quiet" onClick=${onClose}>Close</button>
       </header>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
-      ${status && html`<${Facts} status=${status} choices=${choices} />`}
+      ${status && html`<${Facts} status=${status} model=${model} choices=${choices} />`}
     </section>
   `;
 }
 
-function Facts({ status, choices }) {
+function Facts({ status, model, choices }) {
   const { cloud } = status;
   const facts = [
     ["Cloud", STATES[cloud.state][1]],
     ["Address", cloud.address || "none"],
     ["Round trip", milliseconds(cloud.rtt_ms)],
-    ["Model here", status.model.slice(0, 12)],
-    ["Model there", cloud.model?.slice(0, 12) ?? "–"],
+    ["Model here", `${model ? `${model}, ` : ""}${status.model.slice(0, SHORT)}`],
+    ["Model there", cloud.model?.slice(0, SHORT) ?? "–"],
     ["Numbers repeat", EXACTNESS[status.exactness] ?? status.exactness],
     ["Library", `${count(status.documents, "document")}, ${count(status.chunks, "passage")}`],
     ["Answers", `${status.active} running, ${status.served} given`],
@@ -61,7 +75,13 @@ function Facts({ status, choices }) {
   return html`
     ${cloud.detail && html`<p class="problem">${seen(cloud.detail)}</p>`}
     <dl>
-      ${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd><bdi>${line(value)}</bdi></dd></div>`)}
+      ${facts.map(
+        ([name, value]) =>
+          html`<div>
+            <dt>${name}</dt>
+            <dd><bdi>${line(value)}</bdi></dd>
+          </div>`,
+      )}
     </dl>
   `;
 }

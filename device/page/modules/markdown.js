@@ -48,18 +48,25 @@ export class Block extends Component {
       const [start, end] = body.length ? [body[0].start, body.at(-1).end] : [first.end, first.end];
       return html`<pre tabindex="0"><code>${leaf(start, end)}</code></pre>`;
     }
-    if (kind === "heading") return html`<p class="heading">${inside(HEADING.exec(source)[0].length, source.length)}</p>`;
+    if (kind === "heading")
+      return html`<p class="heading">${inside(HEADING.exec(source)[0].length, source.length)}</p>`;
     if (kind === "ul" || kind === "ol") {
       const items = itemsOf(source).map(({ start, end }) => html`<li dir="auto">${inside(start, end)}</li>`);
       const first = Number(ITEM.exec(source)[1] ?? 1);
-      return kind === "ul" ? html`<ul>${items}</ul>` : html`<ol start=${first}>${items}</ol>`;
+      return kind === "ul"
+        ? html`<ul>
+            ${items}
+          </ul>`
+        : html`<ol start=${first}>
+            ${items}
+          </ol>`;
     }
     return html`<p dir="auto">${inside(0, source.length)}</p>`;
   }
 }
 
 function* lines(text) {
-  for (let start = 0; start < text.length; ) {
+  for (let start = 0; start < text.length;) {
     const found = text.indexOf("\n", start);
     const end = found < 0 ? text.length : found;
     yield { start, end };
@@ -111,7 +118,11 @@ function inline(source, start, end, leaf, depth) {
       if (close < 0) at = begin;
       else {
         const children = inline(source, begin, close, leaf, depth + 1);
-        take(run.length === 2 ? html`<strong>${children}</strong>` : html`<em>${children}</em>`, at, close + run.length);
+        take(
+          run.length === 2 ? html`<strong>${children}</strong>` : html`<em>${children}</em>`,
+          at,
+          close + run.length,
+        );
       }
     } else if (sign === "[") {
       LINK.lastIndex = at;
@@ -126,8 +137,7 @@ function inline(source, start, end, leaf, depth) {
 
 /** A link that shows where it leads. */
 function anchor(label, text, address) {
-  const link = (content) =>
-    html`<a href=${address} target="_blank" rel="noopener noreferrer nofollow">${content}</a>`;
+  const link = (content) => html`<a href=${address} target="_blank" rel="noopener noreferrer nofollow">${content}</a>`;
   return text === address ? link(label) : html`<span>${label} (${link(seen(address))})</span>`;
 }
 

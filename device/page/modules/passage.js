@@ -1,14 +1,14 @@
 // The panel beside the chat with the passage that a citation leads to.
 
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
 import { line, seen } from "./text.js";
 
 export function Passage({ source, onClose }) {
   const [found, setFound] = useState(null);
   const heading = useRef(null);
+  useLayoutEffect(() => heading.current.focus(), [source]);
   useEffect(() => {
-    heading.current.focus();
     setFound(null);
     if (source.side === "cloud") return undefined;
     if (source.chunk === undefined || source.chunk === null) {
@@ -32,13 +32,15 @@ export function Passage({ source, onClose }) {
         <span class=${`side ${source.side}`}>${source.side}</span>
         <bdi>${line([found?.path ?? source.path, found?.place ?? source.place].filter(Boolean).join(", "))}</bdi>
       </p>
-      ${source.side === "cloud"
-        ? html`<p>The text of this document is in the cloud. This device knows its title only.</p>`
-        : found?.problem
-          ? html`<p role="alert">${seen(found.problem)}</p>`
-          : found
-            ? html`<blockquote dir="auto">${seen(found.text)}</blockquote>`
-            : html`<p aria-busy="true">Opening …</p>`}
+      ${
+        source.side === "cloud"
+          ? html`<p>The text of this document is in the cloud. This device knows its title only.</p>`
+          : found?.problem
+            ? html`<p role="alert">${seen(found.problem)}</p>`
+            : found
+              ? html`<blockquote dir="auto">${seen(found.text)}</blockquote>`
+              : html`<p aria-busy="true">Opening …</p>`
+      }
     </aside>
   `;
 }

@@ -15,6 +15,8 @@ const SHORTEST_PLAY = 3; // seconds
 const LONGEST_PLAY = 12;
 const PLAY_OF_TOKEN = 0.25;
 const FRAME = 33; // milliseconds
+const OF_A_TOKEN = new Set(["draft", "target", "resolve", "resolved", "propose", "verdict"]); // messages
+const HEADINGS = ["Position", "Token", "Cloud draft", "Device draft", "Decided by", "After"];
 const NAMES = { cloud: "Cloud drafts", target: "Targets", device: "Device drafts" };
 
 export function Pipeline({ report, trace }) {
@@ -44,7 +46,8 @@ export function Pipeline({ report, trace }) {
     if (box && place && plays) box.scrollLeft = place.x - box.clientWidth / 2;
   }, [tally.decided]);
   const moved = inFlight(timeline.messages, time);
-  const now = `${milliseconds((time - timeline.from) / 1e6)}, ${tally.decided} of ${count(timeline.columns.length, "token")} decided`;
+  const tokens = count(timeline.columns.length, "token");
+  const now = `${milliseconds((time - timeline.from) / 1e6)}, ${tally.decided} of ${tokens} decided`;
   return html`
     <section class="pipeline" aria-label="Pipeline of this answer">
       <div class="stage">
@@ -119,17 +122,29 @@ function Picture({ timeline, places, time, moved }) {
         const column = columns[cell.position];
         const state = column ? draftState(cell, time) : "absent";
         if (state === "absent") return null;
-        const text = state === "rejected" ? "✕" : cell.fate === "kept" ? shown(column.text) : "";
-        return html`<${Cell} key=${key} look=${`draft ${cell.lane} ${state}`} lane=${cell.lane} place=${places[cell.position]} text=${text} />`;
+        const text = state === "rejected" ? "✕" : cell.fate === "kept" ? shown(column.text) : "…";
+        return html`<${Cell}
+          key=${key}
+          look=${`draft ${cell.lane} ${state}`}
+          lane=${cell.lane}
+          place=${places[cell.position]}
+          text=${text}
+        />`;
       })}
       ${columns.map((column, position) => {
         if (column.decided === null || column.decided > time) return null;
         const look = `target ${column.alone ? "alone" : ""}`;
-        return html`<${Cell} key=${`target ${position}`} look=${look} lane="target" place=${places[position]} text=${shown(column.text)} />`;
+        return html`<${Cell}
+          key=${`target ${position}`}
+          look=${look}
+          lane="target"
+          place=${places[position]}
+          text=${shown(column.text)}
+        />`;
       })}
       ${moved.map((message) => {
         const place = places[message.position];
-        if (!place) return null;
+        if (!place || !OF_A_TOKEN.has(message.detail)) return null;
         const [from, to] = message.between.map((lane) => LANE_TOPS[lane] + CELL / 2);
         const y = from + (to - from) * (0.2 + 0.6 * message.share);
         return html`<circle class=${`message ${message.side}`} cx=${place.x + place.width / 2} cy=${y} r="4.5" />`;
@@ -159,7 +174,13 @@ function Facts({ report, tally, moved, played }) {
     ["Shown at", `${played < 1 ? `1/${Math.max(1, Math.round(1 / played))}` : played.toFixed(1)} of its speed`],
   ];
   return html`<dl class="facts">
-    ${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+    ${facts.map(
+      ([name, value]) =>
+        html`<div>
+          <dt>${name}</dt>
+          <dd>${value}</dd>
+        </div>`,
+    )}
   </dl>`;
 }
 
@@ -169,7 +190,7 @@ function Table({ timeline }) {
     <table>
       <thead>
         <tr>
-          ${["Position", "Token", "Cloud draft", "Device draft", "Decided by", "After"].map((name) => html`<th scope="col">${name}</th>`)}
+          ${HEADINGS.map((name) => html`<th scope="col">${name}</th>`)}
         </tr>
       </thead>
       <tbody>

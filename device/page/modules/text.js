@@ -1,8 +1,10 @@
 // Text and figures as people read them.
 
 // Controls, bidirectional overrides, invisible characters and tags: text that looks like another one.
-const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+const CONTROLS = "\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u2028\\u2029";
+const DIRECTIONS = "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069";
+const INVISIBLE = "\\u00ad\\u180e\\u200b\\u2060-\\u2065\\u206a-\\u206f\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}";
+const UNSEEN = new RegExp(`[${CONTROLS}${DIRECTIONS}${INVISIBLE}]`, "gu");
 
 /** Foreign text with every unseen character shown as a replacement character; its length stays. */
 export function seen(text) {

@@ -2,7 +2,8 @@
 
 export const LANES = ["cloud", "target", "device"];
 const OTHER = { device: "cloud", cloud: "device" };
-const GOES_ON = 2; // median steps before the first draft is there, from which the picture begins
+const LEAD = 2; // median steps that the picture shows before the first draft is there
+const LONGEST_LEAD = 0.5; // of the time from the first decision to the last, that it shows before the first one
 
 /**
  * The timeline of an answer: `columns` (one per token: `{position, text, decided, alone, drafts}`), `cells` (drafts and
@@ -48,7 +49,8 @@ export function timelineOf(report, trace) {
   const drafted = steps.map((span) => span.end);
   const to = Math.max(0, ...ends, ...drafted, ...messages.filter((each) => each.detail === "target").map((m) => m.end));
   const first = Math.min(to, ...drafted);
-  const from = Math.max(0, Math.min(first, ...steps.map((s) => s.start)), first - GOES_ON * medianStep(steps));
+  const decided = Math.min(to, ...ends);
+  const from = Math.max(0, first - LEAD * medianStep(steps), decided - LONGEST_LEAD * (to - decided));
   return { columns, cells, messages, from, to };
 }
 
@@ -103,7 +105,7 @@ function wayOf(span, decisions) {
 }
 
 function verdictTime(span, trace, decisions) {
-  const { side, fate = span.detail, position } = { ...span };
+  const { side, detail: fate, position } = span;
   if (fate === "kept" || fate === "rejected") return decisions.get(position)?.end ?? span.end;
   if (fate === "discarded") {
     const back = trace.spans.find(

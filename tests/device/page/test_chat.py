@@ -1,0 +1,266 @@
+"""The chat in a browser, over an engine that says what the test wants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device.http.server import HttpServer
+from tests.device.conftest import Serve
+from tests.device.page.browsing import Open, Visit
+from tests.device.table_engine import TableEngine
+
+MARKUP = '<img src="x" onerror="document.title = \'taken\'"><script>document.title = "taken"</script>'
+RICH = """First *thin* and **fat**, `code *as is*` and [a place](https://elsewhere.example/x).
+
+* one
+* two **parts**
+  go on
+
+7. seven
+8. eight
+
+```py
+print("<b>")
+
+```
+# End"""
+
+
+def told(engine: TableEngine, question: str, answer: str) -> str:
+    """Have the engine answer `question` so, in pieces of a few characters."""
+    engine.answers[question] = [answer[at : at + 3] for at in range(0, len(answer), 3)]
+    return question
+
+
+def answers(visit: Visit) -> Any:
+    return visit.page.locator(".answer")
+
+
+def words(found: Any) -> list[str]:
+    """The texts of elements without the numbers of citations in them."""
+    texts: list[str] = found.evaluate_all(
+        """elements => elements.map(element => {
+            const copy = element.cloneNode(true);
+            copy.querySelectorAll("sup").forEach(each => each.remove());
+            return copy.textContent;
+        })"""
+    )
+    return texts
+
+
+class TestAsking:
+    def test_by_keyboard_alone(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        visit = visits(server.url)
+        page = visit.page
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.id") == "question":
+                break
+        page.keyboard.type("so be it")
+        page.keyboard.press("Enter")
+        visit.wait_for_answer()
+        assert words(answers(visit)) == ["so be it"]
+        page.get_by_text("Answer: so be it").wait_for(state="attached")  # the live region
+        assert page.locator("article.turn").get_attribute("aria-busy") == "false"
+        page.keyboard.press("Shift+Enter")
+        assert len(engine.generations) == 1
+
+    def test_a_citation_is_reached_and_left_by_keyboard(self, visits: Open, server: HttpServer) -> None:
+        visit = visits(server.url)
+        visit.ask("a b c")
+        cite = visit.page.get_by_role("button", name="Source 2: Atlas, from the cloud")
+        cite.focus()
+        visit.page.keyboard.press("Enter")
+        visit.page.get_by_text("The text of this document is in the cloud.").wait_for()
+        assert visit.page.evaluate("document.activeElement.id") == "passage-title"
+        visit.page.keyboard.press("Escape")
+        assert visit.page.evaluate("document.activeElement.textContent.trim()") == "2"
+
+    def test_sides_are_told_apart_without_colour(self, visits: Open, server: HttpServer) -> None:
+        visit = visits(server.url)
+        visit.ask("mine yours")
+        style = "element => getComputedStyle(element).textDecorationStyle"
+        device, cloud = (visit.page.locator(f".answer .from.{side}").first for side in ("device", "cloud"))
+        assert (device.inner_text(), device.evaluate(style)) == ("mine", "solid")
+        assert (cloud.inner_text(), cloud.evaluate(style)) == ("yours", "dotted")
+
+    def test_choices_go_along_with_the_next_question(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        visit.ask("first")
+        visit.page.get_by_role("combobox", name="Sources").select_option("device")
+        visit.page.get_by_role("combobox", name="Privacy").select_option("offline")
+        visit.page.get_by_role("button", name="Pipeline").click()
+        visit.ask("second")
+        before, after = (engine.generation(number).request for number in (0, 1))
+        assert (before.sources, before.privacy, before.trace) == ("both", "strict", False)
+        assert (after.sources, after.privacy, after.trace) == ("device", "offline", True)
+
+
+class TestStreaming:
+    def test_finished_blocks_are_rendered_once(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        engine.answers["long"] = ["One.\n\n", "Two", " goes", " on"]
+        engine.allowed = 2
+        visit = visits(server.url)
+        visit.write("long")
+        visit.page.get_by_text("Two").wait_for()
+        assert visit.page.locator("article.turn").get_attribute("aria-busy") == "true"
+        visit.page.evaluate(
+            """() => {
+                const [first, last] = document.querySelectorAll(".answer > p");
+                window.changes = [0, 0];
+                [first, last].forEach((element, number) => new MutationObserver(() => window.changes[number] += 1)
+                    .observe(element, {childList: true, characterData: true, subtree: true}));
+            }"""
+        )
+        engine.generation().allow(1)
+        visit.page.get_by_text("Two goes").wait_for()
+        first, last = visit.page.evaluate("window.changes")
+        assert first == 0
+        assert last > 0
+        engine.generation().allow(9)
+        visit.wait_for_answer()
+
+    def test_stop_and_try_again(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        engine.allowed = 1
+        visit = visits(server.url)
+        visit.write("go on forever")
+        answers(visit).get_by_text("go").wait_for()
+        visit.page.get_by_role("button", name="Stop").click()
+        visit.page.get_by_text("Stopped.", exact=True).wait_for()
+        assert engine.generation().cancelled.wait(10)
+        engine.allowed = None
+        visit.page.get_by_role("button", name="Try again").click()
+        visit.page.get_by_text("from this device").first.wait_for()
+        assert words(answers(visit)) == ["go on forever"]
+        assert visit.page.locator("article.turn").count() == 1
+
+    def test_failures_are_told_in_the_daemons_words(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        visit.expected.append("400")
+        visit.write("refuse this")
+        visit.page.get_by_text("The placement 'cloud' needs privacy 'balanced'.").wait_for()
+        visit.write("crash now")
+        visit.page.get_by_text("The engine failed while answering; the daemon's log says where.").wait_for()
+        assert visit.page.get_by_role("button", name="Try again").count() == 2
+
+
+class TestConversations:
+    def test_edit_and_ask_again(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        visit = visits(server.url)
+        visit.ask("first words")
+        visit.ask("second words")
+        visit.page.get_by_role("button", name="Edit").first.click()
+        area = visit.page.get_by_role("textbox", name="Question").first
+        assert area.input_value() == "first words"
+        area.fill("other words")
+        visit.page.keyboard.press("Enter")
+        visit.page.get_by_text("Answer: other words").wait_for(state="attached")
+        assert visit.page.locator(".question p").all_inner_texts() == ["other words"]
+        assert "first" not in engine.generation().request.prompt
+        assert "first words" in engine.generation(1).request.prompt  # the history of the second question
+
+    def test_they_outlive_the_page_and_are_deleted(self, visits: Open, server: HttpServer) -> None:
+        visit = visits(server.url)
+        page = visit.page
+        visit.ask("keep me")
+        page.get_by_role("button", name="New conversation").click()
+        visit.ask("me too")
+        page.reload()
+        titles = page.locator(".conversations .title")
+        titles.first.wait_for()
+        assert titles.all_inner_texts() == ["me too", "keep me"]
+        titles.nth(1).click()
+        assert words(answers(visit)) == ["keep me"]
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Delete keep me").click()
+        page.get_by_role("heading", name="Ask your documents").wait_for()
+        page.reload()
+        titles.first.wait_for()
+        assert titles.all_inner_texts() == ["me too"]
+
+    def test_export(self, visits: Open, server: HttpServer, tmp_path: Path) -> None:
+        visit = visits(server.url)
+        visit.ask("take me along")
+        with visit.page.expect_download() as download:
+            visit.page.get_by_role("button", name="Export all").click()
+        download.value.save_as(tmp_path / "all.json")
+        (kept,) = json.loads((tmp_path / "all.json").read_text())["conversations"]
+        assert [(turn["question"], turn["state"]) for turn in kept["turns"]] == [("take me along", "done")]
+
+
+class TestText:
+    def test_the_subset_of_markdown(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        visit = visits(server.url)
+        visit.ask(told(engine, "rich", RICH))
+        answer = answers(visit)
+        texts = {tag: words(answer.locator(tag)) for tag in ("em", "strong", "code", "ul > li", "ol > li", ".heading")}
+        assert texts == {
+            "em": ["thin"],
+            "strong": ["fat", "parts"],
+            "code": ["code *as is*", 'print("<b>")\n'],
+            "ul > li": ["one", "two parts\n  go on"],
+            "ol > li": ["seven", "eight"],
+            ".heading": ["End"],
+        }
+        assert answer.locator("ol").get_attribute("start") == "7"
+        link = answer.locator("a")
+        assert link.inner_text() == "https://elsewhere.example/x"
+        assert link.get_attribute("rel") == "noopener noreferrer nofollow"
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            MARKUP,
+            f"```\n{MARKUP}\n```",
+            f"* **{MARKUP}**",
+            "[run](javascript:document.title='taken') [too](data:text/html,<script>1</script>)",
+        ],
+    )
+    def test_a_malicious_answer_stays_text(
+        self, visits: Open, server: HttpServer, engine: TableEngine, answer: str
+    ) -> None:
+        visit = visits(server.url)
+        visit.ask(told(engine, "malice", answer))
+        shown = answers(visit)
+        assert shown.locator("img, script, a").count() == 0
+        assert any(part in words(shown)[0] for part in (MARKUP, "[run](javascript:document.title='taken')"))
+        assert visit.page.title() == "dragon"
+
+    def test_what_can_not_be_seen_is_shown(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        hidden = "a\u202eb\u2066c\u0007d\u200be\U000e0041f"
+        visit = visits(server.url)
+        visit.ask(told(engine, f"say {hidden}", f"pay {hidden}"))
+        for place in (".answer", ".question p", ".conversations .title"):
+            (text,) = words(visit.page.locator(place))
+            assert text.endswith("a\ufffdb\ufffdc\ufffdd\ufffde\ufffd\ufffdf"), place
+
+
+class TestKey:
+    def test_from_the_address(self, visits: Open, serve: Serve) -> None:
+        visit = visits(serve(api_key="a+b/c=").url + "/#key=a+b/c=")
+        visit.ask("let me in")
+        assert words(answers(visit)) == ["let me in"]
+        assert "key" not in visit.page.url
+        assert visit.page.get_by_role("dialog").count() == 0
+
+    def test_it_is_asked_for(self, visits: Open, serve: Serve) -> None:
+        visit = visits(serve(api_key="right").url)
+        visit.expected.append("401")
+        field = visit.page.get_by_role("textbox", name="API key")
+        field.fill("wrong")
+        visit.page.keyboard.press("Enter")
+        field.wait_for(state="detached")
+        field.fill("right")
+        visit.page.keyboard.press("Enter")
+        visit.page.get_by_text("connected").first.wait_for()
+        visit.ask("let me in")
+        assert words(answers(visit)) == ["let me in"]
+
