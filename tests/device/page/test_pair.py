@@ -50,7 +50,7 @@ def test_everybody_can_use_it(visits: Open, pair: Pair, width: int, scheme: str)
     page.get_by_text("dragon-demo").wait_for()
     assert (visit.serious(), visit.fits()) == ([], True)
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Library").click()
+    page.get_by_role("button", name="Library", exact=True).click()
     page.get_by_role("heading", name="6 documents").wait_for()
     assert (visit.serious(), visit.fits()) == ([], True)
 
@@ -120,7 +120,7 @@ class TestLibrary:
     def test_a_malicious_document_stays_text(self, visits: Open, pair: Pair, tmp_path: Path) -> None:
         visit = visits(pair.url)
         page = visit.page
-        page.get_by_role("button", name="Library").click()
+        page.get_by_role("button", name="Library", exact=True).click()
         page.locator("input[type=file]").set_input_files(
             [{"name": self.TITLE, "mimeType": "text/markdown", "buffer": self.TEXT.encode()}]
         )
@@ -142,7 +142,7 @@ class TestLibrary:
         (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
         visit = visits(pair.url)
         page = visit.page
-        page.get_by_role("button", name="Library").click()
+        page.get_by_role("button", name="Library", exact=True).click()
         page.get_by_role("textbox", name="Folder on this device").fill(str(tmp_path))
         page.keyboard.press("Enter")
         page.get_by_role("heading", name="7 documents").wait_for()
@@ -156,7 +156,7 @@ class TestLibrary:
         visit = visits(pair.url)
         visit.expected.append("400")
         page = visit.page
-        page.get_by_role("button", name="Library").click()
+        page.get_by_role("button", name="Library", exact=True).click()
         page.get_by_role("textbox", name="Folder on this device").fill("/nowhere/at/all")
         page.keyboard.press("Enter")
         page.get_by_role("alert").wait_for()
