@@ -65,8 +65,8 @@ coverage: $(STAMP) ## run the tests and print which lines and branches they leav
 	@OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses=3 --dist=loadfile -m "not suite" $(TESTS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
-bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one
-	@$(BIN)/python -m scripts.bench $(SUITE)
+bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one, PUBLISH=1 for the docs
+	@$(BIN)/python -m scripts.bench $(if $(PUBLISH),--publish) $(SUITE)
 
 train-policy: $(STAMP) ## train the policy of draft lengths again (minutes)
 	@$(BIN)/python -m scripts.train_policy

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 from common.answer.errors import RequestError
 from common.answer.request import Request
@@ -14,14 +15,18 @@ from common.daemon.failures import as_failure
 from common.daemon.side import SideRuntime
 from common.daemon.ticker import Ticker
 from common.engine.model.prompt import Conversation, Query
+from common.library.library import Hit
 from common.methods.open_message import open_message
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import CloudView
+from device.documents import OwnDocuments
 from device.interface import Embedded, EngineStatus, Tell
 from device.settings import DeviceSettings
 from proto.messages import Message, Open
+
+Result = TypeVar("Result")
 
 
 class DeviceEngine:
@@ -35,6 +40,7 @@ class DeviceEngine:
         self._active: dict[int, ActiveRequest] = {}
         self._lock = threading.Lock()  # of the table
         self._served = 0
+        self.documents = OwnDocuments(settings, side.library, self._search)
         self._ticker = Ticker(self._tick, side.died)
         connection = None
         if settings.cloud is not None and settings.privacy != "offline":
@@ -84,16 +90,14 @@ class DeviceEngine:
 
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Vectors of `texts` by the library's embedding model, in turns with questions. Raises `AnswerFailed`."""
-        done: Future[Embedded] = Future()
         embedder, listed = self._side.embedder, list(texts)
 
-        def run() -> None:
+        def embedded() -> Embedded:
             counts, most = embedder.token_counts(listed), embedder.max_tokens
             cut = tuple(number for number, count in enumerate(counts) if count > most)
-            done.set_result(Embedded(embedder.encode(listed), sum(min(count, most) for count in counts), cut))
+            return Embedded(embedder.encode(listed), sum(min(count, most) for count in counts), cut)
 
-        self._side.later(run, done.set_exception)
-        return done.result()
+        return self._in_turn(embedded)
 
     @property
     def model(self) -> str:
@@ -113,6 +117,15 @@ class DeviceEngine:
             served=self._served,
             cloud=connection.status() if connection is not None else alone(self._settings.privacy),
         )
+
+    def _search(self, query: str, count: int) -> list[Hit]:
+        return self._in_turn(lambda: self._side.search(query, count))
+
+    def _in_turn(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, from the retrieval thread. Raises what it raises."""
+        done: Future[Result] = Future()
+        self._side.later(lambda: done.set_result(work()), done.set_exception)
+        return done.result()
 
     def _check_length(self, request: Open) -> None:
         if self._side.target.room(request) < 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from common.answer.report import Report
 from common.answer.request import Request
 from common.engine.model.prompt import Conversation, Query
+from common.library.library import Hit
+from common.library.readings import Reading
+from common.library.store import FileRecord, StoredChunk
 from proto.fields import Exactness
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -110,8 +114,58 @@ class Embedded:
     cut: tuple[int, ...]  # indices of the texts of which it read the beginning only
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the device's library holds."""
+
+    documents: tuple[FileRecord, ...]  # by path
+    watched: tuple[str, ...]  # folders
+    readings: tuple[Reading, ...]  # the latest of every folder
+
+
+class Documents(Protocol):
+    """The device's library. Its methods take their time, and raise `LibraryError`, one sentence."""
+
+    def listing(self) -> Listing:
+        """All documents, and how far the folders have been read."""
+        ...
+
+    def search(self, query: str, count: int) -> list[Hit]:
+        """The `count` passages most similar to a text, best first. Raises `AnswerFailed`."""
+        ...
+
+    def passage(self, chunk: int) -> StoredChunk:
+        """One passage. Raises `UnknownDocument`."""
+        ...
+
+    def most_bytes(self, name: str) -> int:
+        """How large an upload of this name may be. Raises `PathError` for a name that can't be taken."""
+        ...
+
+    def put(self, name: str, content: bytes) -> Path:
+        """Keep an upload, in place of another one of the same name; it is read soon."""
+        ...
+
+    def forget(self, document: int) -> None:
+        """Remove a document by its number; an upload's file, too."""
+        ...
+
+    def watch(self, folder: str) -> None:
+        """Read a folder, and whatever changes in it from now on."""
+        ...
+
+    def unwatch(self, folder: str) -> None:
+        """Forget a folder and its documents; the files stay."""
+        ...
+
+
 class Engine(Protocol):
     """Serves requests."""
+
+    @property
+    def documents(self) -> Documents:
+        """The device's library."""
+        ...
 
     @property
     def model(self) -> str:

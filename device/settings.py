@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -84,6 +85,15 @@ class DeviceSettings(Settings):
     """Megabytes per second that are read at most of local_target: a slower disk, for experiments."""
     read_ahead: bool = True
     """Whether layers of local_target are read before they are needed; false is a baseline, for experiments."""
+
+    @property
+    def uploads(self) -> Path:
+        """Folder of the documents that were uploaded."""
+        return self.data / "uploads"
+
+    @property
+    def private_folders(self) -> tuple[Path, ...]:
+        return *super().private_folders, self.uploads
 
     @property
     def verifying(self) -> LocalTarget | None:

@@ -26,6 +26,7 @@ from common.configuration.settings import Settings, default_data, default_model
 from common.daemon.daemon import BAD_INPUT as NOT_STARTED
 from common.methods.aggregate.machine.values import Decided
 from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.catalog import METHODS
 from common.process.stopping import KILLED
 from common.process.vital import THREAD_DIED
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
@@ -65,6 +66,12 @@ def table(document: str, heading: str) -> list[list[str]]:
         rows.append(cells(line))
         assert len(rows[-1]) == width, line
     return rows
+
+
+def section(document: str, heading: str) -> str:
+    """The text below a heading, to the next one."""
+    (found,) = re.findall(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", document, re.M | re.S)
+    return str(found)
 
 
 def code(cell: str) -> list[str]:
@@ -148,7 +155,11 @@ class TestCommandLine:
         return [str(item.name) if item.param_type_name == "argument" else max(item.opts, key=len) for item in shown]
 
     def test_every_command_is_there_with_its_options(self) -> None:
-        documented = {code(row[0])[0]: code(row[1]) for row in table(OPERATIONS, "command")}
+        everywhere = code(section(OPERATIONS, "Options of an answer"))
+        documented = {
+            code(row[0])[0]: code(row[1]) + everywhere * ("(#options-of-an-answer)" in row[1])
+            for row in table(OPERATIONS, "command")
+        }
         daemons = {"dragon device": ["--config"], "dragon cloud": ["--config"]}  # they parse their settings
         actual = {path: daemons.get(path) or self.parameters(command) for path, command in self.commands()}
         assert {path: sorted(names) for path, names in documented.items()} == {
@@ -184,6 +195,12 @@ class TestHttp:
         documented = [code(row[0])[0] for row in table(OPERATIONS, "request field")]
         fields = {name for kind in (ChatBody, CompletionBody, ResponsesBody) for name in kind.model_fields}
         assert sorted(documented) == sorted(fields | OPTIONS)
+
+    def test_every_method_is_there(self) -> None:
+        (row,) = [row for row in table(OPERATIONS, "request field") if code(row[0]) == ["method"]]
+        (named,) = re.findall(r"`method` \((.*?)\)", DOCUMENTS["README.md"], re.S)
+        leaving = {name for row in table(DOCUMENTS["README.md"], "`method`") for name in code(row[0])}
+        assert set(code(row[1])) == set(code(named)) == leaving == METHODS.keys()
 
     def test_every_refused_field_is_there(self) -> None:
         refused, *_ = table(OPERATIONS, "fields")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median
 
 from common.answer.contributions import ContributionRows
@@ -16,11 +16,21 @@ NOTED_WAIT = 1.0  # seconds; who waits less for memory need not know
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a passage stands in this device's library."""
+
+    path: str  # of the document, relative to the folder that was added
+    place: str  # in the document, e.g. «page 3»; may be empty
+    chunk: int  # the passage's number in the library
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A document that took part."""
 
     side: Side
     title: str
+    origin: Origin | None = None  # of the device's own, where it is a passage of its library
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ class Record:
     seed: int
     token_times: list[float] = field(default_factory=list)
     device_titles: tuple[str, ...] = ()
+    origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
     cloud_titles: tuple[str, ...] = ()
     device_prompt_tokens: int = 0
     cloud_prompt_tokens: int = 0  # of the cloud that read last, where connections were lost
@@ -136,7 +147,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         aggregation=request.aggregation,
         sampler=request.sampler,
         placement=request.placement,
-        sources=tuple(Source("device", title) for title in record.device_titles)
+        sources=tuple(Source("device", *each) for each in zip_longest(record.device_titles, record.origins))
         + tuple(Source("cloud", title) for title in record.cloud_titles),
         notes=notes,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from common.answer.report import Origin
 from common.engine.kv.claims import Part
 from common.engine.kv.document_states import shortened
 from common.engine.kv.layout import DocumentStates
@@ -19,6 +20,7 @@ class Document:
     tokens: tuple[int, ...]
     similarity: float  # retrieval cosine
     states: DocumentStates | None = None  # its keys and values, where they came along
+    origin: Origin | None = None  # in this side's library
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class PromptRows:
     titles: tuple[str, ...]
     tokens: int  # of all rows' documents and the query, once
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
+    origins: tuple[Origin | None, ...] = ()  # of this side's documents
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
 
 
@@ -54,7 +57,8 @@ def rows(
         states={row: document.states for row, document in enumerate(documents) if document.states is not None},
         blank=begin if blank else None,
     )
-    return PromptRows(prompt, _titles(own), len(query) + sum(map(len, prompt.documents)), _titles(fetched))
+    tokens = len(query) + sum(map(len, prompt.documents))
+    return PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own))
 
 
 def one_row(
@@ -82,7 +86,7 @@ def one_row(
     prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
     of_own = [documents[index] for index in sorted(kept) if index < len(own)]
     of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
-    return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched))
+    return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched), _origins(of_own))
 
 
 def cut(document: Document, room: int) -> Document:
@@ -90,11 +94,15 @@ def cut(document: Document, room: int) -> Document:
     if len(document.tokens) <= room:
         return document
     states = None if document.states is None else shortened(document.states, room)
-    return Document(document.title, document.tokens[:room], document.similarity, states)
+    return replace(document, tokens=document.tokens[:room], states=states)
 
 
 def _without(query: tuple[int, ...], begin: tuple[int, ...]) -> PromptRows:
     return PromptRows(Prompt((begin,), query, (0.0,), absent=True), (), len(query) + len(begin))
+
+
+def _origins(documents: Sequence[Document]) -> tuple[Origin | None, ...]:
+    return tuple(document.origin for document in documents)
 
 
 def _titles(documents: Sequence[Document]) -> tuple[str, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from common.answer.errors import RequestError
+from common.answer.report import Origin
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
 from common.daemon.drafter import load_drafter
@@ -195,7 +197,13 @@ class SideRuntime:
         """
         room = self.target.room(request) if room is None else room
         hits = self.search(request.question, request.documents)
-        return [self.target.document(hit.source, hit.text, hit.similarity, room) for hit in hits]
+        return [
+            replace(
+                self.target.document(hit.source, hit.text, hit.similarity, room),
+                origin=Origin(hit.path, hit.place, hit.chunk),
+            )
+            for hit in hits
+        ]
 
     def kv_bytes(self, request: Open | Fetch) -> int:
         """Bytes of KV memory that an answer will need, about: what documents it will read is not known yet."""

@@ -97,7 +97,7 @@ def scan(root: Path) -> Scan:
 def load(path: str) -> File:
     """Read the bytes of one document. Raises `UnusableDocument`."""
     suffix = os.path.splitext(path)[1].lower()
-    most = _most_bytes(suffix)
+    most = most_bytes(suffix)
     # O_NOFOLLOW: the file may have been exchanged for a link since the scan; O_NONBLOCK: or for a pipe.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -168,7 +168,7 @@ def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
     except UnicodeEncodeError:
         result.skipped.append(Skipped(path, "its name is not valid UTF-8"))
         return
-    most = _most_bytes(os.path.splitext(path)[1].lower())
+    most = most_bytes(os.path.splitext(path)[1].lower())
     if size > most:
         result.skipped.append(Skipped(path, _too_large(size, most)))
     else:
@@ -180,7 +180,8 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _most_bytes(suffix: str) -> int:
+def most_bytes(suffix: str) -> int:
+    """Bytes of the largest file of a type that is read; `suffix` has its dot."""
     return MOST_TEXT_BYTES if suffix in TEXT else MOST_BYTES
 
 

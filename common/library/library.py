@@ -161,6 +161,20 @@ class Library:
                     store.readings.watch(storable(str(root)))
             return report
 
+    def watch(self, folder: Path) -> None:
+        """Let daemons read a folder, and whatever changes in it from now on."""
+        root = storable(os.path.realpath(folder.expanduser()))
+        with self._reading():
+            if root in self._store.readings.watched():
+                return
+        with self._changing() as store, store.writing():
+            store.readings.watch(root)
+
+    def chunk(self, number: int) -> StoredChunk | None:
+        """A chunk by its number; None where there is none any more."""
+        with self._reading():
+            return self._store.chunks([number])[0] if self._store.has_chunk(number) else None
+
     def rebuild(self, progress: Progress = quiet) -> int:
         """Embed every chunk again with this library's embedder; the number of chunks."""
         with self._changing() as store:

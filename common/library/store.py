@@ -190,6 +190,10 @@ class Store:
         rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
         return np.sort(np.array([row[0] for row in rows], np.int64))
 
+    def has_chunk(self, identifier: int) -> bool:
+        """Whether there is a chunk of this id."""
+        return bool(self._database.all("SELECT 1 FROM chunks WHERE id = ?", (identifier,)))
+
     def chunks_of(self, file: int) -> list[int]:
         """Ids of a document's chunks, in the document's order."""
         return [row[0] for row in self._database.all("SELECT id FROM chunks WHERE file = ? ORDER BY id", (file,))]

@@ -17,12 +17,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from common.configuration.settings import is_loopback
 from device.http import openapi
 from device.http.answers import Answers, Patience
-from device.http.bodies import disconnected, json_body
+from device.http.bodies import disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, server_failed, stopping
+from device.http.library import (
+    FolderBody,
+    done,
+    hit_json,
+    listing_json,
+    number,
+    parameter,
+    passage_json,
+    sought,
+)
 from device.http.options import HttpOptions
 from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
@@ -54,6 +65,7 @@ class Api:
         self._answers: set[Answers] = set()
         self._places = Places(options.max_active, options.max_waiting)
         self._embedding = Places(1, options.max_waiting)
+        self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
         # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
         self._reading = Places(_READERS, options.max_waiting)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
@@ -154,6 +166,56 @@ class Api:
         finally:
             place.leave()
         return JSONResponse(value, headers=_headers(notes))
+
+    async def _library(self, _: HttpRequest) -> Response:
+        return JSONResponse(listing_json(await done(self._engine.documents.listing)))
+
+    async def _library_search(self, http: HttpRequest) -> Response:
+        text, count = sought(http.query_params)
+        (place,) = self._embedding.take(1)
+        try:
+            await place.reached()
+            hits = await done(lambda: self._engine.documents.search(text, count))
+        finally:
+            place.leave()
+        return JSONResponse({"hits": [hit_json(hit) for hit in hits]})
+
+    async def _library_passage(self, http: HttpRequest) -> Response:
+        chunk = number(http.path_params["chunk"], "chunk")
+        return JSONResponse(passage_json(await done(lambda: self._engine.documents.passage(chunk))))
+
+    async def _library_upload(self, http: HttpRequest) -> Response:
+        name, documents = parameter(http.query_params, "name"), self._engine.documents
+        limit = await done(lambda: documents.most_bytes(name))
+        (place,) = self._uploading.take(1)
+        try:
+            await place.reached()
+            content = await file_body(http, self._options, limit)
+            await done(lambda: documents.put(name, content))
+        finally:
+            place.leave()
+        return JSONResponse({"name": name, "bytes": len(content)}, 201)
+
+    async def _library_forget(self, http: HttpRequest) -> Response:
+        document = number(http.path_params["document"], "document")
+        await done(lambda: self._engine.documents.forget(document))
+        return JSONResponse({})
+
+    async def _library_watch(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(FolderBody, http)
+        if not is_loopback(self._options.host):
+            raise ApiError(
+                403,
+                "Folders of this machine can be named only where the daemon listens on loopback; upload the documents.",
+                code="not_on_loopback",
+            )
+        await done(lambda: self._engine.documents.watch(body.path))
+        return JSONResponse({"path": body.path}, 202, headers=_headers(notes))
+
+    async def _library_unwatch(self, http: HttpRequest) -> Response:
+        path = parameter(http.query_params, "path")
+        await done(lambda: self._engine.documents.unwatch(path))
+        return JSONResponse({})
 
     async def _tokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(TokenizeBody, http)

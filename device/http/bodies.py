@@ -10,6 +10,8 @@ from starlette.requests import Request as HttpRequest
 from device.http.errors import ApiError
 from device.http.options import HttpOptions
 
+SLOWEST_UPLOAD = 1e5  # bytes per second
+
 
 async def json_body(http: HttpRequest, options: HttpOptions) -> bytes:
     """The body, which must be declared as JSON: browsers don't send that across sites without asking.
@@ -18,14 +20,25 @@ async def json_body(http: HttpRequest, options: HttpOptions) -> bytes:
     """
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "The Content-Type must be application/json.", code="unsupported_media_type")
-    limit = options.body_limit
+    return await body_of(http, options.body_limit, options.body_patience)
+
+
+async def file_body(http: HttpRequest, options: HttpOptions, limit: int) -> bytes:
+    """A file of at most `limit` bytes, which must be declared as that, for the same reason. Raises `ApiError`."""
+    if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/octet-stream":
+        raise ApiError(415, "The Content-Type must be application/octet-stream.", code="unsupported_media_type")
+    return await body_of(http, limit, options.body_patience + limit / SLOWEST_UPLOAD)
+
+
+async def body_of(http: HttpRequest, limit: int, patience: float) -> bytes:
+    """The body, of at most `limit` bytes and within `patience` seconds. Raises `ApiError`."""
     too_large = ApiError(413, f"The body is larger than {limit} bytes.", code="body_too_large")
     declared = http.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
     body = bytearray()
     try:
-        async with asyncio.timeout(options.body_patience):
+        async with asyncio.timeout(patience):
             async for part in http.stream():
                 body += part
                 if len(body) > limit:

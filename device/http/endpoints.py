@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from device.http.embeddings import EmbeddingsBody
+from device.http.library import FolderBody
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import Body, ChatBody, CompletionBody
 from device.http.tokens import DetokenizeBody, TokenizeBody
@@ -15,12 +16,13 @@ from device.http.tokens import DetokenizeBody, TokenizeBody
 class Endpoint:
     """A path with its method; OpenAI's also answer without `/v1`."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: str  # name of the method of `Api`
     summary: str
     body: type[Body] | None = None
     public: bool = False  # answered without the API key, and to any page
+    query: tuple[str, ...] = ()  # parameters in the address
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -40,6 +42,19 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/chat/completions", "chat_completions", "Answer the last user message", ChatBody),
     Endpoint("POST", "/v1/responses", "responses", "Answer the last user message, in typed items", ResponsesBody),
     Endpoint("POST", "/v1/embeddings", "embeddings", "Vectors of texts", EmbeddingsBody),
+    Endpoint("GET", "/library", "library", "Documents, watched folders, and how far they were read"),
+    Endpoint("GET", "/library/search", "library_search", "Passages most similar to `query`", query=("query", "count")),
+    Endpoint("GET", "/library/passages/{chunk}", "library_passage", "One passage, as an answer's source names it"),
+    Endpoint(
+        "POST",
+        "/library/documents",
+        "library_upload",
+        "Keep the body as the document `name`, and read it",
+        query=("name",),
+    ),
+    Endpoint("DELETE", "/library/documents/{document}", "library_forget", "Remove a document"),
+    Endpoint("POST", "/library/folders", "library_watch", "Read a folder, and what changes there", FolderBody),
+    Endpoint("DELETE", "/library/folders", "library_unwatch", "Forget the folder `path`", query=("path",)),
     Endpoint("POST", "/tokenize", "tokenize", "Token ids of a text", TokenizeBody),
     Endpoint("POST", "/detokenize", "detokenize", "The text of token ids", DetokenizeBody),
 )

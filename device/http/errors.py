@@ -125,7 +125,7 @@ def server_failed() -> ApiError:
     return ApiError(500, "The server failed; the daemon's log says where.", kind=SERVER_ERROR, code="server")
 
 
-def sentence_of(error: ValueError) -> str:
+def sentence_of(error: Exception) -> str:
     """The text of an error as a sentence for the client."""
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."

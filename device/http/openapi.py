@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -51,9 +52,16 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "dragon", "version": VERSION},
-        "paths": {endpoint.path: {endpoint.method.lower(): _operation(endpoint)} for endpoint in ENDPOINTS},
+        "paths": _paths(),
         "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
+
+
+def _paths() -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return paths
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
@@ -69,8 +77,15 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             },
         },
     }
-    if "{model}" in endpoint.path:
-        made["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+    parameters = [
+        {"name": name, "in": place, "required": name != "count", "schema": {"type": "string"}}
+        for place, names in (("path", re.findall(r"{(\w+)}", endpoint.path)), ("query", endpoint.query))
+        for name in names
+    ]
+    if parameters:
+        made["parameters"] = parameters
+    if endpoint.handler == "library_upload":
+        made["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     if endpoint.body is not None:
         schema = {"$ref": _PLACE.format(model=endpoint.body.__name__)}
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}

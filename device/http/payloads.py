@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from common.answer.report import Report, SideReport
+from common.answer.report import Report, SideReport, Source
 from device.http.answers import Told
 from device.http.errors import ApiError
 from device.http.logprobs import chat_entries, completion_lists
@@ -149,10 +149,17 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value: dict[str, Any] = _finite(asdict(report))
     value["device"]["acceptance"] = _acceptance(report.device)
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
+    value["sources"] = [_source(source) for source in report.sources]
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
     value["notes"] = [*notes, *report.notes]
     value["pieces"] = list(pieces)
     return value
+
+
+def _source(source: Source) -> dict[str, Any]:
+    """Side and title; of a passage of this device's library also where it stands."""
+    value: dict[str, Any] = {"side": source.side, "title": source.title}
+    return value if source.origin is None else value | asdict(source.origin)
 
 
 def status_json(status: EngineStatus) -> dict[str, Any]:

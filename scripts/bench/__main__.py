@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
+from scripts.bench.publish import publish
 from scripts.bench.results import Results
 from scripts.daemons import ROOT
 
@@ -74,7 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="what to measure (default: everything)")
     parser.add_argument("--short", action="store_true", help="small sizes: shows that it works, measures little")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results go (default: build/bench)")
+    parser.add_argument("--publish", action="store_true", help="write tables and pictures into README and docs")
     options = parser.parse_args(arguments)
+    if options.publish and options.short:
+        parser.error("what a short run measures is not to be published")
     unknown = set(options.suites) - set(SUITES)
     if unknown:
         parser.error(f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
@@ -85,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         module, _, function = SUITES[name][1].partition(":")
         getattr(importlib.import_module(module), function or "run")(results)
         print(f"\n{name}: raw samples in {results.write()}", flush=True)
+        if options.publish:
+            for path in publish(results.record, options.folder, ROOT):
+                print(f"{name}: published in {path.relative_to(ROOT)}", flush=True)
 
 
 if __name__ == "__main__":

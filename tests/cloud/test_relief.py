@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.methods.catalog import METHODS
 from common.methods.drafted.relief import Relief
 from device.interface import Finished, TokenEvent
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import Resident, Town
+from tests.common.methods.drafted.schemes import SHARING
 
 QUESTION = "What is the best-selling horror game?"
 TOKENS = 12
 TARGET = {"model": str(EMBEDDED_MODEL), "dtype": "float32"}
-METHODS = ("dsd", "dssd", "qsv", "coupled")
 HOT: dict[str, Any] = {"temperature": 1.8, "draft_temperature": 1.8}
 
 
@@ -44,8 +45,8 @@ def decided(device: Resident, method: str, **fields: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("method", "fields"),
     [
-        *((method, {"top_k": 1}) for method in METHODS if method != "coupled"),  # not one of its options
-        *((method, {"top_p": 0.001}) for method in METHODS),
+        *((method, {"top_k": 1}) for method in SHARING if "top_k" in METHODS[method].request.model_fields),
+        *((method, {"top_p": 0.001}) for method in SHARING),
     ],
 )
 def test_one_token_is_left(device: Resident, method: str, fields: dict[str, Any]) -> None:
@@ -54,7 +55,7 @@ def test_one_token_is_left(device: Resident, method: str, fields: dict[str, Any]
     assert [decided(device, method, seed=seed, **HOT, **fields) for seed in (1, 2)] == [greedy] * 2
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SHARING)
 def test_biases_and_penalties(device: Resident, method: str) -> None:
     plain = decided(device, method, temperature=0.0)
     banned = dict.fromkeys(plain[:3], -100.0)
@@ -64,7 +65,7 @@ def test_biases_and_penalties(device: Resident, method: str) -> None:
     assert len(set(with_penalty)) / len(with_penalty) >= len(set(plain)) / len(plain)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SHARING)
 def test_a_format(device: Resident, method: str) -> None:
     *_, last = device.begin(QUESTION, method=method, max_tokens=TOKENS, response_format={"type": "json_object"}, **HOT)
     assert isinstance(last, Finished)

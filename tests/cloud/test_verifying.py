@@ -11,6 +11,7 @@ import pytest
 from common.answer.driver import Driver
 from common.answer.errors import RequestError
 from common.answer.values import Action
+from common.methods.catalog import METHODS
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
 from proto.messages import Fetched, Message, Open, Ready, Sync
@@ -19,6 +20,7 @@ from proto.rounds import Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
+from tests.common.methods.drafted.schemes import SHARING
 from tests.daemons.streaming import wait_until
 
 __all__ = ["devices", "slow", "town"]
@@ -148,7 +150,7 @@ class TestAttribution:
 
 
 class TestRequests:
-    @pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled"])
+    @pytest.mark.parametrize("method", SHARING)
     def test_without_documents(self, devices: list[Resident], method: str) -> None:
         last = devices[0].ask(QUESTIONS[0], method=method, documents=0, max_tokens=12)
         alone = devices[0].ask(QUESTIONS[0], sources="cloud", documents=0, max_tokens=12)
@@ -202,7 +204,7 @@ def exact(town: Town, tmp_path_factory: pytest.TempPathFactory) -> list[Resident
     ]
 
 
-@pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled"])
+@pytest.mark.parametrize("method", SHARING)
 def test_private_documents_change_nothing_that_is_sent(
     exact: list[Resident], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +224,7 @@ def test_private_documents_change_nothing_that_is_sent(
 
         monkeypatch.setattr(connection, "send", noted)
         fields: dict[str, Any] = {"temperature": 0.7, "max_tokens": 20, "draft_policy": "fixed", "draft_length": 3}
-        if method == "coupled":
+        if "ahead" in METHODS[method].request.model_fields:
             fields["ahead"] = False
         device.ask(QUESTIONS[0], method=method, **fields)
     assert sent[0]

@@ -144,6 +144,7 @@ def test_every_mode_gives_the_same_tokens(
         assert report["degraded"] == []
         assert report["disagreements"] == 0
         assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
+        assert all(("chunk" in source) == (source["side"] == "device") for source in report["sources"])
 
 
 def test_the_answers_differ_with_the_seed(pair: Pair, expected: dict[tuple[str, float], str]) -> None:

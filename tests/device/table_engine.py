@@ -12,7 +12,17 @@ from common.answer.errors import RequestError
 from common.answer.report import Report, SideReport, Source
 from common.answer.request import Request
 from common.engine.model.prompt import Conversation, Query, text_query
-from device.interface import CloudStatus, Embedded, EngineStatus, Finished, FinishReason, Tell, TokenEvent, Waiting
+from device.interface import (
+    CloudStatus,
+    Documents,
+    Embedded,
+    EngineStatus,
+    Finished,
+    FinishReason,
+    Tell,
+    TokenEvent,
+    Waiting,
+)
 
 MODEL = "table-1"
 EMBEDDER = "lengths-1"
@@ -30,6 +40,8 @@ class TableEngine:
     A question that starts with "crash" fails in the middle, one that starts with "refuse" is refused. A request that
     waits for the cloud does so before its second token.
     """
+
+    documents: Documents  # of tests that ask for them
 
     def __init__(self) -> None:
         self._started = threading.Condition()

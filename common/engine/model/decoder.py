@@ -21,6 +21,7 @@ from common.engine.model.layout_probe import find_layout
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
 from common.engine.model.ordered import OrderedAttention
 from common.engine.model.packed import Item, PackedPass
+from common.engine.model.products import ANY_ROWS, order_products, row_blocks
 from common.engine.model.same_bits import find_exactness
 from common.engine.model.source import numbers_source
 from common.engine.model.streaming import StreamedLayers
@@ -28,9 +29,6 @@ from common.engine.weights.plan import Streaming
 from common.engine.weights.store import Interrupt, Waiting
 
 DOCUMENT_CACHE_BYTES = 512 * 2**20
-
-# Rows of a product of bfloat16 numbers on a CPU: a single one takes a kernel that sums in another order.
-FEWEST_ROWS = 2
 
 
 class Decoder:
@@ -62,20 +60,22 @@ class Decoder:
         self._gate = LayerGate(loaded.layers, loaded.streamed)
         first = torch.zeros(1, dtype=torch.int64, device=loaded.torch_device)
         self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first))
-        self._fewest, self._attention = 1, None
-        if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
-            self._fewest, self._attention = FEWEST_ROWS, OrderedAttention(torch.get_num_threads())
+        self.parameters = sum(part.numel() for part in loaded.model.parameters())  # shared ones count once
         self.identity = loaded.identity()
+        stored = document_store if document_store is not None and document_store.limit_bytes else None
+        source = self.identity if stored is None else numbers_source(loaded.model, self.identity)
+        self._blocks, self._attention = ANY_ROWS, None
+        if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
+            self._blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
+            order_products(loaded.model, self._blocks, pack=loaded.streamed is None)
         self.memory = KvMemory(self.layout, self.max_context)
         sparing = self.streamed is not None
         with leading_layers(loaded, self.layout) if sparing else nullcontext():
             check_agreement(self, loaded.window, sparing)
             self.exactness = find_exactness(self, sparing)
         self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
-        store, self._source = None, self.identity
-        if document_store is not None and document_store.limit_bytes:
-            self._source = numbers_source(loaded.model, self.identity)
-            store = DocumentStore(document_store, self._source, self.layout)
+        self._source = source
+        store = None if stored is None else DocumentStore(stored, source, self.layout)
         self._documents = DocumentCache(document_cache_bytes, store)
 
     @classmethod
@@ -139,11 +139,6 @@ class Decoder:
         return self.layout.dtype
 
     @property
-    def parameters(self) -> int:
-        """Numbers that the model has learned; shared ones count once."""
-        return sum(part.numel() for part in self._model.parameters())
-
-    @property
     def token_bytes(self) -> int:
         """Bytes of keys and values per token and row."""
         return self.layout.token_bytes
@@ -169,7 +164,7 @@ class Decoder:
             raise ValueError("rows may take part in a pass only once")
         for item in items:
             self.check_feed(item)
-        packed = PackedPass(items, self.layout, self._fewest, self._attention)
+        packed = PackedPass(items, self.layout, self._blocks, self._attention)
         with self._gate.passing(interrupt, waiting):
             logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)
         for item in items:

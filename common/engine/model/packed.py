@@ -21,6 +21,7 @@ from common.engine.kv.chunk import Chunk
 from common.engine.kv.layout import Layout
 from common.engine.kv.memory import Rows
 from common.engine.model.ordered import OrderedAttention
+from common.engine.model.products import ANY_ROWS, RowBlocks
 from common.engine.model.scores import Scores, View, attend
 from common.engine.model.sight import Sight, chain_sight, tree_sight
 from common.engine.model.tree import Tree, tree_of
@@ -105,13 +106,17 @@ class PackedPass(Cache):
     """
 
     def __init__(
-        self, items: Sequence[Item], layout: Layout, fewest: int = 1, attention: OrderedAttention | None = None
+        self,
+        items: Sequence[Item],
+        layout: Layout,
+        blocks: RowBlocks = ANY_ROWS,
+        attention: OrderedAttention | None = None,
     ) -> None:
-        """At least `fewest` tokens are computed, and logits where any are asked for: products of fewer rows may have
-        other bits. Without an `attention` it is PyTorch's own.
+        """Products get whole `blocks`: behind the tokens, and behind the logits where any are asked for, are others
+        to be dropped. Without an `attention` it is PyTorch's own.
         """
         super().__init__(layers=[])
-        self.fewest, self.attention = fewest, attention
+        self.attention = attention
         torch_device = layout.torch_device
         self._layout = layout
         self.groups: list[Group] = []
@@ -139,13 +144,12 @@ class PackedPass(Cache):
             slots.append(np.repeat(np.arange(rows.start, rows.start + len(rows)), count))
             starts[index] = total
             total += len(rows) * count
-        self.padding = max(0, fewest - total)
+        self.padding = blocks.padding(total)
         for arrays in (ids, columns, positions):
             arrays.append(np.zeros(self.padding, np.int64))
         wanted = _wanted(items, starts)
         self.logits = len(wanted)
-        if wanted:
-            wanted += wanted[-1:] * (fewest - len(wanted))
+        wanted += wanted[-1:] * blocks.padding(len(wanted))
         self.tokens = torch.from_numpy(np.concatenate(ids)).to(torch_device)[None]
         self.wanted = torch.tensor(wanted, dtype=torch.int64, device=torch_device)
         self._places = np.concatenate(columns)
@@ -258,7 +262,7 @@ class LayerStates:
         for group in self.packed.groups:
             keys, values, slot = group.chunk.keys[self.layer], group.chunk.values[self.layer], group.first
             if self.expand is not None:
-                held = slice(group.first, group.last), slice(None), slice(max(group.longest, self.packed.fewest))
+                held = slice(group.first, group.last), slice(None), slice(group.longest)
                 keys, values = (part.contiguous() for part in self.expand(keys[held], values[held]))
                 slot = 0
             if output is None:

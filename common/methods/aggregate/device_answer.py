@@ -43,7 +43,7 @@ class DeviceAnswer:
 
     def retrieved(self, retrieved: PromptRows) -> None:
         """Note the device's documents for the report."""
-        self.context.record.device_titles = retrieved.titles
+        self.context.record.device_titles, self.context.record.origins = retrieved.titles, retrieved.origins
         self.context.record.device_prompt_tokens = retrieved.tokens
 
     def figures(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -11,14 +11,15 @@ from common.answer.request import Request, Sources, known_temperature
 from common.methods.checks import check_logprobs, check_processors
 from proto.fields import Sampler
 from proto.limits import MOST_PROPOSED
-
-AHEAD = 64  # tokens that are drafted before the verdict of the first of them, where drafting goes on meanwhile
+from proto.messages import Open
 
 DraftPolicyName = Literal["fixed", "goodput", "heuristic", "ddqn"]
 
 
 class DraftRequest(Request):
     """A request whose answer a small model drafts and a larger one verifies. Both read the cloud's documents."""
+
+    lattices: ClassVar[bool] = False  # whether a policy may choose how finely drafted distributions are rounded
 
     sources: Sources = Field(default="cloud", description="Whose documents to use")
     sampler: Sampler = Field(default="rejection", description="How tokens are drawn and checked")
@@ -27,6 +28,11 @@ class DraftRequest(Request):
     draft_temperature: Annotated[float, AfterValidator(known_temperature)] | None = Field(
         default=None, description="Of the draft model, where it is another one"
     )
+
+
+def draft_temperature(opening: Open, request: DraftRequest) -> float:
+    """The drafter's own temperature, which is the answer's where it has none."""
+    return opening.temperature if request.draft_temperature is None else request.draft_temperature
 
 
 def check_draft(request: DraftRequest) -> None:
@@ -45,7 +51,11 @@ def check_drawing(request: DraftRequest) -> None:
     wanted = type(request).model_fields["sampler"].default
     if request.sampler != wanted:
         raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")
-    if request.draft_policy == "ddqn" and request.method != "qsv":
-        raise RequestError("Policy 'ddqn' chooses among lattices: it is there for method 'qsv' only.", "draft_policy")
+    if request.draft_policy == "ddqn" and not request.lattices:
+        raise RequestError(
+            f"Policy 'ddqn' chooses among lattices, and method {request.method!r} leaves it none to choose: take "
+            "method 'qsv', or another policy.",
+            "draft_policy",
+        )
     check_logprobs(request)
     check_processors(request)

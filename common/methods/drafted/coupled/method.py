@@ -8,7 +8,7 @@ from pydantic import Field
 
 from common.answer.request import Request
 from common.methods.drafted.method import DraftVerify
-from common.methods.drafted.request import AHEAD, DraftPolicyName, DraftRequest
+from common.methods.drafted.request import DraftPolicyName, DraftRequest, draft_temperature
 from proto.fields import Sampler
 from proto.messages import Open
 
@@ -35,14 +35,7 @@ class Coupled(DraftVerify):
         from common.methods.drafted.machine.values import RoundsConfig
         from common.sampling.racing import Racing
 
-        config = RoundsConfig(
-            opening.session,
-            frozenset(opening.eos),
-            opening.max_tokens,
-            vocabulary,
-            bonus=not request.ahead,
-            ahead=AHEAD if request.ahead else 0,
-        )
-        own = opening.temperature if request.draft_temperature is None else request.draft_temperature
+        config = RoundsConfig.of(opening, vocabulary, request.ahead)
+        drafter = Racing(opening.seed, draft_temperature(opening, request))
         verifier = Racing(opening.seed, opening.temperature)
-        return CoupledScheme(config, Racing(opening.seed, own), verifier, TokenDrafts(vocabulary), Equality(vocabulary))
+        return CoupledScheme(config, drafter, verifier, TokenDrafts(vocabulary), Equality(vocabulary))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, Self
 
 from common.answer.values import View
 from common.draft_policy.values import Plan
 from common.sampling.draws import Place
 from proto.limits import MOST_PROPOSED
+from proto.messages import Open
 from proto.rounds import Propose, Verdict
+
+AHEAD: Final = 64  # tokens that are drafted before the verdict of the first of them, where drafting goes on meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,12 @@ class RoundsConfig:
     ahead: int = 0  # tokens that are drafted behind those that were proposed, before their verdict; 0: none
     most: int = MOST_PROPOSED  # tokens of a proposal that a message holds, whatever their distributions
     lookahead: bool = False  # a proposal tells of the bonus' position, too; only without `ahead`
+
+    @classmethod
+    def of(cls, opening: Open, vocabulary: int, ahead: bool) -> Self:
+        """Those of an opened answer. Drafting `ahead`, the position behind a proposal belongs to the next one."""
+        eos, most_ahead = frozenset(opening.eos), AHEAD if ahead else 0
+        return cls(opening.session, eos, opening.max_tokens, vocabulary, bonus=not ahead, ahead=most_ahead)
 
     def ends(self, token: int, length: int) -> bool:
         """Whether an answer of `length` tokens, the last of them `token`, is complete."""

@@ -23,13 +23,13 @@ from common.methods.drafted.rejection.judges import LatticeDrafts, Proposal, Spa
 from common.methods.drafted.rejection.room import most_sparse, most_units
 from common.methods.drafted.rejection.scheme import (
     TOKEN_BYTES,
-    draft_temperature,
     finest,
     first_resolution,
     lattice_bytes,
     resolutions,
     sparse_bytes,
 )
+from common.methods.drafted.request import draft_temperature
 from common.sampling.augmentation import augmented, likeliest, paper_replacement
 from common.sampling.drafting import Race
 from common.sampling.draws import DrawsAt, Place, seeded
@@ -143,7 +143,7 @@ class RapidScheme:
 
 def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> RapidScheme:
     """The scheme of one answer. Raises `RequestError` for proposals that no message holds."""
-    config = RoundsConfig(opening.session, frozenset(opening.eos), opening.max_tokens, vocabulary, lookahead=True)
+    config = replace(RoundsConfig.of(opening, vocabulary, ahead=False), lookahead=True)
     draws = seeded(opening.seed)
     own = draft_temperature(opening, request)
     # At temperature 0 nothing is drawn by a ratio; what travels then is what the shift needs, at temperature 1.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,6 +37,8 @@ class LatticeRequest(RejectionRequest):
 
 class QsvRequest(LatticeRequest):
     """Options of quantise-sample-verify."""
+
+    lattices: ClassVar[bool] = True
 
     ahead: bool = Field(default=False, description="Draft on while a verdict is under way")
     top_k: int = Field(default=0, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")

@@ -26,7 +26,7 @@ from common.methods.drafted.rejection.request import (
     check_lattice,
 )
 from common.methods.drafted.rejection.room import most_sparse, most_units
-from common.methods.drafted.request import AHEAD, DraftRequest
+from common.methods.drafted.request import draft_temperature
 from common.sampling.draws import seeded
 from common.sampling.warping import Warp
 from common.transport.limits import largest_payload
@@ -57,14 +57,7 @@ def rejection_scheme(opening: Open, request: SplitRequest | QsvRequest, vocabula
 
     Raises `RequestError` for proposals that no message holds.
     """
-    config = RoundsConfig(
-        opening.session,
-        frozenset(opening.eos),
-        opening.max_tokens,
-        vocabulary,
-        bonus=not request.ahead,
-        ahead=AHEAD if request.ahead else 0,
-    )
+    config = RoundsConfig.of(opening, vocabulary, request.ahead)
     draws = seeded(opening.seed)
     verifying = Warp(opening.temperature, request.top_k, opening.top_p)
     drafting = Warp(draft_temperature(opening, request), request.top_k, opening.top_p)
@@ -111,11 +104,6 @@ def lattice_bytes(request: LatticeRequest, vocabulary: int) -> dict[int | None, 
         return {first: bits[first] / 8 + 1}  # they choose none
     ordered = [first, *(each for each in bits if each != first)]
     return {each: bits[each] / 8 + 1 for each in ordered}
-
-
-def draft_temperature(opening: Open, request: DraftRequest) -> float:
-    """The drafter's own temperature."""
-    return opening.temperature if request.draft_temperature is None else request.draft_temperature
 
 
 def first_resolution(sizes: Mapping[int | None, float]) -> int:

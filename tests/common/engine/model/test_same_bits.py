@@ -21,6 +21,7 @@ from common.engine.model import ordered, packed
 from common.engine.model.decoder import Decoder
 from common.engine.model.ordered import OrderedAttention
 from common.engine.model.packed import Item
+from common.engine.model.products import RowBlocks
 from common.engine.model.same_bits import find_exactness
 from common.engine.model.scores import Scores
 from common.engine.model.sight import Sight, chain_sight
@@ -49,12 +50,12 @@ class TestLoading:
 
     def test_a_library_that_sums_in_another_order_is_noticed(self, coarse: Decoder) -> None:
         assert coarse.exactness == "bit-exact"
-        attention, fewest = coarse._attention, coarse._fewest
+        attention = coarse._attention
         try:
             coarse._attention = None
             assert find_exactness(coarse, False) == "near"
         finally:
-            coarse._attention, coarse._fewest = attention, fewest
+            coarse._attention = attention
 
     def test_sums_that_depend_on_the_query_are_noticed(self, coarse: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
         attend = OrderedAttention.attend
@@ -197,16 +198,13 @@ class TestOrderedAttention:
         assert all(torch.equal(results[0], each) for each in results[1:])
 
 
-def test_a_pass_has_no_product_of_fewer_rows(coarse: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[int] = []
-    linear = torch.nn.functional.linear
-
-    def noted(numbers: torch.Tensor, *others: Any) -> torch.Tensor:
-        rows.append(numbers.numel() // numbers.shape[-1])
-        return linear(numbers, *others)
-
-    monkeypatch.setattr(torch.nn.functional, "linear", noted)
-    taken = coarse.memory.take(1, 8)
-    assert coarse.forward([Item(taken, [5])]).shape == (1, coarse.vocabulary)
-    assert rows and min(rows) >= packed.PackedPass([Item(taken, [6])], coarse.layout, 2).tokens.numel() == 2
+@pytest.mark.parametrize("blocks", [RowBlocks(2), RowBlocks(32, 32)], ids=str)
+def test_a_pass_has_whole_blocks(coarse: Decoder, blocks: RowBlocks) -> None:
+    """Linear layers would make them, too; but then each one by itself."""
+    taken = coarse.memory.take(1, 64)
+    for count in (1, 2, 33):
+        made = packed.PackedPass([Item(taken, [5] * count, 1)], coarse.layout, blocks)
+        assert made.tokens.numel() == made.positions.numel() == count + blocks.padding(count)
+        assert (made.logits, made.wanted.numel()) == (1, blocks.unit)
+    assert packed.PackedPass([Item(taken, [5], 0)], coarse.layout, blocks).wanted.numel() == 0
     coarse.memory.give_back(taken)

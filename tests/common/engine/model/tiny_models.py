@@ -14,8 +14,9 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
-from common.engine.model.decoder import FEWEST_ROWS, Decoder
+from common.engine.model.decoder import Decoder
 from common.engine.model.ordered import OrderedAttention
+from common.engine.model.products import RowBlocks
 from tests.common.engine.model.architectures import FULL, MIXED, WINDOWED, configuration
 
 DEMO = Path(__file__).resolve().parents[4] / "common" / "demo_model"
@@ -161,7 +162,7 @@ def load_pair(family: str, root: Path) -> Pair:
     tokenizer = str(DEMO / "tokenizer") if folder.is_relative_to(DEMO) else None
     decoder = Decoder.load(str(folder), tokenizer=tokenizer, dtype="float32")
     if family.endswith(ORDERED):
-        decoder._fewest, decoder._attention = FEWEST_ROWS, OrderedAttention(1)
+        decoder._blocks, decoder._attention = RowBlocks(2), OrderedAttention(1)
     return Pair(decoder, plain)
 
 

@@ -117,7 +117,7 @@ class Pair:
         if found is None:
             return False
         work, path = found
-        view = self._view(self.scheme.drafter, work.position, mixture(self.drafter, path))
+        view = self.view(self.scheme.drafter, work.position, mixture(self.drafter, path))
         self.act(self.device.drawn(work, [view], self.draft_seconds, self.now))
         return True
 
@@ -128,8 +128,7 @@ class Pair:
         work, path = found
         positions = range(work.position, work.position + work.count)
         views = [
-            self._view(self.scheme.verifier, position, mixture(self.verifier, path[:position]))
-            for position in positions
+            self.view(self.scheme.verifier, position, mixture(self.verifier, path[:position])) for position in positions
         ]
         self.act(self.cloud.drawn(work, views, 0.0, self.now), self.down)
         return True
@@ -167,7 +166,8 @@ class Pair:
                 self.tokens.append(action.token)
                 self.degraded.append(action.degraded)
 
-    def _view(self, drawing: Any, position: int, probabilities: torch.Tensor) -> View:
+    def view(self, drawing: Any, position: int, probabilities: torch.Tensor) -> View:
+        """What the engine would make of a distribution [vocab]."""
         race = drawing.race(position)
         found = None if race is None else self.kernel.run(probabilities[None], [race])[0]
         view: View = drawing.drafted(position, probabilities, found)

@@ -14,12 +14,12 @@ from common.daemon.drafter import load_drafter
 from common.tracing.analysis import CAUSES, steps
 from device.interface import Finished, TokenEvent
 from tests.cloud.town import Resident, Town
+from tests.common.methods.drafted.schemes import SHARING
 from tests.daemons.wordy_model import make_wordy_model
 
 QUESTION = "What is the best-selling horror game?"
 LENGTH = 40
 TARGET = {"model": str(EMBEDDED_MODEL), "dtype": "float32"}
-METHODS = ("dsd", "dssd", "qsv", "coupled")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def tokens_of(device: Resident, **fields: Any) -> tuple[list[int], Finished]:
     return [event.token for event in events if isinstance(event, TokenEvent)], last
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SHARING)
 @pytest.mark.parametrize("length", [1, 5])
 def test_greedy_answers_are_the_verifiers(device: Resident, method: str, length: int) -> None:
     alone, _ = tokens_of(device, sources="cloud")

@@ -21,22 +21,19 @@ from proto.errors import ProtocolError
 from proto.messages import Sync
 from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
-from tests.common.methods.drafted.pump import Length, Pair, table_model
-from tests.common.methods.drafted.schemes import scheme_of
+from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
+from tests.common.methods.drafted.schemes import DRAFTED, RACED, cases, scheme_of
 
 VOCABULARY, TOKENS, EOS = 7, 24, (6,)
 VERIFIER = table_model(VOCABULARY, 1, sharpness=3.0)
 DRAFTER = table_model(VOCABULARY, 2, sharpness=3.0, beside=VERIFIER)
-METHODS: list[tuple[str, dict[str, Any]]] = [
-    ("dsd", {"top_k": 4}),
-    ("dssd", {"top_k": 4}),
-    ("qsv", {"resolution": 8}),
-    ("coupled", {"ahead": True}),
-    ("coupled", {"ahead": False}),
-    *((method, {"top_k": 4, "ahead": True}) for method in ("dsd", "dssd", "qsv")),
-    ("rapid", {"top_k": 4}),
-    ("rapid", {"draft_codec": "lattice", "resolution": 8, "top_k": 0, "residual": "paper"}),
-]
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "dsd": [{"top_k": 4}],
+    "dssd": [{"top_k": 4}],
+    "qsv": [{"resolution": 8}],
+    "rapid": [{"top_k": 4}, {"draft_codec": "lattice", "resolution": 8, "top_k": 0, "residual": "paper"}],
+}
+METHODS = cases(DRAFTED, OPTIONS)
 # What may happen between two events of a healthy link.
 FAULTY = [
     *("draft", "verify", "up", "down") * 3,
@@ -114,17 +111,21 @@ def test_the_same_tokens(method: str, fields: dict[str, Any], events: list[str],
     assert pair.device.degraded == []
 
 
-@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize(("method", "fields"), cases(RACED, OPTIONS))
 @given(seed=st.integers(0, 30), temperature=st.sampled_from([0.0, 0.5, 1.0, 1.7]), length=st.integers(1, 9))
 @settings(max_examples=40)
-def test_coupled_tokens_do_not_depend_on_the_drafter(ahead: bool, seed: int, temperature: float, length: int) -> None:
-    answers = []
-    for drafter in (DRAFTER, table_model(VOCABULARY, 9), VERIFIER):
-        scheme = scheme_of("coupled", VOCABULARY, TOKENS, EOS, seed=seed, temperature=temperature, ahead=ahead)
-        pair = Pair(scheme, drafter, VERIFIER, Length(length))
-        answers.append(pair.run())
-    assert answers[0] == answers[1] == answers[2]
-    assert pair.device.counters.accepted == pair.device.counters.proposed  # the last drafter is the verifier
+def test_raced_tokens_are_the_verifiers_alone(
+    method: str, fields: dict[str, Any], seed: int, temperature: float, length: int
+) -> None:
+    scheme = scheme_of(method, VOCABULARY, TOKENS, EOS, seed=seed, temperature=temperature, **fields)
+    pair = Pair(scheme, VERIFIER, VERIFIER, Length(length))
+    alone: list[int] = []
+    while not alone or not scheme.config.ends(alone[-1], len(alone)):
+        alone.append(pair.view(scheme.verifier, len(alone), mixture(VERIFIER, alone)).token)
+    for drafter in (DRAFTER, table_model(VOCABULARY, 9)):
+        assert Pair(scheme, drafter, VERIFIER, Length(length)).run() == alone
+    assert pair.run() == alone
+    assert pair.device.counters.accepted == pair.device.counters.proposed  # this drafter is the verifier
 
 
 class TestAlone:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from common.methods.drafted.machine.verifying import MOST_PENDING
 from proto.digest import digest
 from proto.errors import ProtocolError
+from proto.framing import decode
 from proto.limits import MOST_PROPOSED
 from proto.messages import Sync
 from proto.payloads.lattice import LatticeEntries, encode_lattice
@@ -18,11 +21,12 @@ from proto.payloads.sparse import SparseEntries, encode_sparse
 from proto.payloads.tokens import encode_tokens
 from proto.rounds import Propose, Verdict
 from tests.common.methods.drafted.pump import Length, Pair, table_model
-from tests.common.methods.drafted.schemes import scheme_of
+from tests.common.methods.drafted.refusals import SESSION, propose, refused_by_the_drafter, refused_by_the_verifier
+from tests.common.methods.drafted.schemes import DRAFTED, cases, scheme_of
+from tests.common.methods.drafted.test_faults import OPTIONS
 
 VOCABULARY, TOKENS, EOS = 7, 24, (6,)
-MODEL = table_model(VOCABULARY, 1)
-SESSION = 1
+MODEL, DRAFTER = table_model(VOCABULARY, 1), table_model(VOCABULARY, 2)
 
 
 def pair_of(method: str, **fields: Any) -> Pair:
@@ -47,11 +51,6 @@ def units(*counts: tuple[int, int]) -> LatticeEntries:
 
 # Two positions of two codes each, whose bitmaps have one id. Ids out of order can't be spelled out: gaps are positive.
 ONE_ID = b"\0\2" + 2 * (b"\5" + 2 * b"\xff\x7f" + b"\1\2")
-
-
-def propose(tokens: tuple[int, ...], payload: bytes = b"", **fields: Any) -> Propose:
-    given: dict[str, Any] = {"round": 1, "position": 0, "digest": (digest(()),), "tail": ()} | fields
-    return Propose(SESSION, tokens=tokens, payload=payload, **given)
 
 
 def ids(tokens: tuple[int, ...], **fields: Any) -> Propose:
@@ -107,12 +106,7 @@ def ids(tokens: tuple[int, ...], **fields: Any) -> Propose:
     ],
 )
 def test_of_a_drafter(method: str, message: Propose, said: str) -> None:
-    pair = pair_of(method)
-    before = pair.cloud.work()
-    with pytest.raises(ProtocolError, match=said):
-        pair.cloud.proposed(message, 0.0)
-    assert pair.cloud.work() == before
-    assert len(pair.run()) > 0  # the drafter that it has meanwhile is served
+    refused_by_the_verifier(pair_of(method), message, said)
 
 
 def test_more_proposals_than_may_wait() -> None:
@@ -149,13 +143,45 @@ def test_a_prefix_that_no_answer_has(tokens: tuple[int, ...]) -> None:
 )
 def test_of_a_verifier(method: str, change: dict[str, Any], said: str) -> None:
     pair = pair_of(method, seed=8, **({"top_k": 0} if method != "coupled" else {}))
-    while not pair.up:
-        pair.draft()
-    fields: dict[str, Any] = {"accepted": 4, "token": (1,), "verify_time": 0, "payload": b""} | change
-    with pytest.raises(ProtocolError, match=said):
-        pair.device.judged(Verdict(SESSION, 1, 0, **fields))
-    assert pair.tokens == []
-    assert len(pair.run()) > 0
+    refused_by_the_drafter(pair, said, **change)
+
+
+def damage(payload: bytes, random: Random) -> bytes:
+    """Cut off, made longer, or with another byte."""
+    place = random.randrange(len(payload) + 1)
+    return random.choice(
+        (payload[:place], payload + random.randbytes(1), payload[:place] + random.randbytes(1) + payload[place + 1 :])
+    )
+
+
+@pytest.mark.parametrize(("method", "fields"), cases(DRAFTED, OPTIONS))
+def test_damaged_payloads_are_refused_or_taken(method: str, fields: dict[str, Any]) -> None:
+    """Whatever they are, nothing else goes wrong."""
+    random = Random(3)
+    refused = 0
+    for seed in range(60):
+        pair = Pair(scheme_of(method, VOCABULARY, TOKENS, EOS, seed=seed, **fields), DRAFTER, MODEL, Length(4))
+        while not pair.up:
+            pair.draft()
+        told = decode(pair.up.popleft())
+        assert isinstance(told, Propose)
+        before = pair.cloud.work()
+        try:
+            pair.cloud.proposed(replace(told, payload=damage(told.payload, random)), 0.0)
+        except ProtocolError:
+            refused += 1
+            assert pair.cloud.work() == before
+            pair.received_by_cloud(told)
+        assert pair.verify()
+        verdict = decode(pair.down.popleft())
+        assert isinstance(verdict, Verdict)
+        before = pair.device.work()
+        try:
+            pair.device.judged(replace(verdict, payload=damage(verdict.payload, random)))
+        except ProtocolError:
+            assert pair.device.work() == before
+            assert pair.tokens == []
+    assert refused
 
 
 def test_a_distribution_that_would_not_have_rejected() -> None:

@@ -19,22 +19,23 @@ from common.sampling.rejection import accepts
 from common.sampling.truncation import Distribution
 from proto.errors import ProtocolError
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
-from tests.common.methods.drafted.schemes import scheme_of
+from tests.common.methods.drafted.schemes import DRAFTED, DRAWN, Case, cases, scheme_of
 from tests.support.enumeration import EXACT, law_of
 
 VOCABULARY, TOKENS = 3, 3
 VERIFIER = table_model(VOCABULARY, 1)
 DRAFTER = table_model(VOCABULARY, 2)
-EXACT_METHODS: list[tuple[str, dict[str, Any]]] = [
-    ("dsd", {"top_k": 0}),
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "dsd": [{"top_k": 0}],
+    "dssd": [{"top_k": 0}],
+    "qsv": [{"resolution": 4}],
+    "rapid": [{"top_k": 0, "eta": 0.0}],  # its own law is another one
+}
+MORE: list[Case] = [
     ("dsd", {"top_k": 2, "temperature": 0.7}),
-    ("dssd", {"top_k": 0}),
     ("dssd", {"top_k": 2, "draft_temperature": 1.5}),
-    ("qsv", {"resolution": 4}),
     ("qsv", {"resolution": 3, "index_code": "fixed", "temperature": 0.6, "draft_temperature": 1.0}),
     ("qsv", {"resolution": 16, "top_k": 2, "top_p": 0.9}),
-    *((method, {"ahead": True, "top_k": 0}) for method in ("dsd", "dssd")),
-    ("qsv", {"ahead": True, "resolution": 4}),
 ]
 
 
@@ -93,8 +94,8 @@ def verifiers_law(scheme: Scheme) -> dict[tuple[int, ...], float]:
 
 
 def _next(scheme: Scheme, path: Sequence[int]) -> dict[int, float]:
-    assert isinstance(scheme.verifier, Judging)
-    found = scheme.verifier.drafted(len(path), mixture(VERIFIER, path), None).distribution
+    view: Any = scheme.verifier.drafted(len(path), mixture(VERIFIER, path), None)
+    found: Distribution = view.distribution
     return dict(zip(found.ids.tolist(), found.probabilities.tolist(), strict=True))
 
 
@@ -106,9 +107,9 @@ def distance(one: dict[tuple[int, ...], float], other: dict[tuple[int, ...], flo
 @pytest.mark.parametrize(
     ("method", "fields", "length"),
     [
-        *((*each, 2) for each in EXACT_METHODS),
-        # With a proposal at every token, and with all of them in one.
-        *((*EXACT_METHODS[each], length) for each in (0, 2, 4, 7, 8, 9) for length in (1, 3)),
+        # With a proposal at every token, with several, and with all of them in one.
+        *((*case, length) for case in cases(DRAWN, OPTIONS) for length in (1, 2, 3)),
+        *((*case, 2) for case in MORE),
     ],
 )
 def test_answers_follow_the_verifiers_law(method: str, fields: dict[str, Any], length: int) -> None:
@@ -116,7 +117,7 @@ def test_answers_follow_the_verifiers_law(method: str, fields: dict[str, Any], l
     assert distance(answer_law(scheme, length), verifiers_law(scheme)) < EXACT
 
 
-@pytest.mark.parametrize("method", ["dsd", "dssd", "qsv", "coupled", "rapid"])
+@pytest.mark.parametrize("method", DRAFTED)
 def test_a_drafter_of_temperature_0_proposes_what_is_most_probable(method: str) -> None:
     """0 is a temperature, and not the answer's."""
     drafted = set()
@@ -129,10 +130,10 @@ def test_a_drafter_of_temperature_0_proposes_what_is_most_probable(method: str) 
     assert drafted == {int(DRAFTER(()).argmax())}
 
 
-@pytest.mark.parametrize("method", ["dsd", "dssd", "qsv"])
+@pytest.mark.parametrize("method", DRAWN)
 def test_a_drafter_that_agrees_is_never_rejected(method: str) -> None:
-    fields: dict[str, Any] = {"resolution": 512} if method == "qsv" else {}
-    scheme = scheme_of(method, VOCABULARY, TOKENS, top_k=0, **fields)
+    fields = {"resolution": 512} if method == "qsv" else OPTIONS.get(method, [{}])[0]
+    scheme = scheme_of(method, VOCABULARY, TOKENS, **fields)
     pair = Pair(scheme, VERIFIER, VERIFIER, Length(2))
     pair.run()
     assert pair.device.counters.accepted >= pair.device.counters.proposed - (method == "qsv")

@@ -1,0 +1,124 @@
+"""This device's documents as people change them while it serves: uploads, watched folders, what is to be forgotten.
+
+Reading them is left to the watcher: an upload is a file in a folder of the daemon's own, which is watched as any is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from common.engine.kv.store_folder import clear_store
+from common.library.documents import most_bytes
+from common.library.errors import LibraryError, PathError, UnknownDocument
+from common.library.ingest import is_within
+from common.library.library import Hit, Library
+from common.library.readers.formats import SUFFIXES
+from common.library.store import FileRecord, StoredChunk
+from common.process.private_files import private_folder
+from device.interface import Listing
+from device.settings import DeviceSettings
+
+_LONGEST_NAME: Final = 200  # bytes; file systems take 255, and a file that is being written has a longer one
+_DISK_LEFT: Final = 2**28  # bytes that uploads leave free
+
+
+class OwnDocuments:
+    """Implements `Documents`. Its methods take their time; any thread may call them."""
+
+    def __init__(self, settings: DeviceSettings, library: Library, search: Callable[[str, int], list[Hit]]) -> None:
+        """`search` is the daemon's own, in turns with questions."""
+        self._library = library
+        self._uploads = settings.uploads
+        self._states = settings.document_store
+        self._writing = threading.Lock()
+        self.search = search
+
+    def listing(self) -> Listing:
+        """All documents, and how far the folders have been read."""
+        library = self._library
+        return Listing(tuple(library.files()), tuple(library.watched()), tuple(library.readings()))
+
+    def passage(self, chunk: int) -> StoredChunk:
+        """One passage. Raises `UnknownDocument`."""
+        found = self._library.chunk(chunk)
+        if found is None:
+            raise UnknownDocument(f"the library has no passage {chunk}: its document was read again, or removed")
+        return found
+
+    def most_bytes(self, name: str) -> int:
+        """How large a file may be. Raises `PathError` for a name that can't be taken."""
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix not in SUFFIXES:
+            raise PathError(f"files of this type are not read; these are: {' '.join(sorted(SUFFIXES))}")
+        if Path(name).name != name or name.startswith(".") or "\\" in name:
+            raise PathError("the name must be that of a file, without folders, and not begin with a dot")
+        if len(name.encode(errors="replace")) > _LONGEST_NAME:
+            raise PathError(f"the name is longer than {_LONGEST_NAME} bytes")
+        if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+            raise PathError("the name has control characters")
+        return most_bytes(suffix)
+
+    def put(self, name: str, content: bytes) -> Path:
+        """Keep an upload, in place of another one of the same name; it is read soon. Raises `LibraryError`."""
+        if len(content) > self.most_bytes(name):
+            raise PathError("the file is too large")
+        path = self._uploads / name
+        with self._writing:
+            try:
+                private_folder(self._uploads)
+                if shutil.disk_usage(self._uploads).free < len(content) + _DISK_LEFT:
+                    raise PathError("the disk is nearly full")
+                unfinished = self._uploads / f".{name}"  # hidden files are not read
+                unfinished.write_bytes(content)
+                os.replace(unfinished, path)
+            except OSError as error:
+                raise LibraryError(f"the file can't be kept: {(error.strerror or str(error)).lower()}") from None
+            self._library.watch(self._uploads)
+        return path
+
+    def forget(self, document: int) -> None:
+        """Remove a document; an upload's file, too. Raises `LibraryError`."""
+        found = next((file for file in self._library.files() if file.id == document), None)
+        if found is None:
+            raise UnknownDocument("the library has no such document any more")
+        if is_within(found.path, str(self._uploads.resolve())):
+            Path(found.path).unlink(missing_ok=True)
+        elif (root := self._watching(found)) is not None:
+            raise PathError(f"{root} is watched: remove the file there, or stop watching the folder")
+        self._removed(found.path)
+
+    def watch(self, folder: str) -> None:
+        """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
+        path = Path(folder).expanduser()
+        if not path.is_absolute():
+            raise PathError("say where the folder is from the root on")
+        if not path.is_dir():
+            raise PathError("there is no such folder, or this user may not read it")
+        self._library.watch(path)
+
+    def unwatch(self, folder: str) -> None:
+        """Forget a folder and its documents; the files stay. Raises `LibraryError`."""
+        if folder not in self._library.watched():
+            raise UnknownDocument("no such folder is watched")
+        self._removed(folder)
+
+    def _watching(self, file: FileRecord) -> str | None:
+        return next((root for root in self._library.watched() if is_within(file.path, root)), None)
+
+    def _removed(self, path: str) -> None:
+        try:
+            self._library.remove([path])
+        finally:
+            try:  # which of the stored keys and values are a removed document's can't be told
+                clear_store(self._states)
+            except OSError as error:
+                raise LibraryError(
+                    f"the removed documents' keys and values in {self._states} can't be removed"
+                    f" ({(error.strerror or str(error)).lower()}): remove that folder"
+                ) from error

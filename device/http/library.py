@@ -1,0 +1,113 @@
+"""`/library`: the device's documents, as pages and programs list, search and change them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+from starlette.datastructures import QueryParams
+
+from common.answer.errors import AnswerFailed
+from common.library.errors import LibraryBusy, LibraryError, PathError, UnknownDocument
+from common.library.library import Hit
+from common.library.store import FileRecord, StoredChunk
+from device.http.errors import SERVER_ERROR, ApiError, answer_failed, sentence_of
+from device.http.schema import Body
+from device.http.tokens import check_length
+from device.interface import Listing
+
+MOST_HITS = 50
+USUAL_HITS = 8
+
+Result = TypeVar("Result")
+
+
+class FolderBody(Body):
+    """`POST /library/folders`."""
+
+    path: str = Field(min_length=1, max_length=4096)
+
+
+def listing_json(listing: Listing) -> dict[str, Any]:
+    """`GET /library`."""
+    return {
+        "documents": [_document(file) for file in listing.documents],
+        "watched": list(listing.watched),
+        "readings": [
+            asdict(reading) | {"skipped": [{"path": path, "reason": reason} for path, reason in reading.skipped]}
+            for reading in listing.readings
+        ],
+    }
+
+
+def hit_json(hit: Hit) -> dict[str, Any]:
+    """One passage that was found."""
+    return asdict(hit)
+
+
+def passage_json(chunk: StoredChunk) -> dict[str, Any]:
+    """One passage by its number."""
+    path = Path(chunk.path).relative_to(chunk.root).as_posix()
+    return {"chunk": chunk.id, "title": chunk.title, "path": path, "place": chunk.place, "text": chunk.text}
+
+
+def sought(query: QueryParams) -> tuple[str, int]:
+    """The text and the number of passages of a search. Raises `ApiError`."""
+    text = parameter(query, "query")
+    check_length(text, "query")
+    count = query.get("count", str(USUAL_HITS))
+    if not (count.isascii() and count.isdecimal()) or not 0 < int(count[:9]) <= MOST_HITS:
+        raise _invalid("count", f"must be a number from 1 to {MOST_HITS}")
+    return text, int(count)
+
+
+def parameter(query: QueryParams, name: str) -> str:
+    """A parameter of the address that has to be there once. Raises `ApiError`."""
+    given = query.getlist(name)
+    if len(given) != 1 or not given[0].strip():
+        raise _invalid(name, "must be in the address, once")
+    return given[0]
+
+
+def number(text: str, name: str) -> int:
+    """A number in a path. Raises `ApiError`."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 15:
+        raise _invalid(name, "must be a number")
+    return int(text)
+
+
+async def done(work: Callable[[], Result]) -> Result:
+    """The result of `work`, from a thread. Raises `ApiError` for what the library says."""
+    try:
+        return await asyncio.to_thread(work)
+    except AnswerFailed as error:
+        raise answer_failed(str(error)) from None
+    except UnknownDocument as error:
+        raise ApiError(404, sentence_of(error), code="unknown_document") from None
+    except PathError as error:
+        raise ApiError(400, sentence_of(error), code="invalid_value") from None
+    except LibraryBusy:
+        raise ApiError(
+            409, "The library is being changed; try again soon.", code="library_busy", headers={"retry-after": "1"}
+        ) from None
+    except LibraryError as error:
+        raise ApiError(500, sentence_of(error), kind=SERVER_ERROR, code="library") from None
+
+
+def _document(file: FileRecord) -> dict[str, Any]:
+    return {
+        "id": file.id,
+        "title": file.title,
+        "path": file.relative_path,
+        "root": file.root,
+        "chunks": file.chunks,
+        "bytes": file.size,
+    }
+
+
+def _invalid(name: str, what: str) -> ApiError:
+    return ApiError(400, f"'{name}' {what}.", param=name, code="invalid_value")

@@ -1,0 +1,44 @@
+"""The method as the daemons and the command line see it: its name, its options, its scheme."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from common.answer.request import Request
+from common.methods.drafted.method import DraftVerify
+from common.methods.drafted.request import DraftRequest, draft_temperature
+from proto.fields import Sampler
+from proto.messages import Open
+
+if TYPE_CHECKING:
+    from tests.common.methods.shortlist.scheme import ShortlistScheme
+
+
+class ShortlistRequest(DraftRequest):
+    """The options of every method that drafts and verifies, with another way of drawing, and two more."""
+
+    sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
+    ahead: bool = Field(default=False, description="Draft on while a verdict is under way")
+    runners_up: int = Field(default=3, ge=0, le=15, description="Tokens that are told beside each draft")
+
+
+class Shortlist(DraftVerify):
+    """Drafts go up with the next tokens of their race; what replaces one comes down as its place among these."""
+
+    name: ClassVar[str] = "shortlist"
+    request: ClassVar[type[Request]] = ShortlistRequest
+
+    def scheme(self, opening: Open, request: ShortlistRequest, vocabulary: int) -> ShortlistScheme:
+        from common.methods.drafted.machine.values import RoundsConfig
+        from common.sampling.racing import Racing
+        from tests.common.methods.shortlist.scheme import Drafter, Drafts, Judge, ShortlistScheme
+
+        return ShortlistScheme(
+            config=RoundsConfig.of(opening, vocabulary, request.ahead),
+            drafter=Drafter(opening.seed, draft_temperature(opening, request), request.runners_up),
+            drafts=Drafts(),
+            verifier=Racing(opening.seed, opening.temperature),
+            judge=Judge(vocabulary, request.runners_up),
+        )

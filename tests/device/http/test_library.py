@@ -1,0 +1,184 @@
+"""`/library` over HTTP: a real library, and the files that uploads are, with a watcher that reads them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from common.library.commands import open_library
+from common.library.library import Library
+from common.library.readers.formats import SUFFIXES
+from common.library.watching import FolderWatcher
+from device.documents import OwnDocuments
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
+from device.settings import DeviceSettings
+from tests.device.table_engine import TableEngine
+
+PATIENCE = 300.0  # seconds; the reader lets everybody else go first
+FILE = {"content-type": "application/octet-stream"}
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> DeviceSettings:
+    return DeviceSettings(data=tmp_path_factory.mktemp("data"), document_store_bytes=0)
+
+
+@pytest.fixture(scope="module")
+def library(settings: DeviceSettings) -> Iterator[Library]:
+    with open_library(settings) as library:
+        yield library
+
+
+@pytest.fixture(scope="module")
+def client(settings: DeviceSettings, library: Library) -> Iterator[httpx.Client]:
+    engine = TableEngine()
+    engine.documents = OwnDocuments(settings, library, library.search)
+    with HttpServer(engine, HttpOptions(port=0)) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
+
+
+def refused(response: httpx.Response, status: int, words: str) -> None:
+    error = response.json()["error"]
+    assert (response.status_code, words in error["message"]) == (status, True), response.text
+
+
+def until(seen: Callable[[], object], expected: object) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while (found := seen()) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+
+
+def names(client: httpx.Client) -> list[str]:
+    return [document["path"] for document in client.get("/library").json()["documents"]]
+
+
+def test_a_document_comes_is_found_opened_and_forgotten(
+    client: httpx.Client, settings: DeviceSettings, library: Library, tmp_path: Path
+) -> None:
+    """One watcher for all: it is a process that imports for seconds."""
+    (tmp_path / "bicycle.txt").write_text("The bicycle has six gears.")
+    watcher = FolderWatcher(settings, library)
+    try:
+        made = client.post(
+            "/library/documents", params={"name": "viola.md"}, content=b"# Viola\n\non Monday", headers=FILE
+        )
+        assert (made.status_code, made.json()) == (201, {"name": "viola.md", "bytes": 18})
+        assert client.post("/library/folders", json={"path": str(tmp_path)}).status_code == 202
+        until(lambda: sorted(names(client)), ["bicycle.txt", "viola.md"])
+        (hit,) = client.get("/library/search", params={"query": "gears of a bicycle", "count": 1}).json()["hits"]
+        assert (hit["path"], hit["text"]) == ("bicycle.txt", "The bicycle has six gears.")
+        passage = client.get(f"/library/passages/{hit['chunk']}").json()
+        assert passage == {name: hit[name] for name in ("chunk", "title", "path", "place", "text")}
+
+        listed = client.get("/library").json()
+        assert listed["watched"] == sorted([str(settings.uploads), str(tmp_path)])
+        assert {reading["root"]: reading["skipped"] for reading in listed["readings"]} == {
+            str(settings.uploads): [],
+            str(tmp_path): [],
+        }
+        numbers = {document["path"]: document["id"] for document in listed["documents"]}
+        refused(client.delete(f"/library/documents/{numbers['bicycle.txt']}"), 400, "is watched: remove the file there")
+        assert client.delete(f"/library/documents/{numbers['viola.md']}").status_code == 200
+        assert names(client) == ["bicycle.txt"]
+        assert not list(settings.uploads.iterdir())
+        assert client.delete("/library/folders", params={"path": str(tmp_path)}).status_code == 200
+        assert names(client) == []
+        assert (tmp_path / "bicycle.txt").exists()
+        refused(client.get(f"/library/passages/{hit['chunk']}"), 404, "read again, or removed")
+        refused(client.delete(f"/library/documents/{numbers['viola.md']}"), 404, "no such document")
+        refused(client.delete("/library/folders", params={"path": str(tmp_path)}), 404, "o such folder is watched")
+    finally:
+        watcher.close()
+
+
+class TestUploads:
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("../escape.md", "without folders"),
+            ("/etc/passwd.md", "without folders"),
+            ("a\\b.md", "without folders"),
+            (".hidden.md", "not begin with a dot"),
+            ("run.exe", "of this type are not read"),
+            ("none", "of this type are not read"),
+            ("n" * 300 + ".md", "longer than"),
+            ("a\x07b.md", "control characters"),
+            ("a\nb.md", "control characters"),
+        ],
+    )
+    def test_names_that_are_no_files_are_refused(
+        self, client: httpx.Client, settings: DeviceSettings, name: str, words: str
+    ) -> None:
+        before = sorted(settings.data.rglob("*"))
+        refused(client.post("/library/documents", params={"name": name}, content=b"x", headers=FILE), 400, words)
+        assert sorted(settings.data.rglob("*")) == before
+
+    def test_a_file_is_declared_as_one(self, client: httpx.Client) -> None:
+        """Browsers send plain text across sites without asking."""
+        sent = client.post(
+            "/library/documents", params={"name": "a.md"}, content=b"x", headers={"content-type": "text/plain"}
+        )
+        refused(sent, 415, "application/octet-stream")
+
+    def test_a_file_is_as_large_as_what_is_read_at_most(self, client: httpx.Client, settings: DeviceSettings) -> None:
+        most = OwnDocuments.most_bytes(OwnDocuments.__new__(OwnDocuments), "a.md")
+        sent = client.post("/library/documents", params={"name": "a.md"}, content=b"x" * (most + 1), headers=FILE)
+        refused(sent, 413, f"larger than {most} bytes")
+        assert not (settings.uploads / "a.md").exists()
+
+    def test_an_upload_takes_the_place_of_its_namesake(self, client: httpx.Client, settings: DeviceSettings) -> None:
+        for content in (b"one", b"two"):
+            sent = client.post("/library/documents", params={"name": "same.txt"}, content=content, headers=FILE)
+            assert sent.status_code == 201
+        assert [path.read_bytes() for path in settings.uploads.glob("*")] == [b"two"]
+        assert settings.uploads.stat().st_mode & 0o077 == 0
+        (settings.uploads / "same.txt").unlink()
+
+    def test_every_type_that_is_read_may_come(self, client: httpx.Client) -> None:
+        documents = OwnDocuments.__new__(OwnDocuments)
+        assert all(documents.most_bytes(f"A{suffix.upper()}") > 0 for suffix in SUFFIXES)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("parameters", "words"),
+        [
+            ({}, "'query' must be in the address"),
+            ({"query": "  "}, "'query' must be in the address"),
+            ({"query": "x", "count": "0"}, "'count' must be a number"),
+            ({"query": "x", "count": "51"}, "'count' must be a number"),
+            ({"query": "x", "count": "٣"}, "'count' must be a number"),
+            ({"query": "x", "count": "9" * 5000}, "'count' must be a number"),
+        ],
+    )
+    def test_searches(self, client: httpx.Client, parameters: dict[str, str], words: str) -> None:
+        refused(client.get("/library/search", params=parameters), 400, words)
+
+    @pytest.mark.parametrize("chunk", ["x", "-1", "1" * 20, "1.0"])
+    def test_passages(self, client: httpx.Client, chunk: str) -> None:
+        refused(client.get(f"/library/passages/{chunk}"), 400, "must be a number")
+
+    @pytest.mark.parametrize(("path", "words"), [("notes", "the root on"), ("/nowhere/at/all", "is no such folder")])
+    def test_folders(self, client: httpx.Client, path: str, words: str) -> None:
+        refused(client.post("/library/folders", json={"path": path}), 400, words)
+
+    def test_off_loopback_nobody_names_folders_of_this_machine(
+        self, settings: DeviceSettings, library: Library, tmp_path: Path
+    ) -> None:
+        engine = TableEngine()
+        engine.documents = OwnDocuments(settings, library, library.search)
+        options = HttpOptions(host="0.0.0.0", port=0, api_key="key")
+        with HttpServer(engine, options) as server:
+            address = server.url.replace("0.0.0.0", "127.0.0.1")
+            headers = {"authorization": "Bearer key"}
+            sent = httpx.post(f"{address}/library/folders", json={"path": str(tmp_path)}, headers=headers)
+            refused(sent, 403, "upload the documents")
+            assert httpx.get(f"{address}/library").status_code == 401
