@@ -6,7 +6,6 @@ import { count, line, seen } from "./text.js";
 
 export function Folders({ library, refresh }) {
   const [path, setPath] = useState("");
-  const [watch, setWatch] = useState(true);
   const [problem, setProblem] = useState(null);
   const change = async (work) => {
     setProblem(null);
@@ -22,7 +21,7 @@ export function Folders({ library, refresh }) {
   };
   const add = async (event) => {
     event.preventDefault();
-    const body = { path: path.trim(), watch };
+    const body = { path: path.trim() };
     if (body.path && (await change(() => ask("POST", "library/folders", { body })))) setPath("");
   };
   const remove = (folder) => {
@@ -35,7 +34,7 @@ export function Folders({ library, refresh }) {
     <section aria-labelledby="folders-title">
       <h2 id="folders-title">Folders</h2>
       <form class="inline" onSubmit=${add}>
-        <label for="folder">Folder on this device</label>
+        <label for="folder">Folder on this device, read now and whenever something changes in it</label>
         <input
           id="folder"
           type="text"
@@ -45,10 +44,6 @@ export function Folders({ library, refresh }) {
           placeholder="/home/me/notes"
           onInput=${(e) => setPath(e.currentTarget.value)}
         />
-        <label class="check"
-          ><input type="checkbox" checked=${watch} onChange=${(e) => setWatch(e.currentTarget.checked)} /> watch for
-          changes</label
-        >
         <button type="submit" disabled=${!path.trim()}>Add folder</button>
       </form>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}

@@ -9,10 +9,17 @@ import { bytes, count, line, seen } from "./text.js";
 
 const BUSY_PAUSE = 1000; // milliseconds between looks while something is read
 const IDLE_PAUSE = 10000;
+const EAGER = 15000; // milliseconds after a change in which the reading of it may begin
 
 export function Library({ paused }) {
-  const pause = (value) => (value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE);
-  const { value, problem, refresh } = usePolling("library", pause, !paused);
+  const eager = useRef(0);
+  const pause = (value) =>
+    Date.now() < eager.current || value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE;
+  const { value, problem, refresh: look } = usePolling("library", pause, !paused);
+  const refresh = () => {
+    eager.current = Date.now() + EAGER;
+    look();
+  };
   return html`
     <div class="library">
       <h1>Library</h1>
@@ -38,7 +45,7 @@ function Adding({ refresh }) {
       let told;
       try {
         const answer = await ask("POST", `library/documents?name=${encodeURIComponent(file.name)}`, { body: file });
-        told = { name: answer.name, text: answer.status, ok: true };
+        told = { name: answer.name, text: `${bytes(answer.bytes)}, read next`, ok: true };
       } catch (error) {
         told = { name: file.name, text: error.message, ok: false };
       }
