@@ -47,13 +47,15 @@ function painted(text, parts, notes, onCite, start, end) {
     const color = (span) =>
       span && part.side !== "both" ? html`<span class=${`from ${part.side}`}>${span}</span>` : span;
     nodes.push(content.slice(0, content.length - words.length));
-    if (part.cited && to === part.end) {
-      const note = notes.cited.find(({ index }) => index === part.source);
+    if (part.cites.length && to === part.end) {
       const begin = words.search(/\S*\s*$/);
       const last = words.length - begin > LONGEST_GLUED ? words.length : begin;
+      const cited = part.cites.map((source) => notes.cited.find(({ index }) => index === source));
       nodes.push(color(words.slice(0, last)));
       nodes.push(
-        html`<span class="glued">${color(words.slice(last))}<${Citation} note=${note} onCite=${onCite} /></span>`,
+        html`<span class="glued"
+          >${color(words.slice(last))}${cited.map((note) => html`<${Citation} note=${note} onCite=${onCite} />`)}</span
+        >`,
       );
     } else nodes.push(color(words));
     place = to;

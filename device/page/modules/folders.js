@@ -2,7 +2,7 @@
 
 import { html, useState } from "./html.js";
 import { ask } from "./api.js";
-import { count, line, seen } from "./text.js";
+import { bytes, count, line, seen } from "./text.js";
 
 export function Folders({ library, refresh }) {
   const [path, setPath] = useState("");
@@ -66,11 +66,11 @@ export function Folders({ library, refresh }) {
 }
 
 function Reading({ reading, onRemove }) {
-  const { root, done, total, path, running, watched, skipped } = reading;
+  const { root, ended, done, total, path, running, watched, skipped } = reading;
   return html`<li>
     <p>
       <bdi>${line(root)}</bdi> ${watched && html`<span class="tag">watched</span>`}
-      <${Removal} folder=${root} onRemove=${onRemove} />
+      ${watched && html`<${Removal} folder=${root} onRemove=${onRemove} />`}
     </p>
     ${
       running
@@ -80,9 +80,11 @@ function Reading({ reading, onRemove }) {
               max=${total || undefined}
               aria-label=${`Reading ${line(root)}`}
             ></progress>
-            ${done} of ${count(total, "file")}${path && html`: <bdi>${line(path)}</bdi>`}
+            ${bytes(done)} of ${bytes(total)}${path && html`: <bdi>${line(path)}</bdi>`}
           </p>`
-        : html`<p class="hint">${count(done, "file")} read.</p>`
+        : html`<p class="hint">
+            ${ended === null ? "The reading was interrupted." : `Read on ${new Date(1000 * ended).toLocaleString()}.`}
+          </p>`
     }
     ${
       skipped.length > 0 &&

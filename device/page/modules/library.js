@@ -72,7 +72,7 @@ function Adding({ refresh }) {
       onDrop=${onDrop}
     >
       <p>
-        Drop files here, or
+        Drop files here, or${" "}
         <button type="button" class="link" onClick=${() => input.current.click()}>choose files</button>.
       </p>
       <input
@@ -102,6 +102,7 @@ function Adding({ refresh }) {
 function Documents({ documents, refresh }) {
   const [problem, setProblem] = useState(null);
   const heading = useRef(null);
+  const roots = new Set(documents.map((each) => each.root)).size;
   const remove = async (document) => {
     if (!confirm(`Remove “${line(document.title)}” from the library?`)) return;
     setProblem(null);
@@ -136,7 +137,10 @@ function Documents({ documents, refresh }) {
                     (each) =>
                       html`<tr key=${each.id}>
                         <th scope="row"><bdi>${line(each.title)}</bdi></th>
-                        <td class="path"><bdi>${line(each.path)}</bdi></td>
+                        <td class="path">
+                          <bdi>${line(each.path)}</bdi>
+                          ${roots > 1 && html`<small><bdi>${line(each.root)}</bdi></small>`}
+                        </td>
                         <td class="number">${each.chunks}</td>
                         <td class="number">${bytes(each.bytes)}</td>
                         <td>

@@ -1,23 +1,15 @@
-"""A real browser for the page's tests, and what it must never do."""
+"""A visit to the page, and what it must never do."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import pytest
+from scripts.browser import blank
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: see `dev` in pyproject.toml")
-
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE: Final = 20_000  # milliseconds; a machine may be busy
-# Nothing that the browser would like to do by itself: the tests watch what leaves the machine.
-QUIET: Final = ("--disable-background-networking", "--disable-component-update", "--no-first-run")
 SERIOUS: Final = ("serious", "critical")
 
 Open = Callable[..., "Visit"]
@@ -75,27 +67,9 @@ class Visit:
             self.complaints.append(text)
 
 
-@contextmanager
-def browser() -> Iterator[Any]:
-    """A Chromium without a window. Skips where there is none."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip("no Chromium was found: install Debian's package chromium")
-    arguments = [*QUIET, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=path, args=arguments)
-        try:
-            yield running
-        finally:
-            running.close()
-
-
-def opened(running: Any, url: str, width: int = 1280, scheme: str = "light", motion: str = "reduce") -> Visit:
-    """The page at `url` in a fresh context, drawn and ready."""
-    size = {"width": width, "height": 800}
-    context = running.new_context(viewport=size, color_scheme=scheme, reduced_motion=motion)
-    context.set_default_timeout(PATIENCE)
-    visit = Visit(context.new_page())
+def opened(browser: Any, url: str, **window: Any) -> Visit:
+    """The page at `url` in a fresh context, drawn and ready; `window` as `blank` takes it."""
+    visit = Visit(blank(browser, **window))
     visit.watch()
     visit.page.goto(url)
     visit.page.get_by_role("heading", level=1).wait_for()
@@ -107,6 +81,7 @@ def _is_local(url: str) -> bool:
     return parts.scheme in ("data", "blob") or parts.hostname == "127.0.0.1"
 
 
+@cache
 def _axe() -> str:
     from axe_playwright_python.base import AXE_FILE_PATH
 

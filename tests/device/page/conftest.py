@@ -7,22 +7,27 @@ from typing import Any
 
 import pytest
 
-from tests.device.page.browsing import Open, Visit, browser, opened
+from scripts.browser import NoBrowser, chromium
+from tests.device.page.browsing import Open, Visit, opened
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Any]:
-    with browser() as running:
-        yield running
+def browser() -> Iterator[Any]:
+    """Skips, with the reason, where there is none."""
+    try:
+        with chromium() as browser:
+            yield browser
+    except NoBrowser as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture
-def visits(running: Any) -> Iterator[Open]:
+def visits(browser: Any) -> Iterator[Open]:
     """Opens pages in contexts of their own; at the end none of them may have complained or left this machine."""
     made: list[Visit] = []
 
-    def visit(url: str, **options: Any) -> Visit:
-        made.append(opened(running, url, **options))
+    def visit(url: str, **window: Any) -> Visit:
+        made.append(opened(browser, url, **window))
         return made[-1]
 
     yield visit

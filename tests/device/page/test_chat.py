@@ -263,4 +263,3 @@ class TestKey:
         visit.page.get_by_text("connected").first.wait_for()
         visit.ask("let me in")
         assert words(answers(visit)) == ["let me in"]
-

@@ -16,12 +16,11 @@ from tests.preloaded import Preloaded, start_preloading
 
 QUESTION = "When does the place of my dance class open?"
 WIDTHS = (360, 800, 1280)
-SCHEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
-def pair(running: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A pair with small libraries; `running` first, so that nothing starts where there is no browser."""
+def pair(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A pair with small libraries; `browser` first, so that nothing starts where there is no browser."""
     data = tmp_path_factory.mktemp("data")
     for role, texts in (("device", NOTES), ("cloud", ENTRIES)):
         fill_library(data, role, texts)
@@ -33,10 +32,10 @@ def pair(running: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
             yield pair
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_everybody_can_use_it(visits: Open, pair: Pair, width: int, scheme: str) -> None:
-    visit = visits(pair.url, width=width, scheme=scheme)
+def test_everybody_can_use_it(visits: Open, pair: Pair, width: int, dark: bool) -> None:
+    visit = visits(pair.url, width=width, dark=dark)
     page = visit.page
     assert (visit.serious(), visit.fits()) == ([], True)
     page.get_by_role("button", name="Pipeline").click()
@@ -90,7 +89,7 @@ class TestPipeline:
         ]
 
     def test_it_plays_once_where_motion_is_welcome(self, visits: Open, pair: Pair) -> None:
-        visit = visits(pair.url, motion="no-preference")
+        visit = visits(pair.url, motion=True)
         visit.page.get_by_role("button", name="Pipeline").click()
         visit.ask(QUESTION)
         visit.page.get_by_role("button", name="Pause").wait_for()
@@ -115,7 +114,7 @@ class TestCitations:
 
 class TestLibrary:
     TITLE = "<img src=x onerror=alert(1)>\u202e.txt"
-    TEXT = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> My \u202etortoise\u0007 is called Yarszis."
+    TEXT = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> My \u202etortoise\u0007 is Yarszis."
 
     def test_a_malicious_document_stays_text(self, visits: Open, pair: Pair, tmp_path: Path) -> None:
         visit = visits(pair.url)
