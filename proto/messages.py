@@ -181,11 +181,13 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Shares of the cloud's documents in the tokens: uint8 [positions, documents], of 255; 0 where it made no draft."""
+    """Shares of the cloud's documents, and last of none, in the tokens: uint8 [positions, documents + 1], of 255; all 0
+    where it made no draft.
+    """
 
     session: SessionId
     position: Position  # of the first row
-    documents: Annotated[int, Count(257)]  # shares in a row
+    documents: Annotated[int, Count(257)]  # one less than shares in a row
     payload: Annotated[bytes, Bytes(2**16)]
 
 

@@ -1,4 +1,7 @@
-"""Attribution of tokens to sources: a side's share in the token times the document's share within the side."""
+"""Attribution of tokens to sources: a side's share in the token times the document's share within the side.
+
+What is missing to 1 is no document's: the model would have said it without any.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,17 @@ def of_both_sides(
             share = cloud_share
         device = outcome.shares[position] or (0.0,) * devices
         row = [(1.0 - share) * part for part in device[:devices]]
-        row += [share * part / total if total else 0.0 for part in from_cloud]
+        row += [share * part / total if total else 0.0 for part in from_cloud[:clouds]]
         row += [0.0] * (devices + clouds - len(row))
         rows.append(tuple(round(part, DIGITS) for part in row))
     return tuple(rows)
 
 
 def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """Shares [tokens][sources] of an answer for which this device read all documents; `shares` [tokens][documents]."""
-    sources = len(record.device_titles) + len(record.cloud_titles)  # without any, the prompt's row is nobody's
+    """Shares [tokens][sources] of an answer for which this device read all documents; `shares` are [tokens][documents +
+    1].
+    """
+    sources = len(record.device_titles) + len(record.cloud_titles)  # the rest is no document's
     told = shares[: len(record.token_times)]
     return tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told)
 
@@ -47,16 +52,16 @@ def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -
     """Shares [tokens][sources] of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
     rows, nothing = _cloud_rows(record, closed), (0.0,) * len(record.cloud_titles)
     tokens = range(len(record.token_times) if rows else 0)
-    known = (rows[place] if place < len(rows) and place not in degraded else nothing for place in tokens)
+    known = (rows[place][:-1] if place < len(rows) and place not in degraded else nothing for place in tokens)
     return tuple(tuple(round(share, DIGITS) for share in row) for row in known)
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
-    """Shares of the cloud's documents, [positions][documents]."""
+    """Shares of the cloud's documents and of none, [positions][documents + 1]."""
     documents, data = len(record.cloud_titles), record.contributions.rows(len(record.cloud_titles))
+    columns = documents + 1
     if closed is None or not documents:
         return []
     return [
-        tuple(value / WHOLE_SHARE for value in data[start : start + documents])
-        for start in range(0, len(data), documents)
+        tuple(value / WHOLE_SHARE for value in data[start : start + columns]) for start in range(0, len(data), columns)
     ]

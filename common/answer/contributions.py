@@ -16,23 +16,24 @@ def contribution_messages(
     shares: Sequence[Sequence[float]],
     cloud_shares: Sequence[float | None],
 ) -> Iterator[Contributions]:
-    """Messages with `shares` [positions][documents], each of whole rows and small enough for any link.
+    """Messages with `shares` [positions][documents + 1], each of whole rows and small enough for any link.
 
     A row is multiplied by the cloud's share in its token, unless that is None: the cloud knows its own documents only.
-    A row may be shorter than `documents`; without a draft at its position it is empty.
+    Without a draft at its position a row is empty.
     """
     if documents == 0:
         return
-    rows = PAYLOAD_LIMIT // documents
+    columns = documents + 1
+    rows = PAYLOAD_LIMIT // columns
     for start in range(0, len(shares), rows):
         part = zip(shares[start : start + rows], cloud_shares[start : start + rows], strict=True)
-        payload = b"".join(_row(row, documents, cloud_share) for row, cloud_share in part)
+        payload = b"".join(_row(row, columns, cloud_share) for row, cloud_share in part)
         yield Contributions(session, start, documents, payload)
 
 
-def _row(shares: Sequence[float], documents: int, cloud_share: float | None) -> bytes:
+def _row(shares: Sequence[float], columns: int, cloud_share: float | None) -> bytes:
     scale = WHOLE_SHARE if cloud_share is None else WHOLE_SHARE * cloud_share
-    return bytes([_byte(scale * share) for share in shares[:documents]]).ljust(documents, b"\0")
+    return bytes([_byte(scale * share) for share in shares]).ljust(columns, b"\0")
 
 
 def _byte(value: float) -> int:
@@ -40,7 +41,9 @@ def _byte(value: float) -> int:
 
 
 class ContributionRows:
-    """Rows of one byte per document, put together from messages. No message makes it larger than the answer."""
+    """Rows of one byte per document and one for none, put together from messages. No message makes it larger than the
+    answer.
+    """
 
     def __init__(self) -> None:
         self._documents = 0
@@ -54,15 +57,16 @@ class ContributionRows:
     def add(self, message: Contributions, positions: int) -> None:
         """Take in a part for an answer of `positions` tokens; a part that does not fit the answer is ignored."""
         documents, payload = message.documents, message.payload
-        if not documents or len(payload) % documents or self._documents not in (0, documents):
+        columns = documents + 1
+        if not documents or len(payload) % columns or self._documents not in (0, documents):
             return
-        start = message.position * documents
-        if start + len(payload) > positions * documents:
+        start = message.position * columns
+        if start + len(payload) > positions * columns:
             return
         self._documents = documents
         self._data.extend(bytes(max(0, start - len(self._data))))
         self._data[start : start + len(payload)] = payload
 
     def rows(self, documents: int) -> bytes:
-        """All rows so far, [positions, documents] as bytes; empty if they came for another number of documents."""
+        """All rows so far, [positions, documents + 1] as bytes; empty if they came for another number of documents."""
         return bytes(self._data) if documents == self._documents else b""

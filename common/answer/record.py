@@ -16,7 +16,7 @@ class AnswerRecord:
     """Shares of this side's documents and of the cloud as a whole, by position. Guarded by the answer's lock."""
 
     def __init__(self) -> None:
-        self.shares: list[tuple[float, ...]] = []  # [positions][docs], empty where this side made no draft
+        self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty where this side made no draft
         self.cloud_shares: list[float | None] = []
         self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
         self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5

@@ -61,7 +61,8 @@ class MethodReport:
     certificate_failures: int = 0
     disagreements: int = 0
     degraded: tuple[int, ...] = ()  # positions the device decided alone
-    # one row per token: share of each of `Report.sources` in the token's probability, [tokens][sources]
+    # one row per token: share of each of `Report.sources` in the token's probability, [tokens][sources]; the rest is no
+    # document's
     attribution: tuple[tuple[float, ...], ...] = ()
     # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()

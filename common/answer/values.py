@@ -28,7 +28,7 @@ class Mixing(Protocol):
     """A side's mixture over its documents at one position, as far as it is kept."""
 
     def contributions(self, token: int) -> Iterable[float]:
-        """Share of each document in the probability of `token`, [docs]."""
+        """Share of each document in the probability of `token`, and last that of no document, [docs + 1]."""
         ...
 
 

@@ -57,6 +57,7 @@ class Sample:
     joint: Joint | None = None  # decides where there are fetched ones
     gain: float | None = None  # score of a document for each nat by which it moves the row without a document, the last
     adjustment: Adjustment | None = None
+    without: torch.Tensor | None = None  # logits [vocab] of the row without a document, once they are known
 
     @property
     def rows(self) -> int:
@@ -107,7 +108,7 @@ def _informed(logits: torch.Tensor, samples: Sequence[Sample]) -> tuple[torch.Te
         start += sample.rows
         kept.append(own[: len(sample.scores)])
         if sample.gain is not None:
-            sample = replace(sample, scores=sample.scores + sample.gain * information(own), gain=None)
+            sample = replace(sample, scores=sample.scores + sample.gain * information(own), gain=None, without=own[-1])
         informed.append(sample)
     return torch.cat(kept), informed
 
@@ -164,10 +165,11 @@ def _one(
         if sample.joint is not None and len(weights) == 2:
             own = len(weights[0].shares)
             both, each = (rows[:own], rows[own:]), (weights[0], weights[1])
-            target, where = sample.joint.draft(sample.position, mixtures, both, each, (evidence, weights[1].evidence))
+            evidences = (evidence, weights[1].evidence)
+            target, where = sample.joint.draft(sample.position, mixtures, both, each, evidences, sample.without)
             return Drawn(target, evidence, where)
         # A view keeps its mixture: a copy, or it would keep those of all answers.
         view = sample.drafter.drafted(sample.position, mixtures[0].clone(), found)
-        return Drawn(view, evidence, attribute(rows, weights[0], view.listed))
+        return Drawn(view, evidence, attribute(rows, weights[0], view.listed, sample.without))
     except Exception as error:
         return error

@@ -40,11 +40,13 @@ class JointAttribution:
     masses: tuple[float, float]  # of the token in the (device's, cloud's) mixture, times that side's weight
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of the token's probability, [device's docs + cloud's docs]."""
+        """Each document's share of the token's probability, and last that of no document, [device's docs + cloud's docs
+        + 1].
+        """
         total = sum(self.masses)
         share = self.masses[1] / total if total > 0 else 0.0
-        parts = (1.0 - share) * self.device.contributions(token), share * self.cloud.contributions(token)
-        return np.concatenate(parts)
+        device, cloud = (1.0 - share) * self.device.contributions(token), share * self.cloud.contributions(token)
+        return np.concatenate([device[:-1], cloud[:-1], device[-1:] + cloud[-1:]])
 
 
 class JointSampler(Protocol):
@@ -105,18 +107,19 @@ class Joint:
         rows: tuple[torch.Tensor, torch.Tensor],
         weights: tuple[Weights, Weights],
         evidence: tuple[float, float],
+        without: torch.Tensor | None = None,
     ) -> tuple[JointToken, JointAttribution]:
         """The target from `mixtures` `[2, vocab]`, and its attribution to the documents whose distributions are `rows`.
 
         All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
-        `evidence` is log h, `NO_EVIDENCE` for a side without documents.
+        `evidence` is log h, `NO_EVIDENCE` for a side without documents; `without` as for `attribute`.
         """
         eta = eta_fixed(*evidence)
         token = self._sampler.decide(position, mixtures[0], mixtures[1], eta)
         of_device, of_cloud = (float(mixtures[side, token]) for side in (0, 1))
         share = eta / WHOLE
         ids = np.asarray([token])
-        device, cloud = (attribute(own, each, ids) for own, each in zip(rows, weights, strict=True))
+        device, cloud = (attribute(own, each, ids, without) for own, each in zip(rows, weights, strict=True))
         told = self._logprobs(share * mixtures[0] + (1.0 - share) * mixtures[1], token) if self._likeliest else None
         return JointToken(token, told), JointAttribution(device, cloud, (share * of_device, (1.0 - share) * of_cloud))
 

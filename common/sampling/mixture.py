@@ -73,31 +73,47 @@ def _sum(shares: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """Each document's share of the tokens that a draft lists: all that is kept of a mixture once it was drawn from."""
+    """Each document's share of the tokens that a draft lists: all that is kept of a mixture once it was drawn from.
+
+    A document's word for a token is what it makes of the token's probability beyond what the model gives it without any
+    document. The rest is nobody's word: the model would have said it anyway.
+    """
 
     ids: NDArray[np.int64]  # [n], increasing
     probabilities: NDArray[np.float32]  # [docs, n], one distribution per document
     weights: NDArray[np.float64]  # [docs], sum 1
+    without: NDArray[np.float32] | None = None  # [n], without a document; None: not known, and taken to be 0
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of the token's probability, [docs]: sum 1, or all 0 if that is 0.
+        """Each document's share of the token's probability and last that of no document, [docs + 1]: sum 1, or all 0 if
+        the probability is 0.
 
         A token that is not listed is less probable than most; its shares are said to be the weights.
         """
         place = int(np.searchsorted(self.ids, token))
         if place == len(self.ids) or int(self.ids[place]) != token:
-            return self.weights
-        joint = self.weights * self.probabilities[:, place].astype(np.float64)
+            return np.append(self.weights, 0.0)
+        chances = self.probabilities[:, place].astype(np.float64)
+        anyway = np.minimum(chances, 0.0 if self.without is None else float(self.without[place]))
+        joint = np.append(self.weights * (chances - anyway), float((self.weights * anyway).sum()))
         total = float(joint.sum())
         shares: NDArray[np.float64] = joint / total if total > 0 else joint
         return shares
 
 
-def attribute(rows: torch.Tensor, weights: Weights, ids: NDArray[np.integer]) -> Attribution:
-    """The shares of documents with distributions `rows` `[docs, vocab]` in the tokens `ids` [n], increasing."""
+def attribute(
+    rows: torch.Tensor, weights: Weights, ids: NDArray[np.integer], without: torch.Tensor | None = None
+) -> Attribution:
+    """The shares of documents with distributions `rows` `[docs, vocab]` in the tokens `ids` [n], increasing; `without`
+    `[vocab]` are the logits without any document, where they are known.
+    """
     listed = ids.astype(np.int64)
-    chosen = rows[:, torch.from_numpy(listed).to(rows.device)].cpu().numpy()
-    return Attribution(listed, chosen, weights.shares)
+    places = torch.from_numpy(listed).to(rows.device)
+    anyway = None
+    if without is not None:
+        numbers = without.float()
+        anyway = (numbers[places] - numbers.logsumexp(dim=-1)).exp().cpu().numpy()
+    return Attribution(listed, rows[:, places].cpu().numpy(), weights.shares, anyway)
 
 
 def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -13,19 +13,36 @@ Json = Mapping[str, Any]
 
 MOST_FOOTNOTES = 4
 QUOTED = 72  # characters of the answer in a footnote
+CITED_FROM = 0.6  # of a part's share: a document that makes it 2.5 times as likely
 LABEL_WIDTH = 12
+ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
+OWN_WORDS = "No document says this: the model would have said it without any."
 # Embeddings, overrides and isolates make text look like another one.
 REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive tokens whose largest share comes from the same source (None: no document took part)."""
+    """Consecutive words whose largest share comes from the same source (None: what no document made likelier)."""
 
     source: int | None
     share: float  # mean of that source's share over the part's tokens
     text: str
+
+
+@dataclass(slots=True)
+class _Word:
+    """Tokens up to the next space, and the sum of their shares, [sources] and last that of no document."""
+
+    text: str
+    shares: list[float]
+    tokens: int = 1
+
+    def take(self, piece: str, shares: Sequence[float]) -> None:
+        self.text += piece
+        self.tokens += 1
+        self.shares = [mine + each for mine, each in zip(self.shares, shares, strict=True)]
 
 
 def summary(report: Json) -> str:
@@ -60,14 +77,18 @@ def _of_the_cloud(report: Json) -> list[str]:
 
 
 def footnotes(report: Json) -> list[str]:
-    """The documents with the largest parts of the answer, with place and words, in the order of the answer."""
+    """The documents with the largest parts of the answer, with place and words, in the order of the answer. Of parts
+    that would nearly as likely have been there without the document, nothing is said.
+    """
     words: dict[int, list[str]] = {}
     for part in attribution_parts(report):
-        if part.source is not None and part.text.strip():
+        if part.source is not None and part.text.strip() and part.share >= CITED_FROM:
             words.setdefault(part.source, []).append(printable(part.text))
     quoted = {source: " … ".join(texts) for source, texts in words.items()}
-    if not quoted:  # nothing is known of single tokens
+    if not report["attribution"]:  # nothing is known of single tokens
         quoted = dict.fromkeys(range(len(report["sources"])), "")
+    elif not quoted and report["sources"]:
+        return [OWN_WORDS]
     largest = sorted(quoted, key=lambda source: -len(quoted[source]))[:MOST_FOOTNOTES]
     lines = []
     for number, source in enumerate((each for each in quoted if each in largest), 1):
@@ -111,18 +132,35 @@ def full_report(report: Json) -> str:
 
 
 def attribution_parts(report: Json) -> list[Part]:
-    """The answer cut where its main source changes."""
-    runs: list[tuple[int | None, list[float], list[str]]] = []
+    """The answer cut between words where its main source changes."""
+    parts: list[tuple[int | None, list[_Word]]] = []
+    for word in _words(report):
+        top = max(range(len(word.shares)), key=word.shares.__getitem__)
+        source = None if top == len(word.shares) - 1 else top
+        if not parts or parts[-1][0] != source:
+            parts.append((source, []))
+        parts[-1][1].append(word)
+    return [
+        Part(
+            source,
+            sum(word.shares[-1 if source is None else source] for word in words) / sum(word.tokens for word in words),
+            "".join(word.text for word in words),
+        )
+        for source, words in parts
+    ]
+
+
+def _words(report: Json) -> list[_Word]:
+    words: list[_Word] = []
     for row, piece in zip(report["attribution"], report["pieces"], strict=False):
         if not piece:  # the first bytes of a character that the next token completes
             continue
-        top = max(range(len(row)), key=row.__getitem__) if any(row) else None
-        share = row[top] if top is not None else 0.0
-        if not runs or runs[-1][0] != top:
-            runs.append((top, [], []))
-        runs[-1][1].append(share)
-        runs[-1][2].append(piece)
-    return [Part(source, sum(shares) / len(shares), "".join(texts)) for source, shares, texts in runs]
+        shares = [*row, max(0.0, 1.0 - sum(row))]
+        if words and not piece[0].isspace() and not words[-1].text[-1].isspace():
+            words[-1].take(piece, shares)
+        else:
+            words.append(_Word(piece, shares))
+    return words
 
 
 def status_table(status: Json) -> str:
@@ -220,12 +258,15 @@ def _attributed(part: Part, report: Json) -> str:
 
 
 def _ranked_sources(report: Json) -> list[tuple[str, float]]:
-    """Every source with its mean share of the answer, the largest first."""
+    """Every source, and none, with its mean share of the answer, the largest first."""
     rows: Sequence[Sequence[float]] = report["attribution"]
     shares = [
         (_name(source), sum(row[n] for row in rows) / len(rows) if rows else 0.0)
         for n, source in enumerate(report["sources"])
     ]
+    nobody = sum(max(0.0, 1.0 - sum(row)) for row in rows) / len(rows) if rows else 0.0
+    if nobody > ROUNDED:
+        shares.append((NO_SOURCE, nobody))
     return sorted(shares, key=lambda pair: -pair[1])
 
 

@@ -25,27 +25,27 @@ LONGEST, MOST = 2**20 - 1, 64  # tokens, as `Open.max_tokens` bounds them; docum
 @settings(max_examples=30)
 def test_everything_fits_into_messages(tokens: int, documents: int) -> None:
     expected = 0
-    for message in contribution_messages(1, documents, [(1.0,)] * tokens, [None] * tokens):
+    for message in contribution_messages(1, documents, [(*[1.0] * documents, 0.0)] * tokens, [None] * tokens):
         assert message.position == expected
-        expected += len(message.payload) // documents
+        expected += len(message.payload) // (documents + 1)
         assert decode(encode(message, PAYLOAD_LIMIT), PAYLOAD_LIMIT) == message
     assert expected == (tokens if documents else 0)
 
 
 def test_rows_arrive_as_they_were() -> None:
-    shares = [(0.5, 0.5), (), (1.0, 0.0), (0.25, 0.75)] * 20_000
+    shares = [(0.5, 0.5, 0.0), (), (0.5, 0.0, 0.5), (0.25, 0.75, 0.0)] * 20_000
     cloud_shares = [1.0, None, 0.2, None] * 20_000
     rows = ContributionRows()
     parts = list(contribution_messages(1, 2, shares, cloud_shares))
-    assert len(parts) == 3
-    for part in [parts[2], parts[0], parts[1], parts[0]]:
+    assert len(parts) == 4
+    for part in [parts[2], parts[0], parts[3], parts[1], parts[0]]:
         rows.add(part, len(shares))
-    assert rows.rows(2) == bytes([128, 128, 0, 0, 51, 0, 64, 191]) * 20_000
+    assert rows.rows(2) == bytes([128, 128, 0, 0, 0, 0, 26, 0, 26, 64, 191, 0]) * 20_000
     assert rows.rows(3) == b""
 
 
 def test_what_is_no_share_costs_only_itself() -> None:
-    (message,) = contribution_messages(1, 3, [(math.nan, math.inf, 1.0000001)], [None])
+    (message,) = contribution_messages(1, 2, [(math.nan, math.inf, 1.0000001)], [None])
     assert message.payload == bytes([0, 0, WHOLE_SHARE])
 
 
@@ -53,15 +53,15 @@ def test_what_is_no_share_costs_only_itself() -> None:
     "hostile",
     [
         Contributions(1, 0, 0, b"xx"),
-        Contributions(1, 0, 3, b"xx"),
-        Contributions(1, 3, 2, b"xxxx"),
-        Contributions(1, 2**20 - 1, 2, b"xx"),
-        Contributions(1, 2, 256, bytes(512)),
+        Contributions(1, 0, 2, b"xx"),
+        Contributions(1, 3, 2, b"xxxxxx"),
+        Contributions(1, 2**20 - 1, 2, b"xxx"),
+        Contributions(1, 2, 256, bytes(514)),
         Contributions(1, 0, 1, b"xxxx"),
     ],
 )
 def test_what_does_not_fit_to_the_answer_is_ignored(hostile: Contributions) -> None:
     rows = ContributionRows()
-    rows.add(Contributions(1, 1, 2, b"ab"), 4)
+    rows.add(Contributions(1, 1, 2, b"abc"), 4)
     rows.add(hostile, 4)
-    assert rows.rows(2) == b"\0\0ab"
+    assert rows.rows(2) == b"\0\0\0abc"

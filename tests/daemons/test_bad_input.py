@@ -238,9 +238,16 @@ class TestCloud:
     def test_that_allows_less(self, town: Town, question: str, tokens: int, said: str) -> None:
         town.connect("fitting")
         town.pair.wait_for_cloud("connected")
-        report = town.answer(question, tokens)
-        assert report["degraded"] == list(range(tokens))
-        assert [said in note for note in report["notes"]] == [True]
+
+        def told_why() -> bool:
+            """On a busy machine the refusal comes when the device has gone on already, of which it says so."""
+            report = town.answer(question, tokens)
+            assert report["degraded"] == list(range(tokens))
+            (note,) = report["notes"]
+            assert said in note or "in time" in note
+            return said in note
+
+        wait_until(told_why, "the cloud's reason is told")
 
 
 # --- the libraries; the daemons notice every change

@@ -27,7 +27,7 @@ class WholeShare:
 
     def contributions(self, token: int) -> Iterable[float]:
         """All of the token's probability."""
-        return (1.0,)
+        return (1.0, 0.0)
 
 
 class ScriptedDrafts:

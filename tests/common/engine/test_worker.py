@@ -217,40 +217,46 @@ class TestFailures:
 
 
 class SlowScores(BadScores):
-    """Weights of a model that takes `seconds`, on a thread of its own."""
+    """Weights of a model that is done when it is told so."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         super().__init__(np.zeros(3))
-        self.seconds = seconds
-        self._known: set[int] = set()
+        self.done = False
+        self.wake: Callable[[], None] = lambda: None
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        length = len(answer)
-        if length in self._known:
-            return True
-
-        def finish() -> None:
-            self._known.add(length)
-            wake()
-
-        threading.Timer(self.seconds, finish).start()
-        return False
+        self.wake = wake
+        return self.done
 
 
 def test_a_slow_scorer_holds_up_its_own_answer_only(worker: Worker, decoder: Decoder) -> None:
-    slow, quick = GreedyClient(3), GreedyClient(60)
-    worker.submit(job(decoder, slow, documents(3), QUERY, scorer=SlowScores(1.5)))
+    slow, quick, scores = GreedyClient(3), GreedyClient(60), SlowScores()
+    worker.submit(job(decoder, slow, documents(3), QUERY, scorer=scores))
     worker.submit(job(decoder, quick, documents(4), QUERY))
     quick.wait()
     assert not slow.over
     assert not slow.tokens
+    scores.done = True
+    scores.wake()
     slow.wait()
 
 
 class TestPrompts:
-    def test_long_prompts_do_not_hold_up_steps(self, decoder: Decoder) -> None:
-        """One answer at 40 ms steps, four newcomers whose prompts take half a second each: emulated hardware."""
+    def test_long_prompts_do_not_hold_up_steps(self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One answer at 40 ms steps, four newcomers whose prompts take half a second each: emulated hardware.
+
+        Every pass that reads of the prompts makes a step of the answer, and reads no more than is believed to take one.
+        """
         worker = Worker(decoder, 0.040, MinimumTimes(0.040, prompt=0.5e-3))
+        forward, read = decoder.forward, list[tuple[int, int, bool]]()
+
+        def noted(items: Sequence[Item], *others: Any) -> torch.Tensor:
+            prompts = sum(len(item.tokens) for item in items if len(item.tokens) > 1)
+            if prompts and started.is_set() and not runner.over:
+                read.append((prompts, worker.times.budget(True), any(len(item.tokens) == 1 for item in items)))
+            return forward(items, *others)
+
+        monkeypatch.setattr(decoder, "forward", noted)
         try:
             runner, newcomers = GreedyClient(60), [GreedyClient(2) for _ in range(4)]
             started = threading.Event()
@@ -263,8 +269,8 @@ class TestPrompts:
             runner.wait()
             for client in newcomers:
                 client.wait()
-            steps = sorted(runner.seconds[6:])
-            assert steps[-2] < 2 * 0.040, "but for one, which another process may have held up"
+            assert len(read) > 10
+            assert all(prompts <= budget < 900 and steps for prompts, budget, steps in read)
         finally:
             worker.close()
 

@@ -54,7 +54,7 @@ def test_the_token_of_two_sides(request_: Open) -> None:
         target, where = joint.draft(position, mixtures, (device[1], cloud[1]), (device[2], cloud[2]), evidence)
         assert target.token == decided.token
         shares = where.contributions(target.token)
-        assert shares.shape == (6,)
+        assert shares.shape == (7,)
         assert shares.sum() == pytest.approx(1.0)
         tokens.append(target.token)
     assert len(set(tokens)) > 10
@@ -66,4 +66,4 @@ def test_a_side_without_documents_has_no_share() -> None:
     mixtures = torch.stack([device[0], cloud[0]])
     evidence = (device[2].evidence, NO_EVIDENCE)
     target, where = joint.draft(0, mixtures, (device[1], cloud[1]), (device[2], cloud[2]), evidence)
-    assert where.contributions(target.token)[3:].tolist() == [0.0, 0.0, 0.0]
+    assert where.contributions(target.token)[3:].tolist() == [0.0, 0.0, 0.0, 0.0]

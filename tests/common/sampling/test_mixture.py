@@ -84,18 +84,29 @@ class TestAttribution:
         for token in (0, 500, 999):
             expected = softmax(SCORES) * rows[:, token]
             shares = listed.contributions(token)
-            assert shares == pytest.approx(expected / expected.sum(), rel=1e-5)
+            assert shares[:-1] == pytest.approx(expected / expected.sum(), rel=1e-5)
+            assert shares[-1] == 0.0
             assert shares.sum() == pytest.approx(1.0)
+
+    def test_what_the_model_says_anyway_is_no_document_s(self) -> None:
+        """Of two documents one knows the token, one doesn't; without any, it has a tenth."""
+        rows = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.05, 0.9]])
+        weights = weigh(np.log([0.5, 0.5]))
+        shares = attribute(rows, weights, np.asarray([0]), torch.tensor([0.1, 0.4, 0.5]).log()).contributions(0)
+        assert shares == pytest.approx(np.asarray([0.5 * 0.6, 0.0, 0.5 * (0.1 + 0.05)]) / 0.375)
+        same = attribute(rows[:1], weigh(np.zeros(1)), np.asarray([0, 1]), rows[0].log())
+        for token in (0, 1):
+            assert same.contributions(token) == pytest.approx([0.0, 1.0], abs=1e-6)
 
     def test_of_a_token_that_is_not_listed(self) -> None:
         for token in (1, 600):
-            assert self.listed([0, 500]).contributions(token) == pytest.approx(softmax(SCORES))
+            assert self.listed([0, 500]).contributions(token)[:-1] == pytest.approx(softmax(SCORES))
 
     def test_of_an_impossible_token(self) -> None:
         """The target may come from the other side alone."""
         weights = weigh(np.zeros(1))
         _, rows = mix(torch.tensor([[0.0, 0.0, float("-inf")]]), [weights])
-        assert attribute(rows, weights, np.asarray([2])).contributions(2).tolist() == [0.0]
+        assert attribute(rows, weights, np.asarray([2])).contributions(2).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("scores", [np.zeros(0), np.zeros((2, 2)), np.array([0.0, np.nan]), np.array([np.inf])])

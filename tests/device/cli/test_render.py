@@ -11,6 +11,7 @@ from common.answer.request import Request
 from device.cli.answers import to_stderr
 from device.cli.main import _failed
 from device.cli.render import (
+    OWN_WORDS,
     Part,
     as_json_text,
     attribution_parts,
@@ -95,6 +96,13 @@ class TestFootnotes:
     def test_one_row_with_all_documents_names_them(self) -> None:
         assert footnotes(example(attribution=[])) == ["[1] Diary (device)", "[2] Atlas (cloud)"]
 
+    def test_an_answer_that_no_document_made_likelier_says_so(self) -> None:
+        assert footnotes(example(attribution=[[0.1, 0.2]] * 4)) == [OWN_WORDS]
+
+    def test_what_is_hardly_likelier_is_not_cited(self) -> None:
+        rows = [[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]]
+        assert footnotes(example(attribution=rows)) == ['[1] Atlas (cloud): "sat"']
+
     def test_an_answer_of_no_document_has_none(self) -> None:
         assert footnotes(example(attribution=[[0.0, 0.0]] * 4, sources=[])) == []
 
@@ -112,7 +120,24 @@ class TestAttribution:
 
     def test_no_document_is_not_the_first_document(self) -> None:
         parts = attribution_parts(example(attribution=[[0.0, 0.0]] * 4))
-        assert parts == [Part(None, 0.0, "The cat sat")]
+        assert parts == [Part(None, 1.0, "The cat sat")]
+
+    def test_what_no_document_made_likelier_is_no_document_s(self) -> None:
+        rows = [[0.2, 0.1], [0.6, 0.1], [0.6, 0.1], [0.1, 0.2]]
+        report = example(attribution=rows)
+        assert [(part.source, part.text) for part in attribution_parts(report)] == [
+            (None, "The"),
+            (0, " cat"),
+            (None, " sat"),
+        ]
+        assert footnotes(report) == ['[1] Diary (device): "cat"']
+        assert "sources      50 %  no document\n" in full_report(report)
+
+    def test_parts_end_at_words(self) -> None:
+        """The name is one word, most of which one document says."""
+        rows = [[0.9, 0.1], [0.4, 0.6], [0.8, 0.2], [0.1, 0.9]]
+        parts = attribution_parts(example(pieces=[" Rit", "chie", ",", " was"], attribution=rows))
+        assert [(part.source, part.text) for part in parts] == [(0, " Ritchie,"), (1, " was")]
 
     def test_every_piece_appears_once_in_order(self) -> None:
         assert "".join(part.text for part in attribution_parts(example())) == "".join(PIECES)
