@@ -6,6 +6,7 @@ import { Block, blocks } from "./markdown.js";
 import { count, line, percent, seconds, bytes, seen } from "./text.js";
 
 const LONGEST_GLUED = 24; // characters of a word that stays on the line of its citation
+const PLAIN = { both: "both sides alike", model: "the model’s own words" };
 const SIDES = { device: "this device", cloud: "the cloud" };
 
 export function Answer({ turn, provisional, onCite }) {
@@ -45,17 +46,15 @@ function painted(text, parts, notes, onCite, start, end) {
     const content = seen(text.slice(from, to));
     const words = content.trimStart();
     const color = (span) =>
-      span && part.side !== "both" ? html`<span class=${`from ${part.side}`}>${span}</span>` : span;
+      span && part.source !== null ? html`<span class=${`from ${part.side}`}>${span}</span>` : span;
     nodes.push(content.slice(0, content.length - words.length));
-    if (part.cites.length && to === part.end) {
+    if (part.cited && to === part.end) {
       const begin = words.search(/\S*\s*$/);
       const last = words.length - begin > LONGEST_GLUED ? words.length : begin;
-      const cited = part.cites.map((source) => notes.cited.find(({ index }) => index === source));
+      const note = notes.cited.find(({ index }) => index === part.source);
       nodes.push(color(words.slice(0, last)));
       nodes.push(
-        html`<span class="glued"
-          >${color(words.slice(last))}${cited.map((note) => html`<${Citation} note=${note} onCite=${onCite} />`)}</span
-        >`,
+        html`<span class="glued">${color(words.slice(last))}<${Citation} note=${note} onCite=${onCite} /></span>`,
       );
     } else nodes.push(color(words));
     place = to;
@@ -80,6 +79,8 @@ function Citation({ note, onCite }) {
 
 function Origins({ parts, notes, report, onCite }) {
   const sides = new Set(parts.map((part) => part.side));
+  const plain = Object.keys(PLAIN).filter((side) => sides.has(side));
+  const own = plain.length > 0 && sides.size === 1 && plain[0] === "model";
   return html`
     <div class="origins">
       ${
@@ -87,7 +88,7 @@ function Origins({ parts, notes, report, onCite }) {
         html`<p class="legend">
           ${sides.has("device") && html`<span class="from device">from this device</span>`}
           ${sides.has("cloud") && html`<span class="from cloud">from the cloud</span>`}
-          ${sides.has("both") && html`<span>both alike</span>`}
+          ${plain.length > 0 && html`<span>unmarked: ${plain.join(", or ")}</span>`}
         </p>`
       }
       ${
@@ -105,6 +106,7 @@ function Origins({ parts, notes, report, onCite }) {
           </ul>
         </details>`
       }
+      ${own && html`<p>No document says this: the model would have said it without any.</p>`}
       <${Notes} report=${report} />
     </div>
   `;

@@ -2,15 +2,17 @@
 
 import { html, useState } from "./html.js";
 import { ask } from "./api.js";
+import { patiently } from "./patience.js";
 import { bytes, count, line, seen } from "./text.js";
 
 export function Folders({ library, refresh }) {
   const [path, setPath] = useState("");
   const [problem, setProblem] = useState(null);
+  const [waiting, setWaiting] = useState(false);
   const change = async (work) => {
     setProblem(null);
     try {
-      await work();
+      await patiently(work, setWaiting);
     } catch (error) {
       setProblem(error.message);
       return false;
@@ -47,6 +49,7 @@ export function Folders({ library, refresh }) {
         <button type="submit" disabled=${!path.trim()}>Add folder</button>
       </form>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
+      <div role="status">${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}</div>
       <ul class="folders">
         ${library.readings.map(
           (reading) => html`<${Reading} key=${reading.root} reading=${reading} onRemove=${remove} />`,

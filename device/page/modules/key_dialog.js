@@ -1,16 +1,24 @@
 // Asks for the API key where the daemon wants one.
 
 import { html, useEffect, useRef, useState } from "./html.js";
-import { setKey } from "./api.js";
+import { ask, setKey } from "./api.js";
+import { seen } from "./text.js";
 
 export function KeyDialog({ onKey }) {
   const dialog = useRef(null);
   const [key, setValue] = useState("");
+  const [problem, setProblem] = useState(null);
   useEffect(() => dialog.current.showModal(), []);
-  const take = (event) => {
+  const take = async (event) => {
     event.preventDefault();
+    setProblem(null);
     setKey(key.trim());
-    onKey();
+    try {
+      await ask("GET", "status");
+      onKey();
+    } catch (error) {
+      setProblem(error.status === 401 ? "This is not the key." : error.message);
+    }
   };
   return html`
     <dialog ref=${dialog} aria-labelledby="key-title" onCancel=${(event) => event.preventDefault()}>
@@ -23,8 +31,9 @@ export function KeyDialog({ onKey }) {
           type="password"
           autocomplete="off"
           value=${key}
-          onInput=${(e) => setValue(e.currentTarget.value)}
+          onInput=${(event) => setValue(event.currentTarget.value)}
         />
+        ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
         <p class="actions"><button type="submit" class="primary" disabled=${!key.trim()}>Use this key</button></p>
       </form>
     </dialog>

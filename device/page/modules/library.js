@@ -3,6 +3,7 @@
 import { html, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
 import { Folders } from "./folders.js";
+import { patiently } from "./patience.js";
 import { usePolling } from "./polling.js";
 import { Search } from "./search.js";
 import { bytes, count, line, seen } from "./text.js";
@@ -37,6 +38,7 @@ function Adding({ refresh }) {
   const [results, setResults] = useState([]);
   const [over, setOver] = useState(false);
   const [left, setLeft] = useState(0);
+  const [waiting, setWaiting] = useState(false);
   const input = useRef(null);
   const add = async (files) => {
     setResults([]);
@@ -44,7 +46,8 @@ function Adding({ refresh }) {
     for (const file of files) {
       let told;
       try {
-        const answer = await ask("POST", `library/documents?name=${encodeURIComponent(file.name)}`, { body: file });
+        const path = `library/documents?name=${encodeURIComponent(file.name)}`;
+        const answer = await patiently(() => ask("POST", path, { body: file }), setWaiting);
         told = { name: answer.name, text: `${bytes(answer.bytes)}, read next`, ok: true };
       } catch (error) {
         told = { name: file.name, text: error.message, ok: false };
@@ -87,7 +90,7 @@ function Adding({ refresh }) {
         }}
       />
       <div role="status">
-        ${left > 0 && html`<p>Adding, ${count(left, "file")} to go …</p>`}
+        ${left > 0 && html`<p>${waiting ? "Waiting for the library" : "Adding"}, ${count(left, "file")} to go …</p>`}
         <ul class="results">
           ${results.map(
             ({ name, text, ok }) =>
@@ -101,13 +104,14 @@ function Adding({ refresh }) {
 
 function Documents({ documents, refresh }) {
   const [problem, setProblem] = useState(null);
+  const [waiting, setWaiting] = useState(false);
   const heading = useRef(null);
   const roots = new Set(documents.map((each) => each.root)).size;
   const remove = async (document) => {
     if (!confirm(`Remove “${line(document.title)}” from the library?`)) return;
     setProblem(null);
     try {
-      await ask("DELETE", `library/documents/${encodeURIComponent(document.id)}`);
+      await patiently(() => ask("DELETE", `library/documents/${encodeURIComponent(document.id)}`), setWaiting);
     } catch (error) {
       setProblem(error.message);
     }
@@ -118,6 +122,7 @@ function Documents({ documents, refresh }) {
     <section aria-labelledby="documents-title">
       <h2 id="documents-title" tabindex="-1" ref=${heading}>${count(documents.length, "document")}</h2>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
+      <div role="status">${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}</div>
       ${
         documents.length === 0
           ? html`<p>The library is empty. Drop a file above, or add a folder.</p>`

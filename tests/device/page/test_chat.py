@@ -257,7 +257,7 @@ class TestKey:
         field = visit.page.get_by_role("textbox", name="API key")
         field.fill("wrong")
         visit.page.keyboard.press("Enter")
-        field.wait_for(state="detached")
+        visit.page.get_by_text("This is not the key.").wait_for()
         field.fill("right")
         visit.page.keyboard.press("Enter")
         visit.page.get_by_text("connected").first.wait_for()
