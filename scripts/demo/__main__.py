@@ -21,6 +21,7 @@ from rich.markup import escape
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
+from device.citations import parts
 from device.cli.render import figures_line
 from scripts.daemons import ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
