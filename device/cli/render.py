@@ -6,43 +6,20 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from device.citations import Part, parts
 
 Json = Mapping[str, Any]
 
 MOST_FOOTNOTES = 4
 QUOTED = 72  # characters of the answer in a footnote
-CITED_FROM = 0.6  # of a part's share: a document that makes it 2.5 times as likely
 LABEL_WIDTH = 12
 ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
 OWN_WORDS = "No document says this: the model would have said it without any."
 # Embeddings, overrides and isolates make text look like another one.
 REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Consecutive words whose largest share comes from the same source (None: what no document made likelier)."""
-
-    source: int | None
-    share: float  # mean of that source's share over the part's tokens
-    text: str
-
-
-@dataclass(slots=True)
-class _Word:
-    """Tokens up to the next space, and the sum of their shares, [sources] and last that of no document."""
-
-    text: str
-    shares: list[float]
-    tokens: int = 1
-
-    def take(self, piece: str, shares: Sequence[float]) -> None:
-        self.text += piece
-        self.tokens += 1
-        self.shares = [mine + each for mine, each in zip(self.shares, shares, strict=True)]
 
 
 def summary(report: Json) -> str:
@@ -77,18 +54,14 @@ def _of_the_cloud(report: Json) -> list[str]:
 
 
 def footnotes(report: Json) -> list[str]:
-    """The documents with the largest parts of the answer, with place and words, in the order of the answer. Of parts
-    that would nearly as likely have been there without the document, nothing is said.
-    """
-    words: dict[int, list[str]] = {}
-    for part in attribution_parts(report):
-        if part.source is not None and part.text.strip() and part.share >= CITED_FROM:
-            words.setdefault(part.source, []).append(printable(part.text))
-    quoted = {source: " … ".join(texts) for source, texts in words.items()}
-    if not report["attribution"]:  # nothing is known of single tokens
+    """The documents with the largest parts of the answer, with place and words, in the order of the answer."""
+    known: Sequence[Json] | None = report["citations"]
+    if known is None:  # nothing is known of single tokens
         quoted = dict.fromkeys(range(len(report["sources"])), "")
-    elif not quoted and report["sources"]:
+    elif not known and report["sources"]:
         return [OWN_WORDS]
+    else:
+        quoted = {each["source"]: " … ".join(map(printable, each["quotes"])) for each in known}
     largest = sorted(quoted, key=lambda source: -len(quoted[source]))[:MOST_FOOTNOTES]
     lines = []
     for number, source in enumerate((each for each in quoted if each in largest), 1):
@@ -127,40 +100,9 @@ def full_report(report: Json) -> str:
     lines += [_line("method", f"{name.replace('_', ' ')} {value:g}") for name, value in report["figures"].items()]
     lines += [_line("note", printable(note)) for note in report["notes"]]
     lines += _block("sources", [f"{_percent(share)}  {name}" for name, share in _ranked_sources(report)])
-    lines += _block("attribution", [_attributed(part, report) for part in attribution_parts(report)])
+    cut = parts(report["attribution"], report["pieces"])
+    lines += _block("attribution", [_attributed(part, report) for part in cut])
     return "\n".join(lines)
-
-
-def attribution_parts(report: Json) -> list[Part]:
-    """The answer cut between words where its main source changes."""
-    parts: list[tuple[int | None, list[_Word]]] = []
-    for word in _words(report):
-        top = max(range(len(word.shares)), key=word.shares.__getitem__)
-        source = None if top == len(word.shares) - 1 else top
-        if not parts or parts[-1][0] != source:
-            parts.append((source, []))
-        parts[-1][1].append(word)
-    return [
-        Part(
-            source,
-            sum(word.shares[-1 if source is None else source] for word in words) / sum(word.tokens for word in words),
-            "".join(word.text for word in words),
-        )
-        for source, words in parts
-    ]
-
-
-def _words(report: Json) -> list[_Word]:
-    words: list[_Word] = []
-    for row, piece in zip(report["attribution"], report["pieces"], strict=False):
-        if not piece:  # the first bytes of a character that the next token completes
-            continue
-        shares = [*row, max(0.0, 1.0 - sum(row))]
-        if words and not piece[0].isspace() and not words[-1].text[-1].isspace():
-            words[-1].take(piece, shares)
-        else:
-            words.append(_Word(piece, shares))
-    return words
 
 
 def status_table(status: Json) -> str:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from common.answer.report import Report, SideReport, Source
+from device.citations import citations
 from device.http.answers import Told
 from device.http.errors import ApiError
 from device.http.logprobs import chat_entries, completion_lists
@@ -151,6 +152,8 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
     value["sources"] = [_source(source) for source in report.sources]
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
+    found = citations(report.attribution, pieces)
+    value["citations"] = None if found is None else [asdict(citation) for citation in found]
     value["notes"] = [*notes, *report.notes]
     value["pieces"] = list(pieces)
     return value

@@ -21,7 +21,8 @@ from rich.markup import escape
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
-from device.cli.render import attribution_parts, figures_line
+from device.citations import parts
+from device.cli.render import figures_line
 from scripts.daemons import ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
 
@@ -151,16 +152,16 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
 def marked_parts(report: dict[str, Any]) -> str:
     """The answer with the source of each part, in its side's colour."""
     sources: Sequence[dict[str, str]] = report["sources"]
-    parts: list[str] = []
-    for part in attribution_parts(report):
+    marked: list[str] = []
+    for part in parts(report["attribution"], report["pieces"]):
         text = escape(part.text)
         if part.source is None:
-            parts.append(text)
+            marked.append(text)
             continue
         source = sources[part.source]
         origin = f"\\[{source['side']} {escape(source['title'])}]"
-        parts.append(f"[{COLOURS[source['side']]}]{text}[/][dim]{origin}[/]")
-    return "".join(parts)
+        marked.append(f"[{COLOURS[source['side']]}]{text}[/][dim]{origin}[/]")
+    return "".join(marked)
 
 
 if __name__ == "__main__":

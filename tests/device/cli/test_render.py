@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from common.answer.request import Request
+from device.citations import citations
 from device.cli.answers import to_stderr
 from device.cli.main import _failed
 from device.cli.render import (
     OWN_WORDS,
-    Part,
     as_json_text,
-    attribution_parts,
     footnotes,
     full_report,
     printable,
@@ -30,7 +30,9 @@ PIECES = ["The", " cat", "", " sat"]
 
 def example(**changes: Any) -> dict[str, Any]:
     """The JSON report of a four-token answer."""
-    return report_json(report(Request(question="q", prompt="a b c"), len(PIECES)), PIECES) | changes
+    value = report_json(report(Request(question="q", prompt="a b c"), len(PIECES)), PIECES) | changes
+    found = citations(value["attribution"], value["pieces"])
+    return value | {"citations": None if found is None else [asdict(each) for each in found]}
 
 
 def sources(*titles: str) -> list[dict[str, str]]:
@@ -107,46 +109,11 @@ class TestFootnotes:
         assert footnotes(example(attribution=[[0.0, 0.0]] * 4, sources=[])) == []
 
 
-class TestAttribution:
-    def test_consecutive_tokens_of_one_source_are_one_part(self) -> None:
-        rows = [[0.6, 0.4], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7]]
-        parts = attribution_parts(example(attribution=rows))
-        assert [(part.source, part.text) for part in parts] == [(0, "The cat"), (1, " sat")]
-        assert [part.share for part in parts] == pytest.approx([0.7, 0.7])
-
-    def test_half_a_character_is_no_part_of_its_own(self) -> None:
-        rows = [[0.6, 0.4], [0.8, 0.2], [0.1, 0.9], [0.6, 0.4]]
-        assert [part.text for part in attribution_parts(example(attribution=rows))] == ["The cat sat"]
-
-    def test_no_document_is_not_the_first_document(self) -> None:
-        parts = attribution_parts(example(attribution=[[0.0, 0.0]] * 4))
-        assert parts == [Part(None, 1.0, "The cat sat")]
-
-    def test_what_no_document_made_likelier_is_no_document_s(self) -> None:
-        rows = [[0.2, 0.1], [0.6, 0.1], [0.6, 0.1], [0.1, 0.2]]
-        report = example(attribution=rows)
-        assert [(part.source, part.text) for part in attribution_parts(report)] == [
-            (None, "The"),
-            (0, " cat"),
-            (None, " sat"),
-        ]
-        assert footnotes(report) == ['[1] Diary (device): "cat"']
-        assert "sources      50 %  no document\n" in full_report(report)
-
-    def test_parts_end_at_words(self) -> None:
-        """The name is one word, most of which one document says."""
-        rows = [[0.9, 0.1], [0.4, 0.6], [0.8, 0.2], [0.1, 0.9]]
-        parts = attribution_parts(example(pieces=[" Rit", "chie", ",", " was"], attribution=rows))
-        assert [(part.source, part.text) for part in parts] == [(0, " Ritchie,"), (1, " was")]
-
-    def test_every_piece_appears_once_in_order(self) -> None:
-        assert "".join(part.text for part in attribution_parts(example())) == "".join(PIECES)
-
-    def test_none_recorded(self) -> None:
-        assert attribution_parts(example(attribution=[])) == []
-
-
 class TestFullReport:
+    def test_the_share_of_no_document_is_one_of_the_sources(self) -> None:
+        rows = [[0.2, 0.1], [0.6, 0.1], [0.6, 0.1], [0.1, 0.2]]
+        assert "sources      50 %  no document\n" in full_report(example(attribution=rows))
+
     def test_everything(self) -> None:
         text = full_report(example(degraded=[0, 1, 2, 7], notes=["The cloud was away."]))
         assert text == (

@@ -1,0 +1,54 @@
+"""Which words of an answer are said to be a document's."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.citations import Citation, Part, citations, parts
+
+PIECES = ["The", " cat", "", " sat"]
+
+
+class TestParts:
+    def test_consecutive_tokens_of_one_source_are_one_part(self) -> None:
+        found = parts([[0.6, 0.4], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7]], PIECES)
+        assert [(part.source, part.text) for part in found] == [(0, "The cat"), (1, " sat")]
+        assert [part.share for part in found] == pytest.approx([0.7, 0.7])
+
+    def test_half_a_character_is_no_part_of_its_own(self) -> None:
+        found = parts([[0.6, 0.4], [0.8, 0.2], [0.1, 0.9], [0.6, 0.4]], PIECES)
+        assert [part.text for part in found] == ["The cat sat"]
+
+    def test_no_document_is_not_the_first_document(self) -> None:
+        assert parts([[0.0, 0.0]] * 4, PIECES) == [Part(None, 1.0, "The cat sat")]
+
+    def test_what_no_document_made_likelier_is_no_document_s(self) -> None:
+        found = parts([[0.2, 0.1], [0.6, 0.1], [0.6, 0.1], [0.1, 0.2]], PIECES)
+        assert [(part.source, part.text) for part in found] == [(None, "The"), (0, " cat"), (None, " sat")]
+
+    def test_parts_end_at_words(self) -> None:
+        """The name is one word, most of which one document says."""
+        found = parts([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2], [0.1, 0.9]], [" Rit", "chie", ",", " was"])
+        assert [(part.source, part.text) for part in found] == [(0, " Ritchie,"), (1, " was")]
+
+    def test_every_piece_appears_once_in_order(self) -> None:
+        found = parts([[0.6, 0.4], [0.1, 0.9]] * 2, PIECES)
+        assert "".join(part.text for part in found) == "".join(PIECES)
+
+    def test_none_recorded(self) -> None:
+        assert parts([], PIECES) == []
+
+
+class TestCitations:
+    def test_quotes_are_by_document_in_the_order_of_the_answer(self) -> None:
+        rows = [[0.1, 0.9], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
+        assert citations(rows, PIECES) == [Citation(1, ("The", "sat")), Citation(0, ("cat",))]
+
+    def test_what_is_hardly_likelier_is_not_cited(self) -> None:
+        assert citations([[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]], PIECES) == [Citation(1, ("sat",))]
+
+    def test_an_answer_that_no_document_made_likelier_has_none(self) -> None:
+        assert citations([[0.1, 0.2]] * 4, PIECES) == []
+
+    def test_nothing_is_known_of_one_row_with_all_documents(self) -> None:
+        assert citations([], PIECES) is None
