@@ -43,24 +43,35 @@ function painted(text, parts, notes, onCite, start, end) {
     if (part.end <= start || part.start >= end) continue;
     const [from, to] = [Math.max(start, part.start), Math.min(end, part.end)];
     if (from > place) nodes.push(seen(text.slice(place, from)));
-    const content = seen(text.slice(from, to));
-    const words = content.trimStart();
-    const color = (span) =>
-      span && part.source !== null ? html`<span class=${`from ${part.side}`}>${span}</span>` : span;
-    nodes.push(content.slice(0, content.length - words.length));
-    if (part.cited && to === part.end) {
-      const begin = words.search(/\S*\s*$/);
-      const last = words.length - begin > LONGEST_GLUED ? words.length : begin;
+    const stop = part.note > from && part.note <= to ? part.note : null;
+    const color = (content) => colored(seen(content), part.side);
+    const words = text.slice(from, stop ?? to);
+    const last = stop ? glueAt(words) : words.length;
+    nodes.push(color(words.slice(0, last)));
+    if (stop) {
       const note = notes.cited.find(({ index }) => index === part.source);
-      nodes.push(color(words.slice(0, last)));
       nodes.push(
         html`<span class="glued">${color(words.slice(last))}<${Citation} note=${note} onCite=${onCite} /></span>`,
+        color(text.slice(stop, to)),
       );
-    } else nodes.push(color(words));
+    }
     place = to;
   }
   if (end > place) nodes.push(seen(text.slice(place, end)));
   return nodes;
+}
+
+/** `content` in the colours of `side`, but for the space before and behind it. */
+function colored(content, side) {
+  const [, before, words, behind] = /^(\s*)(.*?)(\s*)$/s.exec(content);
+  if (!words || !(side in SIDES)) return content;
+  return [before, html`<span class=${`from ${side}`}>${words}</span>`, behind];
+}
+
+/** Where the last word of `words` begins, or ends if it is too long to be kept in one line. */
+function glueAt(words) {
+  const begin = words.search(/\S*$/);
+  return words.length - begin > LONGEST_GLUED ? words.length : begin;
 }
 
 function Citation({ note, onCite }) {

@@ -1,36 +1,49 @@
 // Which document each part of an answer comes from, by the shares in the report.
 
-const LEADING = 0.6; // share of a side above which words are its own
+const LEADING = 0.6; // share of a part above which it is a side's, or a document's
 
 /**
- * The parts of `text` in order, whole words, `{start, end, side, source, cited}`: `side` is "device", "cloud", "both"
- * where neither leads, or "model" for what it would have said without any document; `source` is an index into the
- * report's sources or null; `cited` says that a footnote belongs behind the part.
+ * The parts of `text` in order, whole words with the same largest share, as the report's citations have them:
+ * `{start, end, side, source, cited, note}`. `source` is an index into the report's sources, or null for what the
+ * model would have said without any; `cited` says that the part is that document's; `note` is where its footnote
+ * belongs, or null. `side` is "device", "cloud", "both" where neither leads, or "model".
  */
 export function partsOf(text, report) {
   const parts = [];
-  for (const { start, end, shares } of wordsOf(text, report)) {
-    const from = originOf(shares, report.sources);
+  for (const { start, end, shares, tokens } of wordsOf(text, report)) {
+    const top = shares.indexOf(Math.max(...shares));
+    const source = top === shares.length - 1 ? null : top;
     const last = parts.at(-1);
-    if (last && last.side === from.side && last.source === from.source) last.end = end;
-    else parts.push({ start, end, ...from, cited: false });
+    if (last && last.source === source) {
+      last.end = end;
+      last.tokens += tokens;
+      shares.forEach((share, index) => (last.shares[index] += share));
+    } else parts.push({ start, end, source, shares, tokens });
   }
-  const sourced = parts.filter((part) => part.source !== null);
-  sourced.forEach((part, place) => (part.cited = sourced[place + 1]?.source !== part.source));
-  return parts;
+  const found = parts.map(({ start, end, source, shares, tokens }) => {
+    const mean = shares.map((share) => share / tokens);
+    const cited = source !== null && mean[source] >= LEADING;
+    return { start, end, source, side: sideOf(mean, source, report.sources), cited, note: null };
+  });
+  const cited = found.filter((part) => part.cited);
+  cited.forEach((part, place) => {
+    if (cited[place + 1]?.source !== part.source)
+      part.note = part.start + lastWordEnd(text.slice(part.start, part.end));
+  });
+  return found;
 }
 
 /** Sources in the order in which they are cited: `{number, index, source, share}`; then those that are not. */
 export function footnotesOf(parts, report) {
   const tokens = Math.max(1, report.attribution.length);
   const share = (index) => report.attribution.reduce((sum, row) => sum + (row[index] ?? 0), 0) / tokens;
-  const order = [...new Set(parts.filter((part) => part.cited).map((part) => part.source))];
+  const order = [...new Set(parts.filter((part) => part.note !== null).map((part) => part.source))];
   const note = (index, place) => ({ number: place + 1, index, source: report.sources[index], share: share(index) });
   const rest = report.sources.map((_, index) => index).filter((index) => !order.includes(index));
   return { cited: order.map(note), rest: rest.map((index) => note(index, -1)) };
 }
 
-/** Tokens up to the next space, with the sum of their shares. */
+/** Tokens up to the next space, with the sum of their shares, of the sources and last of no document. */
 function wordsOf(text, report) {
   const words = [];
   const shift = report.pieces.join("").indexOf(text); // a stop string may have cut the end, and leading space
@@ -42,26 +55,27 @@ function wordsOf(text, report) {
     const end = Math.min(text.length, place);
     const row = report.attribution[number];
     if (!row || end <= start) return;
+    const shares = [...row, Math.max(0, 1 - row.reduce((sum, share) => sum + share, 0))];
     const last = words.at(-1);
-    const goesOn = last && /\S\S/.test(text.slice(start - 1, start + 1));
-    if (goesOn) {
+    if (last && /\S\S/.test(text.slice(start - 1, start + 1))) {
       last.end = end;
-      row.forEach((share, index) => (last.shares[index] += share));
       last.tokens += 1;
-    } else words.push({ start, end, shares: [...row], tokens: 1 });
+      shares.forEach((share, index) => (last.shares[index] += share));
+    } else words.push({ start, end, shares, tokens: 1 });
   });
-  for (const word of words) word.shares = word.shares.map((share) => share / word.tokens);
   return words;
 }
 
-function originOf(shares, sources) {
-  const sums = { device: 0, cloud: 0 };
-  shares.forEach((share, index) => (sums[sources[index].side] += share));
-  const side = sums.device > sums.cloud ? "device" : "cloud";
-  if (sums[side] < LEADING) return { side: sums.device + sums.cloud < LEADING ? "model" : "both", source: null };
-  let source = null;
-  shares.forEach((share, index) => {
-    if (sources[index].side === side && (source === null || share > shares[source])) source = index;
-  });
-  return { side, source };
+/** Where the last word ends, with its punctuation, but before Markdown's own signs. */
+function lastWordEnd(text) {
+  const words = [...text.matchAll(/[\p{L}\p{N}]+[.,;:!?)\]"'”’»]*/gu)];
+  return words.length ? words.at(-1).index + words.at(-1)[0].length : text.length;
+}
+
+function sideOf(shares, source, sources) {
+  for (const side of ["device", "cloud"]) {
+    const sum = sources.reduce((total, each, index) => total + (each.side === side ? shares[index] : 0), 0);
+    if (sum >= LEADING) return side;
+  }
+  return source === null ? "model" : "both";
 }

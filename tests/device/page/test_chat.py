@@ -88,6 +88,13 @@ class TestAsking:
         assert (device.inner_text(), device.evaluate(style)) == ("mine", "solid")
         assert (cloud.inner_text(), cloud.evaluate(style)) == ("yours", "dotted")
 
+    def test_footnotes_survive_the_markup(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        engine.answers["mark"] = ["**Ann**", "\n\n* a *dog*", " ends.", "\n\n`it`", "\n"]
+        visit = visits(server.url)
+        visit.ask("mark")
+        numbers = [text.strip() for text in answers(visit).locator("sup").all_inner_texts()]
+        assert numbers == ["1", "2", "1", "2"]
+
     def test_choices_go_along_with_the_next_question(
         self, visits: Open, server: HttpServer, engine: TableEngine
     ) -> None:

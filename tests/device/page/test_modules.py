@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from device.citations import citations, parts
 from device.http.server import HttpServer
 from tests.device.page.browsing import Open
 
@@ -28,34 +29,56 @@ def call(visits: Open, server: HttpServer) -> Call:
 class TestAttribution:
     SOURCES = ({"side": "device"}, {"side": "cloud"}, {"side": "cloud"})
 
-    def parts(self, call: Call, text: str, **pieces: tuple[float, float, float]) -> list[tuple[str, str, Any, bool]]:
+    def found(self, call: Call, text: str, pieces: dict[str, Sequence[float]]) -> list[dict[str, Any]]:
         report = {"pieces": list(pieces), "attribution": [list(row) for row in pieces.values()]}
         found = call("attribution", "partsOf", text, report | {"sources": list(self.SOURCES)})
-        return [(text[part["start"] : part["end"]], part["side"], part["source"], part["cited"]) for part in found]
+        return [part | {"text": text[part["start"] : part["end"]]} for part in found]
 
-    def test_words_are_whole_and_cited_where_their_source_ends(self, call: Call) -> None:
-        pieces = {"Ri": (0.1, 0.9, 0), "chie": (0.3, 0.7, 0), " drew": (0, 0.2, 0.7), " it": (0, 0, 1), ".": (1, 0, 0)}
-        assert self.parts(call, "Richie drew it.", **pieces) == [
-            ("Richie", "cloud", 1, True),
-            (" drew", "cloud", 2, True),
-            (" it.", "both", None, False),
+    def test_parts_and_citations_are_the_reports(self, call: Call) -> None:
+        pieces = {
+            "Ri": (0.1, 0.9, 0),
+            "chie": (0.3, 0.7, 0),
+            " drew": (0, 0.2, 0.7),
+            " it": (0.1, 0, 0.8),
+            ".": (1, 0, 0),
+        }
+        pieces |= {
+            " I": (0.05, 0, 0),
+            " am": (0.5, 0.4, 0),
+            " six": (0.9, 0, 0),
+            " so": (0.1, 0, 0),
+            " do": (0.8, 0, 0),
+        }
+        text, rows = "".join(pieces), list(pieces.values())
+        found = self.found(call, text, pieces)
+        assert [(part["source"], part["text"]) for part in found] == [
+            (part.source, part.text) for part in parts(rows, list(pieces))
+        ]
+        quotes: dict[int, list[str]] = {}
+        for part in found:
+            if part["cited"]:
+                quotes.setdefault(part["source"], []).append(part["text"].strip())
+        assert list(quotes.items()) == [
+            (each.source, list(each.quotes)) for each in citations(rows, list(pieces)) or ()
         ]
 
-    def test_what_no_document_made_likelier_is_the_models(self, call: Call) -> None:
-        pieces = {"I": (0.05, 0, 0), " am": (0.5, 0.5, 0), " six": (0.9, 0, 0), " so": (0.1, 0, 0), " .": (0.8, 0, 0)}
-        assert self.parts(call, "I am six so .", **pieces) == [
-            ("I", "model", None, False),
-            (" am", "both", None, False),
-            (" six", "device", 0, False),
-            (" so", "model", None, False),
-            (" .", "device", 0, True),
+    def test_a_footnote_stands_where_another_document_follows(self, call: Call) -> None:
+        pieces = {"a": (0.9, 0, 0), " b": (0, 0, 0), " c": (0.9, 0, 0), " d": (0, 0.9, 0), " e": (0, 0.45, 0.5)}
+        found = self.found(call, "a b c d e", pieces)
+        assert [(part["text"], part["side"], part["note"]) for part in found] == [
+            ("a", "device", None),
+            (" b", "model", None),
+            (" c", "device", 5),
+            (" d", "cloud", 7),
+            (" e", "cloud", None),
         ]
 
     def test_a_text_that_is_not_the_tokens_has_none(self, call: Call) -> None:
-        assert self.parts(call, "other", a=(1.0, 0.0, 0.0)) == []
+        assert self.found(call, "other", {"a": (1.0, 0.0, 0.0)}) == []
 
     def test_a_stop_string_cuts(self, call: Call) -> None:
-        assert self.parts(call, "a", **{" a": (1, 0, 0), " b": (0, 1, 0)}) == [("a", "device", 0, True)]
+        (part,) = self.found(call, "a", {" a": (1, 0, 0), " b": (0, 1, 0)})
+        assert (part["text"], part["side"]) == ("a", "device")
 
 
 class TestTimeline:
