@@ -38,6 +38,7 @@ from device.http.app import Api
 from device.http.endpoints import ENDPOINTS
 from device.http.fields import REFUSED
 from device.http.options import HttpOptions
+from device.http.page import PAGE
 from device.http.payloads import report_json
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import OPTIONS, ChatBody, CompletionBody
@@ -188,7 +189,8 @@ class TestHttp:
         assert documented == {f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS}
         routes: Any = Api(TableEngine(), HttpOptions()).application
         assert {route.path.replace(":path", "") for route in routes._app.routes} == {
-            path for endpoint in ENDPOINTS for path in endpoint.paths
+            *(path for endpoint in ENDPOINTS for path in endpoint.paths),
+            *PAGE,
         }
 
     def test_every_request_field_is_there(self) -> None:

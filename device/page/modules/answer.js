@@ -61,11 +61,11 @@ function painted(text, parts, notes, onCite, start, end) {
   return nodes;
 }
 
-/** `content` in the colours of `side`, but for the space before and behind it. */
+/** `content` in the colours of `side`, but for the space before it. */
 function colored(content, side) {
-  const [, before, words, behind] = /^(\s*)(.*?)(\s*)$/s.exec(content);
+  const words = content.trimStart();
   if (!words || !(side in SIDES)) return content;
-  return [before, html`<span class=${`from ${side}`}>${words}</span>`, behind];
+  return [content.slice(0, content.length - words.length), html`<span class=${`from ${side}`}>${words}</span>`];
 }
 
 /** Where the last word of `words` begins, or ends if it is too long to be kept in one line. */
@@ -91,7 +91,7 @@ function Citation({ note, onCite }) {
 function Origins({ parts, notes, report, onCite }) {
   const sides = new Set(parts.map((part) => part.side));
   const plain = Object.keys(PLAIN).filter((side) => sides.has(side));
-  const own = plain.length > 0 && sides.size === 1 && plain[0] === "model";
+  const own = sides.size === 1 && sides.has("model");
   return html`
     <div class="origins">
       ${
@@ -99,7 +99,7 @@ function Origins({ parts, notes, report, onCite }) {
         html`<p class="legend">
           ${sides.has("device") && html`<span class="from device">from this device</span>`}
           ${sides.has("cloud") && html`<span class="from cloud">from the cloud</span>`}
-          ${plain.length > 0 && html`<span>unmarked: ${plain.join(", or ")}</span>`}
+          ${plain.length > 0 && html`<span>unmarked: ${plain.map((side) => PLAIN[side]).join(", or ")}</span>`}
         </p>`
       }
       ${

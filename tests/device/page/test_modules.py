@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ def call(visits: Open, server: HttpServer) -> Call:
 class TestAttribution:
     SOURCES = ({"side": "device"}, {"side": "cloud"}, {"side": "cloud"})
 
-    def found(self, call: Call, text: str, pieces: dict[str, Sequence[float]]) -> list[dict[str, Any]]:
+    def found(self, call: Call, text: str, pieces: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
         report = {"pieces": list(pieces), "attribution": [list(row) for row in pieces.values()]}
         found = call("attribution", "partsOf", text, report | {"sources": list(self.SOURCES)})
         return [part | {"text": text[part["start"] : part["end"]]} for part in found]

@@ -58,7 +58,12 @@ class TestPipeline:
     def test_only_who_looks_pays_for_the_trace(self, visits: Open, pair: Pair) -> None:
         visit = visits(pair.url)
         asked: list[dict[str, Any]] = []
-        visit.page.on("request", lambda request: request.method == "POST" and asked.append(request.post_data_json))
+
+        def note(request: Any) -> None:
+            if request.method == "POST":
+                asked.append(request.post_data_json)
+
+        visit.page.on("request", note)
         visit.ask(QUESTION)
         assert visit.page.locator(".pipeline").count() == 0
         visit.page.get_by_role("button", name="Pipeline").click()
