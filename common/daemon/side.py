@@ -200,7 +200,7 @@ class SideRuntime:
         return [
             replace(
                 self.target.document(hit.source, hit.text, hit.similarity, room),
-                origin=Origin(hit.path, hit.place, hit.chunk),
+                origin=Origin(hit.path, hit.place, hit.chunk, hit.similarity),
             )
             for hit in hits
         ]
