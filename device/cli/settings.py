@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,8 +66,13 @@ def load_common(role: Side) -> Settings:
         return load_device()
     from common.configuration.settings import Settings
 
-    values = tomllib.loads(_described("cloud", None))
+    values = cloud_values()
     return Settings(**{name: values[name] for name in Settings.model_fields})
+
+
+def cloud_values(file: Path | None = None) -> dict[str, Any]:
+    """All of the cloud's settings, as their TOML has them. Raises `CommandFailed`."""
+    return tomllib.loads(_described("cloud", file))
 
 
 def device_http() -> HttpAddress:

@@ -28,6 +28,11 @@ class Done:
     stderr: str
 
 
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class Dragon:
     """Runs the command with clean settings: in this process when called, in one of its own by `start`."""
 
@@ -43,11 +48,12 @@ class Dragon:
             monkeypatch.setenv(f"DRAGON_{role}_MODEL", "embedded")
             monkeypatch.setenv(f"DRAGON_{role}_SEARCH", "dense")
 
-    def __call__(self, *arguments: str, given: str = "", **environment: str) -> Done:
+    def __call__(self, *arguments: str, given: str = "", typed: bool = False, **environment: str) -> Done:
+        """Run it; `given` is what it can read from standard input, which is a terminal if it is `typed`."""
         with self._monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr(sys, "stdin", io.StringIO(given))
+            patch.setattr(sys, "stdin", _Terminal(given) if typed else io.StringIO(given))
             returncode = run(list(arguments))
         captured = self._capsys.readouterr()
         return Done(returncode, captured.out, captured.err)
