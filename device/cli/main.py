@@ -10,7 +10,22 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from common.process.private_files import keep_private
-from device.cli import ask, chat, daemons, help, keys, library, models, pair, profile, settings, simulate, status, trace
+from device.cli import (
+    ask,
+    chat,
+    daemons,
+    explain,
+    keys,
+    library,
+    models,
+    pair,
+    profile,
+    settings,
+    simulate,
+    status,
+    trace,
+    up,
+)
 from device.cli.failures import BAD_INPUT, CommandFailed
 from device.cli.render import printable
 
@@ -37,7 +52,8 @@ app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulate.simulate)
 app.command("pair")(pair.pair)
-app.command("help")(help.show_help)
+app.command("up")(up.up)
+app.command("help")(explain.explain)
 
 
 @app.callback(invoke_without_command=True)

@@ -120,9 +120,9 @@ def _admit(code: str, name: str, replace: bool, file: Path | None) -> None:
 def _of_cloud(file: Path | None) -> tuple[KeyFolder, str]:
     """The cloud's keys, and the address that it listens on."""
     from common.transport.keys import KeyFolder
-    from device.cli.settings import cloud_values
+    from device.cli.settings import cloud_settings
 
-    values = cloud_values(file)
+    values, _ = cloud_settings(file)
     return KeyFolder(Path(values["keys"])), str(values["bind"])
 
 

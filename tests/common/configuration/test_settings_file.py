@@ -43,7 +43,7 @@ def test_one_line_changes(before: str, after: str) -> None:
 def test_what_is_not_understood_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "device.toml"
     path.write_text(text)
-    with pytest.raises(ConfigurationError, match="can't be changed .*; write `cloud = ") as refused:
+    with pytest.raises(ConfigurationError, match=r"can't be changed .*; write `cloud = ") as refused:
         set_in_file(path, "cloud", NEW)
     assert path.read_text() == text and str(path) in str(refused.value)
 

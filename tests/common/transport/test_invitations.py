@@ -97,7 +97,7 @@ def test_another_key_is_replaced_only_if_told(cloud: KeyFolder, device: KeyFolde
     new = KeyFolder(tmp_path / "new")
     accept(device, invite(cloud, ADDRESS), "cloud")
     invitation = invite(new, ADDRESS)
-    with pytest.raises(TransportError, match="Another key is trusted as cloud .*--replace"):
+    with pytest.raises(TransportError, match=r"Another key is trusted as cloud .*--replace"):
         accept(device, invitation, "cloud")
     assert device.device_keys().cloud == cloud.own().public
     accept(device, invitation, "cloud", replace=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 
-def show_help(
+def explain(
     context: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(help="A command, e.g. library add")] = None,
 ) -> None:
