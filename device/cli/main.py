@@ -26,6 +26,7 @@ from device.cli import (
     trace,
     up,
 )
+from device.cli.doctor import command as doctor
 from device.cli.failures import BAD_INPUT, CommandFailed
 from device.cli.render import printable
 
@@ -53,6 +54,7 @@ app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulate.simulate)
 app.command("pair")(pair.pair)
 app.command("up")(up.up)
+app.command("doctor")(doctor.doctor)
 app.command("help")(explain.explain)
 
 

@@ -248,7 +248,7 @@ class TestOthers:
         assert dragon("-h") == done
         assert dragon("library", "add", "-h").stdout == dragon("library", "add", "--help").stdout != ""
         assert dragon("device", "-h").stdout == dragon("device", "--help").stdout != ""
-        names = "ask chat trace status config profile device cloud simulate pair up help library models keys"
+        names = "ask chat trace status config profile device cloud simulate pair up doctor help library models keys"
         for command in names.split():
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]

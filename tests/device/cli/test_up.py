@@ -25,7 +25,7 @@ WAIT = 120.0  # seconds; what a busy machine takes to load torch twice
 
 
 @pytest.fixture
-def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Plan]]:
+def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     """What would be started with settings from the environment, on a machine with six cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6), raising=False)
 
@@ -35,7 +35,7 @@ def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
                 patch.setenv(f"DRAGON_{name}", str(value))
             return up._planned()
 
-    yield plan
+    return plan
 
 
 class TestPlan:
@@ -139,7 +139,7 @@ def test_both_answer_and_one_that_ends_takes_the_other_along(
         assert asked.returncode == 0, asked.stderr
         daemons = daemons_of(process)
         daemons["cloud"].kill()
-        out, errors = process.communicate(timeout=WAIT)
+        _, errors = process.communicate(timeout=WAIT)
         assert process.returncode == 1
         assert errors.endswith("dragon: the cloud daemon ended with signal SIGKILL; the other one was stopped\n")
         lines = errors.splitlines()[:-1]
