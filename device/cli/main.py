@@ -15,6 +15,7 @@ from device.cli import (
     chat,
     daemons,
     explain,
+    init,
     keys,
     library,
     models,
@@ -52,6 +53,7 @@ app.add_typer(library.app, name="library")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulate.simulate)
+app.command("init")(init.init)
 app.command("pair")(pair.pair)
 app.command("up")(up.up)
 app.command("doctor")(doctor.doctor)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from device.http.server import HttpServer
-from tests.device.cli.conftest import ROOT, Dragon, closed_port
+from tests.device.cli.conftest import ROOT, Dragon, Typed, closed_port
 from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
@@ -38,7 +38,7 @@ class TestAsk:
         assert dragon("ask", "--url", server.url, given="one two\n").stdout == "one two\n"
 
     def test_without_a_question_a_terminal_is_not_waited_for(self, dragon: Dragon, server: HttpServer) -> None:
-        done = dragon("ask", "--url", server.url, given="never read", typed=True)
+        done = dragon("ask", "--url", server.url, given=Typed("never read"))
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert "there is no question" in done.stderr
 
@@ -248,8 +248,8 @@ class TestOthers:
         assert dragon("-h") == done
         assert dragon("library", "add", "-h").stdout == dragon("library", "add", "--help").stdout != ""
         assert dragon("device", "-h").stdout == dragon("device", "--help").stdout != ""
-        names = "ask chat trace status config profile device cloud simulate pair up doctor help library models keys"
-        for command in names.split():
+        names = "ask chat trace status config profile device cloud simulate library models keys"
+        for command in f"{names} init pair up doctor help".split():
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]
         assert dragon().returncode == 2
