@@ -179,7 +179,9 @@ class KeyFolder:
         for peer in self.trusted():
             if peer.name == cloud:
                 return DeviceKeys(self.own(), peer.key)
-        raise TransportError(f"The cloud's key is not known; run `dragon keys trust {cloud} KEY` with its public key.")
+        raise TransportError(
+            f"The cloud's key is not known; run `dragon pair CODE`, or `dragon keys trust {cloud} KEY`."
+        )
 
     @property
     def _own(self) -> Path:

@@ -63,7 +63,7 @@ def init(
     if len({*files.values()}) < len(files):
         raise bad_input("$DRAGON_CONFIG names one file, and the two roles need one each; unset it")
     if asking.at_terminal and not typer.confirm("Write that?", default=True):
-        raise typer.Abort
+        raise bad_input("nothing was written")
     try:
         for each in roles:
             write_settings(files[each], settings_text(values[each]))

@@ -50,8 +50,8 @@ def up() -> None:
                 f" choose another {'port of the device' if address.scheme == 'http' else 'bind of the cloud'}"
             )
     commands = {
-        "cloud": child_command("cloud.__main__", *plan.cloud),
-        "device": child_command("device.cli.main", "device", *plan.device),
+        "cloud": child_command("cloud.__main__", *plan.cloud, writes=True),
+        "device": child_command("device.cli.main", "device", *plan.device, writes=True),
     }
     try:
         signals = _Signals()  # not in the middle of a start: nobody would know of that child

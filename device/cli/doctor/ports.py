@@ -22,7 +22,7 @@ def of_device(host: str, port: int, api_key: str | None) -> tuple[Port, dict[str
     url = local_url(host, port)
     problem = _bind(host, port)
     if problem is None:
-        return Port(url if port else "any free port", "free"), None
+        return Port(url if port else "some port", "free"), None
     if problem.errno != errno.EADDRINUSE:
         return Port(url, "unusable", _reason(problem)), None
     if not _healthy(url):

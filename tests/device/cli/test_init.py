@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from common.configuration.configuration import load_settings
+from common.library import commands
 from device.settings import DeviceSettings
+from tests.common.library.test_commands import ConfiguredToy
 from tests.device.cli.conftest import Dragon, Typed
 
 
@@ -64,9 +66,9 @@ def test_what_is_not_given_is_asked_for_until_it_can_be(dragon: Dragon, tmp_path
         assert said in done.stdout
 
 
-@pytest.mark.parametrize("answers", ["both\n\n\n\nn\n", "both\n"])
-def test_nothing_is_written_without_a_yes(dragon: Dragon, tmp_path: Path, answers: str) -> None:
-    assert dragon("init", given=Typed(answers)).returncode == 130
+@pytest.mark.parametrize(("answers", "code"), [("both\n\n\n\nn\n", 2), ("both\n", 130)])
+def test_nothing_is_written_without_a_yes(dragon: Dragon, tmp_path: Path, answers: str, code: int) -> None:
+    assert dragon("init", given=Typed(answers)).returncode == code
     assert written(tmp_path) == {}
 
 
@@ -116,7 +118,8 @@ def test_one_file_can_not_be_that_of_both(dragon: Dragon, tmp_path: Path) -> Non
     assert "privacy" in file.read_text()
 
 
-def test_documents_are_added_and_watched(dragon: Dragon, tmp_path: Path) -> None:
+def test_documents_are_added_and_watched(dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "SentenceTransformerEmbedder", ConfiguredToy)
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "kettle.md").write_text("The kettle is in the kitchen.")
