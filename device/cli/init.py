@@ -79,7 +79,7 @@ class _Asking:
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes
-        self.at_terminal = not yes and sys.stdin.isatty()
+        self.at_terminal = not yes and sys.stdin is not None and sys.stdin.isatty()
 
     def value(self, flag: str, given: str | None, question: str, default: str, check: Callable[[str], None]) -> str:
         """The value of `--flag`; `check` raises `CommandFailed` for one that can't be. Asks again where it does."""

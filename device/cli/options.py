@@ -33,7 +33,7 @@ def read_question(given: str | None) -> str:
 
     Nobody is kept waiting: where None is given and a terminal is the standard input, that is refused, too.
     """
-    if given is None and sys.stdin.isatty():
+    if given is None and (sys.stdin is None or sys.stdin.isatty()):
         raise bad_input('there is no question; write it in quotes: `dragon ask "..."`')
     text = sys.stdin.read() if given in (None, "-") else given
     if not text.strip():

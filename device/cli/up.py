@@ -53,6 +53,7 @@ def up() -> None:
         "cloud": child_command("cloud.__main__", *plan.cloud, writes=True),
         "device": child_command("device.cli.main", "device", *plan.device, writes=True),
     }
+    print("starting both daemons; Ctrl-C stops them", file=sys.stderr, flush=True)
     try:
         signals = _Signals()  # not in the middle of a start: nobody would know of that child
         with Together(commands, _print_line) as both:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from common.transport import invitations
 from common.transport.keys import KeyFolder
+from common.transport.pairing_code import invitation_code
 from device.cli import pair
 from tests.device.cli.conftest import Done, Dragon
 
@@ -25,12 +27,13 @@ def fingerprints(done: Done) -> set[str]:
     return set(re.findall(r"(?:[0-9a-f]{4}-){7}[0-9a-f]{4}", done.stdout))
 
 
-def invite(dragon: Dragon, *options: str, address: str = ADDRESS) -> str:
-    return code_of(dragon("pair", "--role", "cloud", "--address", address, *options))
-
-
 def keys(home: Path, role: str) -> KeyFolder:
     return KeyFolder(home / "dragon" / role / "keys")
+
+
+def invite(home: Path, name: str = "", address: str = ADDRESS) -> str:
+    """The code of a cloud whose keys are below `home`."""
+    return invitation_code(invitations.invite(keys(home, "cloud"), address, name))
 
 
 def settings_file(home: Path) -> Path:
@@ -58,32 +61,34 @@ def test_keys_and_settings_that_are_there_stay(dragon: Dragon, tmp_path: Path) -
     own = keys(tmp_path, "device").new()
     settings_file(tmp_path).parent.mkdir(exist_ok=True)
     settings_file(tmp_path).write_text("# mine\nport = 8700  # here\ncloud = 'none'\n")
-    dragon("pair", invite(dragon))
+    dragon("pair", invite(tmp_path))
     assert keys(tmp_path, "device").own() == own
     assert settings_file(tmp_path).read_text() == f'# mine\nport = 8700  # here\ncloud = "{ADDRESS}"\n'
 
 
 def test_the_settings_file_may_be_another_one(dragon: Dragon, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    assert dragon("pair", invite(dragon), "--config", str(mine)).returncode == 0
+    assert dragon("pair", invite(tmp_path), "--config", str(mine)).returncode == 0
     assert mine.read_text() == f'cloud = "{ADDRESS}"\n'
     assert not settings_file(tmp_path).exists()
 
 
-def test_the_name_is_the_devices_own_unless_there_is_another(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_is_the_devices_own_unless_there_is_another(
+    dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pair.socket, "gethostname", lambda: "My Böx.local")  # type: ignore[attr-defined]
-    assert "--name My-B-x\n" in dragon("pair", invite(dragon)).stdout
-    assert "--name laptop\n" in dragon("pair", invite(dragon, "--name", "laptop")).stdout
-    assert "--name phone\n" in dragon("pair", invite(dragon, "--name", "laptop"), "--name", "phone").stdout
+    assert "--name My-B-x\n" in dragon("pair", invite(tmp_path)).stdout
+    assert "--name laptop\n" in dragon("pair", invite(tmp_path, "laptop")).stdout
+    assert "--name phone\n" in dragon("pair", invite(tmp_path, "laptop"), "--name", "phone").stdout
     monkeypatch.setattr(pair.socket, "gethostname", lambda: "ööö")  # type: ignore[attr-defined]
-    assert "--name device\n" in dragon("pair", invite(dragon)).stdout
+    assert "--name device\n" in dragon("pair", invite(tmp_path)).stdout
 
 
 def test_another_cloud_is_refused_and_changes_nothing(dragon: Dragon, tmp_path: Path) -> None:
-    dragon("pair", invite(dragon))
+    dragon("pair", invite(tmp_path))
     before = keys(tmp_path, "device").trusted(), settings_file(tmp_path).read_text()
-    dragon("keys", "new", "--role", "cloud", "--replace")
-    other = invite(dragon, address="tcp://other.example:1")
+    keys(tmp_path, "cloud").new(replace=True)
+    other = invite(tmp_path, address="tcp://other.example:1")
     done = dragon("pair", other)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "Another key is trusted as cloud" in done.stderr and "--replace" in done.stderr
@@ -93,14 +98,14 @@ def test_another_cloud_is_refused_and_changes_nothing(dragon: Dragon, tmp_path: 
 
 
 def test_settings_that_forbid_the_address_change_nothing(dragon: Dragon, tmp_path: Path) -> None:
-    done = dragon("pair", invite(dragon), DRAGON_DEVICE_CURVE="off")
+    done = dragon("pair", invite(tmp_path), DRAGON_DEVICE_CURVE="off")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "in the clear" in done.stderr
     assert not settings_file(tmp_path).exists() and not keys(tmp_path, "device").path.exists()
 
 
-def test_a_variable_that_counts_more_is_named(dragon: Dragon) -> None:
-    done = dragon("pair", invite(dragon), DRAGON_DEVICE_CLOUD="none", DRAGON_DEVICE_PRIVACY="offline")
+def test_a_variable_that_counts_more_is_named(dragon: Dragon, tmp_path: Path) -> None:
+    done = dragon("pair", invite(tmp_path), DRAGON_DEVICE_CLOUD="none", DRAGON_DEVICE_PRIVACY="offline")
     assert "$DRAGON_DEVICE_CLOUD says none" in done.stdout
     assert "privacy is offline ($DRAGON_DEVICE_PRIVACY)" in done.stdout
 
@@ -141,9 +146,9 @@ def test_what_can_not_be_done_is_one_line(dragon: Dragon, tmp_path: Path, argume
     assert not (tmp_path / "dragon").exists()
 
 
-def test_a_reply_to_nobodys_invitation(dragon: Dragon) -> None:
-    reply = code_of(dragon("pair", invite(dragon, "--name", "laptop")))
-    dragon("keys", "new", "--role", "cloud", "--replace")
+def test_a_reply_to_nobodys_invitation(dragon: Dragon, tmp_path: Path) -> None:
+    reply = code_of(dragon("pair", invite(tmp_path, "laptop")))
+    keys(tmp_path, "cloud").new(replace=True)
     done = dragon("pair", "--role", "cloud", reply)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "No open invitation" in done.stderr
