@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from common.configuration.settings import readable_name
 from device.cli.doctor.facts import Facts, Keys, LibraryState, Machine, Model, Package, Port, Reach, SettingsFile
 from proto.fields import Side
 
@@ -129,7 +128,7 @@ def of_link(facts: Facts) -> Finding:
 
 def of_model(model: Model) -> Finding:
     """Whether a model's files are there."""
-    named = f"{model.setting} {model.name if model.state == 'wrong' else readable_name(model.name)}"
+    named = f"{model.setting} {model.name}"
     match model.state:
         case "there":
             return Finding("ok", "model", f"{named}: {in_bytes(model.size)}")

@@ -73,8 +73,9 @@ def _keys(settings: Settings, role: Side, address: str | None) -> Keys:
     if settings.curve == "off":
         return Keys("plain", address, here)
     folder = KeyFolder(settings.keys)
-    shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
+    shared = False
     try:
+        shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
         if shared:
             if settings.local_keys.exists():  # else the first daemon makes it
                 local_pair(settings.local_keys)
@@ -82,8 +83,8 @@ def _keys(settings: Settings, role: Side, address: str | None) -> Keys:
         own = folder.own()
         if role == "device":
             folder.device_keys(TRUSTED_CLOUD)
-    except TransportError as error:
-        return Keys("shared" if shared else "exchanged", address, here, str(error))
+    except (TransportError, OSError) as error:
+        return Keys("shared" if shared else "exchanged", address, here, _sentence(error))
     peers = tuple(peer.name for peer in folder.trusted() if role == "cloud" or peer.name == TRUSTED_CLOUD)
     return Keys("exchanged", address, here, None, fingerprint(own.public), peers)
 
@@ -98,6 +99,7 @@ def _models(settings: Settings, own: Mapping[str, Any]) -> Iterator[Model]:
 
 
 def _model(setting: str, name: str, models: Path, budget: int | None) -> Model:
+    from common.configuration.settings import readable_name
     from common.engine.model.errors import ModelError
     from common.engine.model.gguf import is_complete, is_gguf
     from common.engine.model.location import is_folder, locate
@@ -107,10 +109,10 @@ def _model(setting: str, name: str, models: Path, budget: int | None) -> Model:
             file = Path(name).expanduser()
             done = [folder for folder in models.glob(f"{file.stem}-*") if is_complete(folder)]
             if done and file.is_file():
-                return Model(setting, name, "there", max(map(_weights, done)), memory=budget)
+                return Model(setting, readable_name(name), "there", max(map(_weights, done)), memory=budget)
             if not file.is_file():
                 raise ModelError("there is no such file")
-            return Model(setting, name, "importable", file.stat().st_size, memory=budget)
+            return Model(setting, readable_name(name), "importable", file.stat().st_size, memory=budget)
         local = is_folder(name)
         try:
             size = _weights(locate(name))
@@ -120,9 +122,9 @@ def _model(setting: str, name: str, models: Path, budget: int | None) -> Model:
             size = 0
         if not size and local:
             raise ModelError("no safetensors weights are in it")
-    except ModelError as error:
-        return Model(setting, name, "wrong", problem=str(error).removeprefix(f"{name}: "))
-    return Model(setting, name, "there" if size else "remote", size, memory=budget)
+    except (ModelError, OSError) as error:
+        return Model(setting, name, "wrong", problem=_sentence(error).removeprefix(f"{name}: "))
+    return Model(setting, readable_name(name), "there" if size else "remote", size, memory=budget)
 
 
 def _weights(folder: Path) -> int:
@@ -139,11 +141,11 @@ def _library(settings: Settings) -> LibraryState:
     folder, identity, problem = str(settings.library), None, None
     try:
         identity = SentenceTransformerEmbedder(settings.embedder).identity
-    except (LibraryError, ModelError) as error:
-        problem = str(error)
-    if not (settings.library / DATABASE).is_file():
-        return LibraryState(folder, False, embedder=identity, embedder_problem=problem)
+    except (LibraryError, ModelError, OSError) as error:
+        problem = _sentence(error)
     try:
+        if not (settings.library / DATABASE).is_file():
+            return LibraryState(folder, False, embedder=identity, embedder_problem=problem)
         seal.check(settings.library)
         store = Store(settings.library)
         try:
@@ -153,7 +155,7 @@ def _library(settings: Settings) -> LibraryState:
         finally:
             store.close()
     except (LibraryError, OSError) as error:
-        return LibraryState(folder, True, str(error), embedder=identity, embedder_problem=problem)
+        return LibraryState(folder, True, _sentence(error), embedder=identity, embedder_problem=problem)
     kept = counts.documents, counts.chunks, skipped
     return LibraryState(folder, True, None, *kept, stored, identity, problem)
 
@@ -165,7 +167,13 @@ def _machine(settings: Settings) -> Machine:
 
     memory = psutil.virtual_memory()
     data = absolute(settings.data)
-    there = next(folder for folder in (data, *data.parents) if folder.exists())
+    there = next(folder for folder in (data, *data.parents) if os.path.exists(folder))
     gpu = settings.torch_device == "cuda" or (settings.torch_device == "auto" and Path("/dev/nvidiactl").exists())
     kv = settings.kv_bytes or memory.total // KV_SHARE
     return Machine(memory.available, str(data), shutil.disk_usage(there).free, kv, gpu)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: can't be read: {(error.strerror or str(error)).lower()}"
+    return str(error)

@@ -212,6 +212,19 @@ class TestLibrary:
         assert (level, "is damaged" in text) == ("wrong", True)
 
 
+@pytest.mark.parametrize(
+    ("setting", "topic"), [("LIBRARY", "library"), ("KEYS", "keys"), ("LOCAL_KEYS", "keys"), ("MODEL", "model")]
+)
+def test_what_the_system_refuses_to_read(diagnose: Diagnose, tmp_path: Path, setting: str, topic: str) -> None:
+    place = tmp_path / ("x" * 300)  # longer than a name may be
+    level, text = diagnose(**{f"DEVICE_{setting}": f"{place}.gguf" if topic == "model" else place})[topic]
+    assert (level, "name too long" in text) == ("wrong", True)
+
+
+def test_a_data_folder_that_is_not_there_yet(diagnose: Diagnose, tmp_path: Path) -> None:
+    assert diagnose(DEVICE_DATA=tmp_path / "a" / "b")["disk"][1].endswith(f" free in {tmp_path}/a/b")
+
+
 class TestPackages:
     def test_every_one_of_pyproject_is_there(self) -> None:
         found = {each.name: each for each in packages.packages()}
