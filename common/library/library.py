@@ -244,12 +244,13 @@ class Library:
         return [Hit.of(chunk, vector) for chunk in found]
 
     def _vector(self, query: str, earlier: str) -> NDArray[np.float32]:
-        if not earlier.strip():
-            return unit_vectors(self._embedder, [query])[0]
-        own, before = unit_vectors(self._embedder, [query, earlier]).astype(np.float64)
-        mixed = (1.0 - _EARLIER) * own + _EARLIER * before
+        """The unit vector [dimension] that is searched for."""
+        texts = [query, earlier] if earlier.strip() else [query]
+        own, *before = unit_vectors(self._embedder, texts).astype(np.float64)
+        mixed = (1.0 - _EARLIER) * own + _EARLIER * before[0] if before else own
         length = float(np.linalg.norm(mixed))
-        return (mixed / length if length > 0 else own).astype(np.float32)
+        vector: NDArray[np.float32] = (mixed / length if before and length > 0 else own).astype(np.float32)
+        return vector
 
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
         """Ids of the up to `k` best chunks."""

@@ -76,7 +76,7 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     return Conversation(tuple(turns), tuple(filter(None, instructions)), begun)
 
 
-def make_request(fields: dict[str, Any], defaults: Request, question: str, earlier: str, query: Query) -> Request:
+def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "") -> Request:
     """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
     texts = {"question": question, "earlier": earlier, "prompt": query.text, "controls": query.controls}
@@ -115,7 +115,7 @@ def _asked(
     fields, notes = _within_limits(fields, options)
     notes = (*notes_of(ignored), *notes)
     requests = [
-        make_request(fields, options.defaults, question, earlier, query) for question, earlier, query in queries
+        make_request(fields, options.defaults, question, query, earlier) for question, earlier, query in queries
     ]
     if n > 1 and requests[0].temperature == 0:
         notes = (*notes, "At temperature 0 all answers to a prompt are the same.")
