@@ -23,5 +23,6 @@ Token = Annotated[int, Count(2**24)]
 Digest = Annotated[int, Count(2**61)]
 Name = Annotated[str, Text(256)]
 Question = Annotated[str, Text(limits.LONGEST_QUESTION)]  # what is looked up in the library
+Earlier = Annotated[str, Text(limits.LONGEST_QUESTION)]  # questions of the conversation that it may follow up on
 Wanted = Annotated[int, Count(limits.MOST_DOCUMENTS + 1)]  # documents to retrieve
 EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing

@@ -15,6 +15,7 @@ from proto.fields import (
     Aggregation,
     Codec,
     Digest,
+    Earlier,
     EosIds,
     Epoch,
     Exactness,
@@ -88,6 +89,7 @@ class Open:
     controls: Annotated[tuple[Control, ...], Count(limits.MOST_CONTROLS + 1)] = ()  # in the prompt, by place
     likeliest: Annotated[int, Count(limits.MOST_LIKELIEST + 1)] = 0  # most probable tokens that a race list has, too
     processors: Annotated[str, Text(limits.LONGEST_PROCESSORS)] = ""  # biases, penalties, format: a JSON object
+    earlier: Earlier = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ class Fetch:
     question: Question
     documents: Wanted
     form: Form
+    earlier: Earlier = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class Origin:
     path: str  # of the document, relative to the folder that was added
     place: str  # in the document, e.g. «page 3»; may be empty
     chunk: int  # the passage's number in the library
+    similarity: float  # of the passage and the question, cosine
 
 
 @dataclass(frozen=True, slots=True)

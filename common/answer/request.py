@@ -52,6 +52,7 @@ class Request(ProcessorOptions):
     """
 
     question: str  # what both libraries are searched for
+    earlier: str = ""  # questions of the conversation that it may follow up on
     prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
     controls: tuple[Control, ...] = ()  # control tokens in it, which no text can spell out
 

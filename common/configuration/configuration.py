@@ -18,6 +18,7 @@ from pydantic_settings import EnvSettingsSource
 from common.configuration.settings import Settings, absolute
 
 CONFIG_VARIABLE = "DRAGON_CONFIG"
+DEFAULT = "default"  # origin of a setting that nobody set
 
 
 class ConfigurationError(ValueError):
@@ -27,17 +28,19 @@ class ConfigurationError(ValueError):
 S = TypeVar("S", bound=Settings)
 
 
-def load_settings(kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None) -> S:
+def load_settings(
+    kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None, missing_ok: bool = False
+) -> S:
     """The settings of a role, from (in rising priority) its file, its environment variables and `overrides`.
 
     The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's
     configuration folder when it exists. Folders in it are relative to it. Overrides that are None count as
-    not given. Raises `ConfigurationError`.
+    not given. With `missing_ok`, a file that is named and not there counts as empty. Raises `ConfigurationError`.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    path = _file(kind, file)
-    if path is not None:
+    path = settings_path(kind.role, file)
+    if path.is_file() or (_named(file) is not None and not missing_ok):
         for key, value in _read(path).items():
             values[key], origins[key] = _relative_to(path.parent, kind, key, value), str(path)
     _check_variables(kind)
@@ -59,20 +62,27 @@ def describe(settings: Settings) -> str:
     lines = []
     for key in type(settings).model_fields:
         value = getattr(settings, key)
-        origin = settings._origins.get(key, "default")
+        origin = origin_of(settings, key)
         if isinstance(value, SecretStr):
             lines.append(f"# {key} is set but not shown  # {origin}")
         else:
-            lines.append(f"{key} = {_toml(value)}  # {origin}")
+            lines.append(f"{toml_line(key, value)}  # {origin}")
     return "\n".join(lines) + "\n"
 
 
-def _file(kind: type[Settings], given: Path | None) -> Path | None:
-    named = given or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
-    if named is not None:
-        return absolute(named)
-    usual = platformdirs.user_config_path("dragon") / f"{kind.role}.toml"
-    return usual if usual.is_file() else None
+def settings_path(role: str, given: Path | None = None) -> Path:
+    """The settings file of `role`, whether it is there or not: `given`, else as `load_settings` says."""
+    named = _named(given)
+    return platformdirs.user_config_path("dragon") / f"{role}.toml" if named is None else absolute(named)
+
+
+def origin_of(settings: Settings, key: str) -> str:
+    """Where the setting `key` came from: a file, `$VARIABLE`, `--flag`, or `default`."""
+    return settings._origins.get(key, DEFAULT)
+
+
+def _named(given: Path | None) -> Path | None:
+    return given or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -119,7 +129,7 @@ def _sentence(detail: ErrorDetails, kind: type[Settings], origins: Mapping[str, 
     if not detail["loc"]:
         return message
     key = str(detail["loc"][0])
-    origin = origins.get(key, "default")
+    origin = origins.get(key, DEFAULT)
     if detail["type"] == "extra_forbidden":
         return f"{origin}: {_unknown(key, kind)}"
     field = kind.model_fields[key]
@@ -131,6 +141,11 @@ def _sentence(detail: ErrorDetails, kind: type[Settings], origins: Mapping[str, 
 def _unknown(key: str, kind: type[Settings]) -> str:
     close = difflib.get_close_matches(key, kind.model_fields, n=1)
     return f"there is no setting {key!r}" + (f", did you mean {close[0]!r}?" if close else "")
+
+
+def toml_line(key: str, value: object) -> str:
+    """The line of a settings file that sets `key`."""
+    return f"{key} = {_toml(value)}"
 
 
 def _toml(value: object) -> str:

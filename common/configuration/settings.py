@@ -22,6 +22,8 @@ EMBEDDED_MODEL = Path(__file__).resolve().parent.parent / "demo_model" / "target
 EMBEDDED_DRAFT = EMBEDDED_MODEL.parent / "draft"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
 
+KV_SHARE = 4  # which part of the machine's memory keys and values of running answers may take: a quarter
+
 INSTRUCTION = "Use the text above to answer every part of the question in one sentence."
 
 _ADDRESS = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")

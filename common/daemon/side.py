@@ -196,11 +196,11 @@ class SideRuntime:
         context leaves. On the retrieval thread.
         """
         room = self.target.room(request) if room is None else room
-        hits = self.search(request.question, request.documents)
+        hits = self.search(request.question, request.documents, request.earlier)
         return [
             replace(
                 self.target.document(hit.source, hit.text, hit.similarity, room),
-                origin=Origin(hit.path, hit.place, hit.chunk),
+                origin=Origin(hit.path, hit.place, hit.chunk, hit.similarity),
             )
             for hit in hits
         ]
@@ -215,10 +215,12 @@ class SideRuntime:
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
         return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
 
-    def search(self, question: str, count: int) -> list[Hit]:
-        """The `count` passages of this side's library that are most similar to `question`. Raises `AnswerFailed`."""
+    def search(self, question: str, count: int, earlier: str = "") -> list[Hit]:
+        """The `count` passages of this side's library that are most similar to `question`, which may follow up on
+        `earlier` ones. Raises `AnswerFailed`.
+        """
         try:
-            return self.library.search(question, count)
+            return self.library.search(question, count, earlier)
         except Exception as error:
             raise as_failure(error, SEARCH_FAILED) from None
 

@@ -30,6 +30,7 @@ from common.library.writer_lock import writer_lock
 from common.process.private_files import private_folder
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
+_EARLIER = 0.3  # share of earlier questions in what is searched for
 _CANDIDATES = 64  # of each ranking that are fused, at least
 
 
@@ -212,8 +213,9 @@ class Library:
         unit_vectors(self._embedder, ["warm"])
         self.search("warm", 1)
 
-    def search(self, query: str, k: int) -> list[Hit]:
-        """The up to `k` chunks that fit `query` best, best first.
+    def search(self, query: str, k: int, earlier: str = "") -> list[Hit]:
+        """The up to `k` chunks that fit `query` best, best first. It may follow up on an `earlier` one without naming
+        what both are about: the vector that is searched for has a share of that one's.
 
         A search by words finds no chunk that shares none with the query. The similarity is computed from the stored
         vector in float64, so it depends on query and chunk alone.
@@ -224,7 +226,7 @@ class Library:
             self._refresh()
             if k == 0 or len(self._index) == 0:
                 return []
-        vector = unit_vectors(self._embedder, [query])[0]
+        vector = self._vector(query, earlier)
         with self._reading():
             self._refresh()  # embedding took a while
             found = self._store.chunks(self._ranked(query, vector, k))
@@ -240,6 +242,15 @@ class Library:
             document = named(self._store.files(), name)
             found = self._store.chunks(self._store.chunks_of(document.id))
         return [Hit.of(chunk, vector) for chunk in found]
+
+    def _vector(self, query: str, earlier: str) -> NDArray[np.float32]:
+        """The unit vector [dimension] that is searched for."""
+        texts = [query, earlier] if earlier.strip() else [query]
+        own, *before = unit_vectors(self._embedder, texts).astype(np.float64)
+        mixed = (1.0 - _EARLIER) * own + _EARLIER * before[0] if before else own
+        length = float(np.linalg.norm(mixed))
+        vector: NDArray[np.float32] = (mixed / length if before and length > 0 else own).astype(np.float32)
+        return vector
 
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
         """Ids of the up to `k` best chunks."""

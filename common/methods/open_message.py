@@ -46,5 +46,6 @@ def open_message(method: Method, request: Request, run_ahead: int, estimates: Es
         controls=request.controls,
         likeliest=0 if request.top_logprobs is None else LISTED_FOR_LOGPROBS,
         processors=travelling(request),
+        earlier=request.earlier,
     )
     return method.opening(request, opening)

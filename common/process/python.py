@@ -18,10 +18,13 @@ def python_environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), inherited] if inherited else [str(ROOT)])}
 
 
-def child_command(module: str, *arguments: str) -> list[str]:
-    """The command of a child process that runs `module`, for `python_environment`; it ends with this process."""
-    # With -B: what may write no file writes no bytecode either.
-    return [sys.executable, "-P", "-B", "-m", "common.process.child", str(os.getpid()), module, *arguments]
+def child_command(module: str, *arguments: str, writes: bool = False) -> list[str]:
+    """The command of a child process that runs `module`, for `python_environment`; it ends with this process.
+
+    Unless it `writes` anyway, it writes no bytecode either.
+    """
+    manners = ["-P"] if writes else ["-P", "-B"]
+    return [sys.executable, *manners, "-m", "common.process.child", str(os.getpid()), module, *arguments]
 
 
 def wait_passively() -> None:

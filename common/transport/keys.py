@@ -16,7 +16,7 @@ import os
 import re
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,14 +88,14 @@ class KeyFolder:
             raise TransportError(f"There is a key in {self._own} already; pass --replace to make a new one.")
         public, secret = zmq.curve_keypair()
         pair = KeyPair(public.decode("ascii"), secret.decode("ascii"))
-        _write(self._own, {"public": pair.public, "secret": pair.secret})
+        write_private(self._own, {"public": pair.public, "secret": pair.secret})
         return pair
 
     def own_or_new(self) -> KeyPair:
         """This machine's pair, made if there is none; of several that make it at once, all get the same."""
         if not self._own.exists():
             public, secret = (part.decode("ascii") for part in zmq.curve_keypair())
-            _write(self._own, {"public": public, "secret": secret}, replace=False)
+            write_private(self._own, {"public": public, "secret": secret}, replace=False)
         return self.own()
 
     def complete(self, peer: str | None = None) -> bool:
@@ -122,17 +122,30 @@ class KeyFolder:
             raise TransportError(f"Others can read the secret key in {self._own}; run `chmod 600 {self._own}`.")
         return pair
 
-    def trust(self, name: str, key: str) -> TrustedPeer:
-        """Trust `key` (Z85) under `name`: letters, digits, dot, dash and underscore."""
-        if not _NAME.fullmatch(name):
-            raise TransportError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes.")
-        z85_key(key)
-        for peer in self.trusted():
-            if peer.name == name and peer.key != key:
-                raise TransportError(f"Another key is trusted as {name}; run `dragon keys revoke {name}` first.")
+    def trust(self, name: str, key: str, replace: bool = False) -> TrustedPeer:
+        """Trust `key` (Z85) under `name`: letters, digits, dot, dash and underscore.
+
+        A name has one key, and a key one name: another one that is there is refused, or with `replace` forgotten.
+        """
+        self.check_trust(name, key, replace)
         peer = TrustedPeer(name, key)
-        _write(self._file(key), {"name": name, "key": key, "fingerprint": peer.fingerprint})
+        former = [each for each in self.trusted() if each.name == name and each.key != key]
+        write_private(self._file(key), {"name": name, "key": key, "fingerprint": peer.fingerprint})
+        for each in former:
+            self._file(each.key).unlink(missing_ok=True)
         return peer
+
+    def check_trust(self, name: str, key: str, replace: bool = False) -> None:
+        """Raise what `trust` would raise for them before it changes anything."""
+        check_name(name)
+        z85_key(key)
+        for peer in () if replace else self.trusted():
+            if peer.name == name and peer.key != key:
+                raise TransportError(
+                    f"Another key is trusted as {name} ({peer.fingerprint}); pass --replace to trust this one instead."
+                )
+            if peer.key == key and peer.name != name:
+                raise TransportError(f"This key is trusted as {peer.name} already; pass --replace to rename it {name}.")
 
     def revoke(self, name: str) -> tuple[TrustedPeer, ...]:
         """Stop trusting the peer of this name or fingerprint, from its next handshake on."""
@@ -166,7 +179,9 @@ class KeyFolder:
         for peer in self.trusted():
             if peer.name == cloud:
                 return DeviceKeys(self.own(), peer.key)
-        raise TransportError(f"The cloud's key is not known; run `dragon keys trust {cloud} KEY` with its public key.")
+        raise TransportError(
+            f"The cloud's key is not known; run `dragon pair CODE`, or `dragon keys trust {cloud} KEY`."
+        )
 
     @property
     def _own(self) -> Path:
@@ -174,6 +189,12 @@ class KeyFolder:
 
     def _file(self, key: str) -> Path:
         return self.path / _TRUSTED / f"{fingerprint(key).replace('-', '')}.json"
+
+
+def check_name(name: str) -> None:
+    """Raise `TransportError` for what can't be the name of a peer."""
+    if not _NAME.fullmatch(name):
+        raise TransportError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes.")
 
 
 def fingerprint(key: str) -> str:
@@ -206,10 +227,10 @@ def _read_peer(path: Path) -> TrustedPeer | None:
     return None
 
 
-def _write(path: Path, content: dict[str, str], replace: bool = True) -> None:
-    """Write `path` at once, so that a reader or a power cut never meets half a file; mode 0600.
+def write_private(path: Path, content: Mapping[str, object], replace: bool = True) -> None:
+    """Write JSON to `path` at once, so that a reader or a power cut never meets half a file; mode 0600.
 
-    Without `replace`, a file that is there meanwhile stays.
+    Without `replace`, a file that is there meanwhile stays. Raises `TransportError`.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

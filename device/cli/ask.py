@@ -12,7 +12,7 @@ from device.cli import options
 
 @options.asking
 def ask(
-    question: options.Question,
+    question: options.Question = None,
     report: Annotated[bool, typer.Option("--report", help="Print the whole report, with who said what")] = False,
     as_json: options.AsJson = False,
     url: options.Url = None,

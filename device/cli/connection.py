@@ -6,12 +6,12 @@ from device.cli.daemon import Daemon
 
 
 def find_daemon(url: str | None, api_key: str | None) -> Daemon:
-    """The daemon at `url`, else the one that this machine's device settings describe.
+    """The daemon at `url`, with http:// or without, else the one that this machine's device settings describe.
 
     The settings' API key is for the settings' daemon only: it is not sent to another `url`.
     """
     if url is not None:
-        return Daemon(url, api_key)
+        return Daemon(url if "://" in url else f"http://{url}", api_key)
     from device.cli.settings import device_http
 
     local = device_http()

@@ -46,13 +46,14 @@ def show(role: Role = "device") -> None:
 def trust(
     name: Name,
     key: Annotated[str, typer.Argument(help="Its public key, 52 letters and digits")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another key or name that is there")] = False,
     role: Role = "device",
 ) -> None:
     """Trust a peer's public key. Compare fingerprints over another channel."""
     from common.transport.key_text import key_of
 
     with _folder(role) as folder:
-        peer = folder.trust(name, key_of(key))
+        peer = folder.trust(name, key_of(key), replace)
         print(f"trusted     {peer.name}  {peer.fingerprint}")
 
 

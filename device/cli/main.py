@@ -10,7 +10,24 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from common.process.private_files import keep_private
-from device.cli import ask, chat, daemons, keys, library, models, profile, settings, simulate, status, trace
+from device.cli import (
+    ask,
+    chat,
+    daemons,
+    explain,
+    init,
+    keys,
+    library,
+    models,
+    pair,
+    profile,
+    settings,
+    simulate,
+    status,
+    trace,
+    up,
+)
+from device.cli.doctor import command as doctor
 from device.cli.failures import BAD_INPUT, CommandFailed
 from device.cli.render import printable
 
@@ -36,12 +53,17 @@ app.add_typer(library.app, name="library")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulate.simulate)
+app.command("init")(init.init)
+app.command("pair")(pair.pair)
+app.command("up")(up.up)
+app.command("doctor")(doctor.doctor)
+app.command("help")(explain.explain)
 
 
 @app.callback(invoke_without_command=True)
 def _no_command(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print release and commit.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print release and commit.")] = False,
 ) -> None:
     if version:
         from device.http.version import described

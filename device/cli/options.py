@@ -24,13 +24,18 @@ ApiKey = Annotated[
     str | None,
     typer.Option("--api-key", envvar="DRAGON_API_KEY", help="The daemon's API key [default: from its settings]"),
 ]
-Question = Annotated[str, typer.Argument(help="The question; - reads it from standard input")]
+Question = Annotated[str | None, typer.Argument(help="The question; - or none reads it from standard input")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead")]
 
 
-def read_question(given: str) -> str:
-    """The question as given, or what standard input holds for `-`. An empty one is refused."""
-    text = sys.stdin.read() if given == "-" else given
+def read_question(given: str | None) -> str:
+    """The question as given, or what standard input holds for `-` and for None. An empty one is refused.
+
+    Nobody is kept waiting: where None is given and a terminal is the standard input, that is refused, too.
+    """
+    if given is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise bad_input('there is no question; write it in quotes: `dragon ask "..."`')
+    text = sys.stdin.read() if given in (None, "-") else given
     if not text.strip():
         raise bad_input("the question is empty")
     return text

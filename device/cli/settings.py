@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,17 +66,33 @@ def load_common(role: Side) -> Settings:
         return load_device()
     from common.configuration.settings import Settings
 
-    values = tomllib.loads(_described("cloud", None))
+    values, _ = cloud_settings()
     return Settings(**{name: values[name] for name in Settings.model_fields})
+
+
+def cloud_settings(file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
+    """All of the cloud's settings by name, as TOML has them, and where each comes from. Raises `CommandFailed`."""
+    text = _described("cloud", file)
+    lines = [line.rpartition("  # ") for line in text.splitlines()]
+    return tomllib.loads(text), {line.partition(" = ")[0]: origin for line, _, origin in lines}
 
 
 def device_http() -> HttpAddress:
     """The device daemon of this machine, from its settings."""
     settings = load_device()
-    # A daemon that listens everywhere is reached on this machine.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    url = f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
-    return HttpAddress(url, settings.api_key.get_secret_value() if settings.api_key else None)
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    return HttpAddress(local_url(settings.host, settings.port), key)
+
+
+def local_url(host: str, port: int) -> str:
+    """Where a device daemon that listens on `host` is reached on this machine."""
+    return f"http://{reachable(host)}:{port}"
+
+
+def reachable(host: str) -> str:
+    """The host, as an address has it, at which one that listens on `host`, perhaps everywhere, is reached here."""
+    found = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{found}]" if ":" in found else found
 
 
 def _described(role: Side, file: Path | None) -> str:

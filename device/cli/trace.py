@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @options.asking
 def trace(
-    question: options.Question,
+    question: options.Question = None,
     output: Annotated[Path | None, typer.Option("--output", help="Write the trace for Perfetto or Chrome")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Draw both pipelines, RTT, score and acceptance")] = None,
     text: Annotated[bool, typer.Option("--text", help="One line for each token")] = False,

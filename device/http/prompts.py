@@ -20,6 +20,8 @@ from device.interface import Engine
 from proto.control import Control
 from proto.limits import LONGEST_QUESTION, MOST_CONTROLS, SEEDS
 
+FOLLOWED = 2  # questions before the last one that it may follow up on
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -49,9 +51,10 @@ def chat_asked(
         query = engine.put(conversation)
     except ValueError as error:
         raise ApiError(400, sentence_of(error), param="messages", code="unsupported_value") from None
-    question = conversation.turns[-1].text
+    *before, question = [turn.text for turn in conversation.turns if turn.role == "user"]
+    earlier = "\n".join(before[-FOLLOWED:])
     continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
-    return _asked([(question, query)], fields, options, n, continued)
+    return _asked([(question, earlier, query)], fields, options, n, continued)
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
@@ -73,10 +76,10 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     return Conversation(tuple(turns), tuple(filter(None, instructions)), begun)
 
 
-def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query) -> Request:
+def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "") -> Request:
     """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
-    texts = {"question": question, "prompt": query.text, "controls": query.controls}
+    texts = {"question": question, "earlier": earlier, "prompt": query.text, "controls": query.controls}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     return validated(method.request, shared | fields | texts)
 
@@ -104,14 +107,16 @@ def derived_seed(seed: int, index: int) -> int:
 
 
 def _asked(
-    queries: Iterable[tuple[str, Query]], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
+    queries: Iterable[tuple[str, str, Query]], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
 ) -> Asked:
     method = named_method(fields, options.defaults)
     ignored = foreign(fields, method.request.model_fields, method.name)
     fields = {name: value for name, value in fields.items() if name in method.request.model_fields}
     fields, notes = _within_limits(fields, options)
     notes = (*notes_of(ignored), *notes)
-    requests = [make_request(fields, options.defaults, question, query) for question, query in queries]
+    requests = [
+        make_request(fields, options.defaults, question, query, earlier) for question, earlier, query in queries
+    ]
     if n > 1 and requests[0].temperature == 0:
         notes = (*notes, "At temperature 0 all answers to a prompt are the same.")
     each = [_numbered(request, index) for request in requests for index in range(n)]
@@ -137,8 +142,10 @@ def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[s
     return fields | changed, notes
 
 
-def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
-    """The question to search the libraries for, and the query; token ids are kept where their text has others."""
+def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, str, Query]:
+    """The question to search the libraries for, which follows up on none, and the query; token ids are kept where their
+    text has others.
+    """
     if isinstance(prompt, str):
         text, query = prompt, Query(prompt)
     else:
@@ -160,4 +167,4 @@ def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, Query]:
             query = Query("", tuple(Control(0, token) for token in prompt))
     if not text.strip():
         raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
-    return text.strip(), query
+    return text.strip(), "", query

@@ -22,6 +22,7 @@ OPTIONS = frozenset(name for method in METHODS.values() for name in method.reque
     "question",
     "prompt",
     "controls",
+    "earlier",
 }
 
 Model = TypeVar("Model", bound="Body")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from common.configuration.settings import default_model, default_models
+from device.cli.render import NO_MATCH, OWN_WORDS, footnotes
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
 from scripts.daemons import Pair, fill_library
@@ -111,8 +112,7 @@ OF_NOBODY: Final = (
     "Where are the ski boots?",
 )
 NOTE: Final = (
-    "Right: the note that the question is about, and its own words. Without any: answers of which `dragon ask` says "
-    "that no document says this."
+    "Doubted: `dragon ask` says below the answer that no document says this, or that none is close to the question."
 )
 
 
@@ -124,7 +124,9 @@ class Judged:
     question: str
     text: str
     footnotes: tuple[str, ...]
-    right: int
+    words: int  # footnotes whose words their note has
+    right: int  # of these, those whose note the question is about
+    doubted: bool  # said to be of no document, or of documents that are not close to the question
 
 
 def run(results: Results) -> None:
@@ -145,23 +147,34 @@ def run(results: Results) -> None:
 
 
 def judge(kind: Kind, note: str | None, question: str, text: str, report: Mapping[str, Any]) -> Judged:
-    """Count the footnotes of an answer that are right: of `note`, in its words."""
+    """Count the footnotes of an answer whose words are their note's, and those of `note` among them."""
     found = [(report["sources"][each["source"]]["title"], " … ".join(each["quotes"])) for each in report["citations"]]
-    right = sum(1 for title, quoted in found if title == note and _words(quoted) <= _words(NOTES[note]))
-    return Judged(kind, question, text, tuple(f"{title}: {quoted}" for title, quoted in found), right)
+    own = [title for title, quoted in found if _words(quoted) <= _words(NOTES[title])]
+    lines = footnotes(report)
+    doubted = lines[-1:] == [OWN_WORDS] or any(line.startswith(NO_MATCH.partition("(")[0]) for line in lines)
+    quotes = tuple(f"{title}: {quoted}" for title, quoted in found)
+    return Judged(kind, question, text, quotes, len(own), own.count(note or ""), doubted)
 
 
 def table(found: Sequence[Judged]) -> Table:
     """A row for each kind of question, and one for all."""
     kinds: tuple[Kind, ...] = ("of a note", "of common knowledge", "of nobody")
     rows = [_row(f"questions {kind}", [each for each in found if each.kind == kind]) for kind in kinds]
-    return Table(["", "answers", "footnotes", "right", "without any"], [*rows, _row("all", found)])
+    heads = ["", "answers", "footnotes", "in the note's words", "and to the point", "doubted"]
+    return Table(heads, [*rows, _row("all", found)])
 
 
 def _row(name: str, found: Sequence[Judged]) -> list[str]:
-    notes = sum(len(each.footnotes) for each in found)
-    right, without = sum(each.right for each in found), sum(1 for each in found if not each.footnotes)
-    return [name, str(len(found)), str(notes), f"{right} ({right / notes:.0%})" if notes else "0", str(without)]
+    counts = (
+        len(found),
+        *(
+            sum(count)
+            for count in zip(
+                *((len(each.footnotes), each.words, each.right, each.doubted) for each in found), strict=True
+            )
+        ),
+    )
+    return [name, *map(str, counts)]
 
 
 def _words(text: str) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from common.configuration.settings import Settings
+from common.configuration.settings import KV_SHARE, Settings
 from common.engine.kv.document_store import StoreOptions
 from common.engine.model.chat_format import ChatFormat
 from common.engine.model.decoder import Decoder
@@ -16,8 +16,6 @@ from common.engine.model.prompt import DOCUMENT, QUESTION, PromptFormat, TextFor
 from common.engine.model.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-KV_SHARE = 4  # of the machine's memory, for keys and values of running answers
 
 
 def kv_limit(kv_bytes: int | None) -> int:

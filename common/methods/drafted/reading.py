@@ -53,7 +53,7 @@ class SharedPassages:
     most: int
 
     def find(self, side: SideRuntime, request: Open) -> Found:
-        hits = side.search(request.question, request.documents)
+        hits = side.search(request.question, request.documents, request.earlier)
         passages = [Passage(hit.source, hit.similarity, hit.text) for hit in hits]
         return Found(self.rows(side.target, request, passages), passages)
 

@@ -127,7 +127,7 @@ class Gathering:
             self._asked += 1
             self._context.phase.restart()
         opening = self._context.opening
-        self._context.send(Fetch(opening.session, opening.question, opening.documents, self._form))
+        self._context.send(Fetch(opening.session, opening.question, opening.documents, self._form, opening.earlier))
 
     def _alone(self, sentence: str) -> None:
         self._context.note(sentence)

@@ -40,6 +40,12 @@ class TestSearch:
         assert notes.search("fixing the brakes", 1)[0].path == "bike/repair.md"
         assert notes.search("When do I see the doctor for my teeth?", 1)[0].title == "dentist"
 
+    def test_a_question_that_follows_up_on_another_is_about_the_same(self, notes: Library) -> None:
+        assert notes.search("And when was it?", 1)[0].path != "dentist.txt"
+        assert notes.search("And when was it?", 1, "Do I have to see the dentist?")[0].path == "dentist.txt"
+        assert notes.search("Where is the spare key?", 1, "Do I have to see the dentist?")[0].path == "keys.md"
+        assert notes.search("bicycle", 4, " ") == notes.search("bicycle", 4)
+
     def test_gives_what_there_is_best_first(self, notes: Library) -> None:
         hits = notes.search("bicycle", 100)
         assert len(hits) == notes.count == 4

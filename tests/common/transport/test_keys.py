@@ -87,7 +87,7 @@ def test_a_name_stands_for_one_key(tmp_path: Path) -> None:
     folder = KeyFolder(tmp_path)
     first = public()
     folder.trust("cloud", first)
-    with pytest.raises(TransportError, match="revoke cloud"):
+    with pytest.raises(TransportError, match="--replace"):
         folder.trust("cloud", public())
     folder.new()
     assert folder.device_keys().cloud == first
@@ -143,3 +143,19 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 
 def test_the_default_allow_list_is_empty() -> None:
     assert nobody(public()) is False
+
+
+def test_nothing_is_renamed_or_replaced_in_silence(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path)
+    first, second = public(), public()
+    folder.trust("laptop", first)
+    with pytest.raises(TransportError, match="trusted as laptop already"):
+        folder.trust("phone", first)
+    with pytest.raises(TransportError, match="Another key is trusted as laptop"):
+        folder.trust("laptop", second)
+    assert [(peer.name, peer.key) for peer in folder.trusted()] == [("laptop", first)]
+    folder.trust("phone", first, replace=True)
+    assert [(peer.name, peer.key) for peer in folder.trusted()] == [("phone", first)]
+    folder.trust("phone", second, replace=True)
+    assert [(peer.name, peer.key) for peer in folder.trusted()] == [("phone", second)]
+    assert not folder.allows(first)

@@ -28,6 +28,15 @@ class Done:
     stderr: str
 
 
+class Typed(str):
+    """What is typed at a terminal, rather than piped."""
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class Dragon:
     """Runs the command with clean settings: in this process when called, in one of its own by `start`."""
 
@@ -44,10 +53,11 @@ class Dragon:
             monkeypatch.setenv(f"DRAGON_{role}_SEARCH", "dense")
 
     def __call__(self, *arguments: str, given: str = "", **environment: str) -> Done:
+        """Run it; `given` is what it can read from standard input."""
         with self._monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr(sys, "stdin", io.StringIO(given))
+            patch.setattr(sys, "stdin", _Terminal(given) if isinstance(given, Typed) else io.StringIO(given))
             returncode = run(list(arguments))
         captured = self._capsys.readouterr()
         return Done(returncode, captured.out, captured.err)

@@ -144,6 +144,10 @@ class TestKeys:
         assert dragon("keys", "new", "--replace").stdout != made
         assert dragon("keys", "trust", "cloud", KEY).returncode == 0
         assert f"trusted     cloud  {KEY}  " in dragon("keys", "show").stdout
+        renamed = dragon("keys", "trust", "other", KEY)
+        assert (renamed.returncode, "trusted as cloud already" in renamed.stderr) == (2, True)
+        assert dragon("keys", "trust", "other", KEY, "--replace").stdout.startswith("trusted     other  ")
+        assert dragon("keys", "trust", "cloud", KEY, "--replace").returncode == 0
         assert dragon("keys", "revoke", "cloud").stdout.startswith("revoked     cloud  ")
         assert KEY not in dragon("keys", "show").stdout
 

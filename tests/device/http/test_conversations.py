@@ -56,6 +56,12 @@ class TestConversation:
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
         assert chat(turn("user", parts)).question == "a\nb"
 
+    def test_the_two_questions_before_count_in_the_search(self) -> None:
+        turns = [turn(role, f"{role} {n}") for n in range(4) for role in ("user", "assistant")]
+        asked = chat(turn("system", "Be brief."), *turns, turn("user", "And then?"))
+        assert (asked.question, asked.earlier) == ("And then?", "user 2\nuser 3")
+        assert chat(turn("user", "First?")).earlier == ""
+
     @pytest.mark.parametrize(
         "messages",
         [

@@ -90,7 +90,7 @@ class FetchCloud:
         request = self._request
         if self._over:
             return
-        hits = self._side.search(request.question, request.documents)
+        hits = self._side.search(request.question, request.documents, request.earlier)
         with self._lock:
             self._hits, self._preparing = hits, False
             if not hits:

@@ -1,0 +1,82 @@
+"""Changes of a settings file: one setting at a time, and all else in it, comments included, stays as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from common.configuration.configuration import ConfigurationError, toml_line
+
+
+def with_setting(text: str, key: str, value: object) -> str:
+    """A settings file's `text` in which `key` is `value`: its line is changed, or there is one more.
+
+    Raises `ValueError` for a text that is not TOML, or says it in a way that is not known here.
+    """
+    before = tomllib.loads(text)
+    line = toml_line(key, value)
+    if key in before:
+        # A simple value and what follows it, such as a comment.
+        place = re.compile(rf'^[ \t]*{key}[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[^\s#"\']+)', re.MULTILINE)
+        changed = place.sub(lambda _: line, text, count=1)
+    else:
+        changed = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n"
+    wanted = before | tomllib.loads(line)
+    if tomllib.loads(changed) != wanted:
+        raise ValueError(f"its line for {key} can't be told from the rest")
+    return changed
+
+
+def set_in_file(path: Path, key: str, value: object) -> bool:
+    """Set `key` in the settings file at `path`, which is made if there is none; False where it says so already.
+
+    Raises `ConfigurationError`.
+    """
+    try:
+        text = path.read_text("utf-8") if path.exists() else ""
+        if tomllib.loads(text) == tomllib.loads(text) | tomllib.loads(toml_line(key, value)):
+            return False
+        changed = with_setting(text, key, value)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path}: can't be changed ({error}); write `{toml_line(key, value)}` there yourself"
+        ) from None
+    write_settings(path, changed)
+    return True
+
+
+def settings_text(values: Mapping[str, object]) -> str:
+    """A settings file with `values`."""
+    return "".join(f"{toml_line(key, value)}\n" for key, value in values.items())
+
+
+def write_settings(path: Path, text: str) -> None:
+    """Write a settings file at once, where a link leads if it is one. A new one is its user's alone: it may hold keys.
+
+    Raises `ConfigurationError`.
+    """
+    place = Path(os.path.realpath(path))
+    temporary = None
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o600
+        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".new")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, place)
+    except OSError as error:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        raise ConfigurationError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}") from None

@@ -1,0 +1,223 @@
+"""Findings from facts: what is well, what may be trouble, what is wrong, and what to do. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from device.cli.doctor.facts import Facts, Keys, LibraryState, Machine, Model, Package, Port, Reach, SettingsFile
+from proto.fields import Side
+
+Level = Literal["ok", "warn", "wrong"]
+
+FIRST_YEAR: Final = 2025  # no release is older
+PROGRAM: Final = 700 * 2**20  # bytes of memory that a daemon takes beside its language models
+IMPORTED: Final = 4  # times the size of a quantised .gguf file that its import takes, about
+LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
+SLOW_MS: Final = 500.0  # of a round trip, from which answers often go on before the cloud is heard
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a diagnosis; `remedy` says what to do, and is empty where all is well or the text says it."""
+
+    level: Level
+    topic: str
+    text: str
+    remedy: str = ""
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """The diagnosis."""
+    found = [of_settings(facts.settings, facts.role)]
+    if facts.keys is not None:
+        found.append(of_keys(facts.keys, facts.role))
+    if facts.port is not None:
+        found.append(of_port(facts.port, facts.role))
+    if facts.reach is not None:
+        found.append(of_reach(facts.reach))
+    if facts.status is not None:
+        found.append(of_link(facts))
+    found += [of_model(model) for model in facts.models]
+    if facts.library is not None:
+        found += of_library(facts.library, facts.role)
+    if facts.machine is not None:
+        found += of_machine(facts.machine, facts)
+    if facts.year < FIRST_YEAR:
+        found.append(
+            Finding("warn", "clock", f"this machine's clock says that it is {facts.year}", "set the clock; see `date`")
+        )
+    return [*found, *of_packages(facts.packages)]
+
+
+def of_settings(settings: SettingsFile, role: Side) -> Finding:
+    """Whether the settings can be read."""
+    if settings.problem is not None:
+        return Finding("wrong", "settings", settings.problem, f"mend that, and look at {_command('config', role)}")
+    where = f"read from {settings.path}" if settings.there else f"the defaults: there is no {settings.path}"
+    return Finding("ok", "settings", where)
+
+
+def of_keys(keys: Keys, role: Side) -> Finding:
+    """Whether the link has keys."""
+    pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
+    if keys.kind == "none":
+        return Finding("ok", "keys", "none are needed: no cloud takes part")
+    if keys.kind == "plain":
+        level: Level = "ok" if keys.loopback else "warn"
+        remedy = "" if keys.loopback else "leave curve at auto, and pair the machines"
+        return Finding(level, "keys", f"the link with {keys.address} is not encrypted: curve = 'off'", remedy)
+    if keys.problem is not None:
+        return Finding("wrong", "keys", keys.problem, "" if keys.kind == "shared" else f"or pair anew with {pairing}")
+    if keys.kind == "shared":
+        return Finding("ok", "keys", f"those that this user's daemons share on {keys.address}")
+    if not keys.peers:
+        return Finding("wrong", "keys", "nobody is trusted, so nobody is let in", f"pair the machines with {pairing}")
+    return Finding("ok", "keys", f"own key {keys.fingerprint}; trusted: {', '.join(keys.peers)}")
+
+
+def of_port(port: Port, role: Side) -> Finding:
+    """Whether the daemon can listen, or does."""
+    setting = "port" if role == "device" else "bind"
+    match port.state:
+        case "daemon":
+            return Finding("ok", "port", f"the daemon answers at {port.address}")
+        case "free":
+            return Finding("ok", "port", f"{port.address} is free; `dragon {role}` starts the daemon")
+        case "locked":
+            return Finding(
+                "wrong", "port", f"a daemon at {port.address} does not take this api_key", "give both the same api_key"
+            )
+        case "taken":
+            text = f"{port.address} is in use by another program"
+            return Finding("wrong", "port", text, f"stop it, or set another {setting}")
+        case "unusable":
+            text = f"{port.address} can't be listened on: {port.problem}"
+            return Finding("wrong", "port", text, f"set another {'host or port' if role == 'device' else 'bind'}")
+
+
+def of_reach(reach: Reach) -> Finding:
+    """Whether the cloud's address leads to something that takes connections."""
+    if not reach.resolved:
+        text = f"the name in {reach.address} is not known here: {reach.problem}"
+        return Finding("wrong", "cloud", text, "is it spelt right, and is there a network?")
+    if reach.connected:
+        return Finding("ok", "cloud", f"{reach.address} takes connections")
+    text = f"{reach.address} takes no connections: {reach.problem}"
+    if reach.loopback:
+        return Finding("warn", "cloud", text, "start it with `dragon cloud`, or both daemons with `dragon up`")
+    return Finding("wrong", "cloud", text, "is the cloud running, its bind not on loopback, and the port open?")
+
+
+def of_link(facts: Facts) -> Finding:
+    """How the running device daemon sees its cloud."""
+    assert facts.status is not None
+    cloud = facts.status["cloud"]
+    state, detail, trip = cloud["state"], cloud["detail"], cloud["rtt_ms"]
+    if state == "off":
+        return Finding("ok", "link", detail or "no cloud")
+    if state == "connected":
+        text = "connected" if trip is None else f"connected, round trip {trip:.1f} ms"
+        if trip is not None and trip > SLOW_MS:
+            return Finding("warn", "link", text, "a slow network: raise patience if answers go on without the cloud")
+        return Finding("ok", "link", text)
+    remedy = "see Troubleshooting in docs/operations.md" if state == "refused" else "the device goes on trying"
+    return Finding("wrong" if state == "refused" else "warn", "link", f"{state}: {detail}", remedy)
+
+
+def of_model(model: Model) -> Finding:
+    """Whether a model's files are there."""
+    named = f"{model.setting} {model.name}"
+    match model.state:
+        case "there":
+            return Finding("ok", "model", f"{named}: {in_bytes(model.size)}")
+        case "importable":
+            return Finding("ok", "model", f"{named}: {in_bytes(model.size)}, imported at the first start")
+        case "remote":
+            text = f"{named}: not on this machine; the first start downloads it"
+            return Finding("warn", "model", text, "be online at the first start, or name a folder")
+        case "wrong":
+            return Finding("wrong", "model", f"{named}: {model.problem}", f"set {model.setting} to one that is there")
+
+
+def of_library(library: LibraryState, role: Side) -> Iterator[Finding]:
+    """Whether there are documents, and the embedding model is theirs."""
+    add = _command("library add FOLDER", role)
+    if library.embedder_problem is not None:
+        yield Finding("wrong", "embedder", library.embedder_problem, "set embedder to one that is there")
+    if library.problem is not None:
+        yield Finding("wrong", "library", library.problem)
+        return
+    if not library.there or not library.documents:
+        yield Finding("warn", "library", f"{library.folder} has no documents", f"add some with {add}")
+        return
+    counts = f"{library.folder}: {_count(library.documents, 'document')}, {_count(library.chunks, 'chunk')}"
+    other = None not in (library.embedded_with, library.embedder) and library.embedded_with != library.embedder
+    if other:
+        text = f"{counts}, embedded with {library.embedded_with}, and {library.embedder} is configured"
+        rebuild = _command("library add --rebuild FOLDER", role)
+        yield Finding("wrong", "library", text, f"run {rebuild}, or configure the former embedder")
+    elif library.skipped:
+        text = f"{counts}; {_count(library.skipped, 'document')} could not be read"
+        yield Finding("warn", "library", text, f"{_command('library status', role)} says why")
+    else:
+        yield Finding("ok", "library", counts)
+
+
+def of_machine(machine: Machine, facts: Facts) -> Iterator[Finding]:
+    """Whether there is memory and room on the disk. A daemon that runs has its memory."""
+    if facts.port is None or facts.port.state != "daemon":
+        yield _of_memory(machine, facts.models)
+    text = f"{in_bytes(machine.disk)} free in {machine.data}"
+    if machine.disk < LITTLE_DISK:
+        level: Level = "wrong" if machine.disk < LEAST_DISK else "warn"
+        yield Finding(level, "disk", text, "free some, or set data to a folder elsewhere")
+    else:
+        yield Finding("ok", "disk", text)
+
+
+def of_packages(packages: tuple[Package, ...]) -> Iterator[Finding]:
+    """Whether the packages are those that this release was made for."""
+    for each in packages:
+        if each.installed is None:
+            yield Finding("wrong", "packages", f"{each.name} is missing", f"pip install '{each.name}{each.wanted}'")
+        elif not each.fits:
+            text = f"{each.name} {each.installed} is not {each.wanted}, which this release was made for"
+            yield Finding("warn", "packages", text, f"pip install '{each.name}{each.wanted}'")
+    if all(each.fits for each in packages):
+        yield Finding("ok", "packages", f"{len(packages)} are there in versions that fit")
+
+
+def in_bytes(number: int) -> str:
+    """A number of bytes for people: 98 MB, 1.6 GB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number / size:.0f} {unit}"
+    return f"{number / 1000:.0f} kB"
+
+
+def _of_memory(machine: Machine, models: tuple[Model, ...]) -> Finding:
+    needed = PROGRAM + sum(map(_memory_of, models))
+    text = f"{in_bytes(machine.memory)} free; the daemon takes about {in_bytes(needed)}"
+    if machine.gpu:
+        return Finding("ok", "memory", f"{text}, of which models lie on the GPU")
+    if machine.memory < needed:
+        return Finding("wrong", "memory", text, "end other programs, or set a smaller model")
+    if machine.memory < needed + machine.kv:
+        text += f", and answers up to {in_bytes(machine.kv)}"
+        return Finding("warn", "memory", text, "end other programs, or set kv_bytes to less")
+    return Finding("ok", "memory", text)
+
+
+def _memory_of(model: Model) -> int:
+    size = IMPORTED * model.size if model.state == "importable" else model.size
+    return size if model.memory is None else min(size, model.memory)
+
+
+def _command(words: str, role: Side) -> str:
+    return f"`dragon {words}{'' if role == 'device' else ' --role cloud'}`"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

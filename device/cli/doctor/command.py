@@ -1,0 +1,32 @@
+"""`dragon doctor`: what is wrong with this machine's side, and what to do about it."""
+
+from __future__ import annotations
+
+import typer
+
+from device.cli import options
+from device.cli.settings import File, Role
+
+
+def doctor(as_json: options.AsJson = False, role: Role = "device", file: File = None) -> None:
+    """Look for what is wrong here, and say what to do.
+
+    Settings, keys, ports, models, library, memory, disk, packages and the link to the cloud. Nothing is changed. The
+    exit code is 1 if something is wrong.
+    """
+    from dataclasses import asdict
+
+    from device.cli.doctor.checks import findings
+    from device.cli.doctor.gathering import gather
+    from device.cli.render import as_json_text, printable
+
+    found = findings(gather(role, file))
+    if as_json:
+        print(as_json_text({"role": role, "findings": [asdict(each) for each in found]}))
+    else:
+        for each in found:
+            print(f"{each.level:<5}  {each.topic:<9} {printable(each.text)}")
+            if each.remedy:
+                print(f"{'':<16} → {each.remedy}")
+    if any(each.level == "wrong" for each in found):
+        raise typer.Exit(1)

@@ -1,0 +1,114 @@
+"""Facts about a side of this machine, as far as `dragon doctor` judges them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proto.fields import Side
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """Where settings are looked for, and why they can't be read, if they can't."""
+
+    path: str
+    there: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package (or Python itself) that is needed; `installed` is None where it is missing."""
+
+    name: str
+    wanted: str  # versions as pyproject.toml has them, e.g. >=1.2
+    installed: str | None
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys for the link. `peers` may connect, or are connected to."""
+
+    kind: Literal["none", "plain", "shared", "exchanged"]  # none: there is no link
+    address: str
+    loopback: bool
+    problem: str | None = None
+    fingerprint: str = ""
+    peers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where the daemon listens, and what is there now."""
+
+    address: str
+    state: Literal["free", "daemon", "locked", "taken", "unusable"]  # locked: a device daemon that wants another key
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The way to the cloud: whether its name is known, and its port takes connections."""
+
+    address: str
+    loopback: bool
+    resolved: bool
+    connected: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A language model that a setting names. `size` has the bytes of its weights; 0 where they are not known."""
+
+    setting: str
+    name: str
+    state: Literal["there", "importable", "remote", "wrong"]  # importable: a .gguf file; remote: to be downloaded
+    size: int = 0
+    problem: str = ""
+    memory: int | None = None  # bytes that it may take, where that is less than all of it
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryState:
+    """A side's library, and the embedding model that is configured. Identities are None where they are not known."""
+
+    folder: str
+    there: bool
+    problem: str | None = None
+    documents: int = 0
+    chunks: int = 0
+    skipped: int = 0
+    embedded_with: str | None = None
+    embedder: str | None = None
+    embedder_problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Room on this machine, in bytes; `disk` is that of the data folder."""
+
+    memory: int
+    data: str
+    disk: int
+    kv: int  # most that keys and values of running answers may take
+    gpu: bool  # whether weights may lie in a GPU's memory instead
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of them. Those behind `year` are None where the settings can't be read, or the side has no such thing."""
+
+    role: Side
+    settings: SettingsFile
+    packages: tuple[Package, ...]
+    year: int
+    keys: Keys | None = None
+    port: Port | None = None
+    status: dict[str, Any] | None = None  # a device daemon's
+    reach: Reach | None = None
+    models: tuple[Model, ...] = ()
+    library: LibraryState | None = None
+    machine: Machine | None = None

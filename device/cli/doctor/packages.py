@@ -1,0 +1,47 @@
+"""The packages that this release needs, and those that are installed."""
+
+from __future__ import annotations
+
+import platform
+import tomllib
+from importlib import metadata
+
+from common.process.python import ROOT
+from device.cli.doctor.facts import Package
+
+DISTRIBUTION = "dragon-runtime"
+
+
+def packages() -> tuple[Package, ...]:
+    """Python, and every package of pyproject.toml that this machine needs; none where nobody wrote them down."""
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    python, required = _wanted()
+    running = platform.python_version()
+    found = [Package("Python", python, running, SpecifierSet(python).contains(running, prereleases=True))]
+    for line in required:
+        needed = Requirement(line)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            installed = metadata.version(needed.name)
+        except metadata.PackageNotFoundError:
+            found.append(Package(needed.name, str(needed.specifier), None, False))
+        else:
+            fits = needed.specifier.contains(installed, prereleases=True)
+            found.append(Package(needed.name, str(needed.specifier), installed, fits))
+    return tuple(found)
+
+
+def _wanted() -> tuple[str, list[str]]:
+    """Versions of Python, and requirements: of the checkout that this runs in, else of what is installed."""
+    checkout = ROOT / "pyproject.toml"
+    if checkout.is_file():
+        project = tomllib.loads(checkout.read_text("utf-8"))["project"]
+        return project["requires-python"], project["dependencies"]
+    try:
+        written = metadata.metadata(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "", []
+    return written["Requires-Python"] or "", metadata.requires(DISTRIBUTION) or []

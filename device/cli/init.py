@@ -1,0 +1,218 @@
+"""`dragon init`: the first settings of a machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, Literal, get_args
+
+import typer
+
+from common.answer.request import Privacy
+from device.cli.failures import CommandFailed, bad_input
+from proto.fields import Side
+
+Kind = Literal["device", "cloud", "both"]
+
+MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine, as by default
+NO_DOCUMENTS: Final = "none"
+
+RoleOption = Annotated[Kind | None, typer.Option("--role", help="What this machine is [default: both]")]
+Documents = Annotated[
+    Path | None, typer.Option("--documents", help="Folder to add and to watch: the device's private documents")
+]
+CloudDocuments = Annotated[
+    Path | None, typer.Option("--cloud-documents", help="The same of the cloud's public documents")
+]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", help="Device: where the cloud is, or none. Cloud: where it listens")
+]
+PrivacyOption = Annotated[Privacy | None, typer.Option("--privacy", help="What may leave the device at most")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: the default of what is not given")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace settings files that are there")]
+
+
+def init(
+    role: RoleOption = None,
+    documents: Documents = None,
+    cloud_documents: CloudDocuments = None,
+    address: AddressOption = None,
+    privacy: PrivacyOption = None,
+    yes: Yes = False,
+    replace: Replace = False,
+) -> None:
+    """Write this machine's first settings.
+
+    Asks for what is not given, shows what it writes, adds the documents, and says what to run next.
+    """
+    from common.configuration.configuration import ConfigurationError, settings_path
+    from common.configuration.settings_file import settings_text, write_settings
+
+    asking = _Asking(yes)
+    kind: Kind = asking.value("role", role, "What is this machine: device, cloud or both?", "both", _one_of(Kind))  # type: ignore[assignment]
+    roles: list[Side] = ["device", "cloud"] if kind == "both" else [kind]
+    values = _values(asking, kind, address, privacy)
+    folders = _folders(asking, roles, {"device": documents, "cloud": cloud_documents})
+    files = {each: settings_path(each) for each in roles}
+    for each in roles:
+        print(f"# {files[each]}\n{settings_text(values[each])}")
+    there = [str(path) for path in files.values() if path.exists()]
+    if there and not replace:
+        raise bad_input(f"nothing was written: {' and '.join(there)} would be replaced; pass --replace for that")
+    if len({*files.values()}) < len(files):
+        raise bad_input("$DRAGON_CONFIG names one file, and the two roles need one each; unset it")
+    if asking.at_terminal and not typer.confirm("Write that?", default=True):
+        raise bad_input("nothing was written")
+    try:
+        for each in roles:
+            write_settings(files[each], settings_text(values[each]))
+    except ConfigurationError as error:
+        raise bad_input(str(error)) from None
+    code = max([_add(each, folder) for each, folder in folders.items()], default=0)
+    print("\n".join(["Next:", *(f"    {line}" for line in _next(kind, values))]))
+    raise typer.Exit(code)
+
+
+class _Asking:
+    """Where values come from that were not given: questions at a terminal, else defaults if that was said."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes = yes
+        self.at_terminal = not yes and sys.stdin is not None and sys.stdin.isatty()
+
+    def value(self, flag: str, given: str | None, question: str, default: str, check: Callable[[str], None]) -> str:
+        """The value of `--flag`; `check` raises `CommandFailed` for one that can't be. Asks again where it does."""
+        while given is None and self.at_terminal:
+            answer: str = typer.prompt(question, default=default).strip()
+            try:
+                check(answer)
+            except CommandFailed as failure:
+                print(failure.text)
+            else:
+                return answer
+        if given is None and not self._yes:
+            raise bad_input(f"standard input is no terminal, so nothing can be asked: give --{flag}, or --yes")
+        value = default if given is None else given
+        check(value)
+        return value
+
+    def folder(self, flag: str, given: Path | None, question: str) -> Path | None:
+        """A folder of documents; none where it was not given and can't be asked for."""
+        if given is None and not self.at_terminal:
+            return None
+        answer = self.value(flag, None if given is None else str(given), question, NO_DOCUMENTS, _folder)
+        return None if answer == NO_DOCUMENTS else Path(answer).expanduser()
+
+
+def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy | None) -> dict[Side, dict[str, object]]:
+    """The settings of each role."""
+    device: dict[str, object] = {}
+    cloud: dict[str, object] = {}
+    if kind == "both":
+        cloud["bind"] = device["cloud"] = asking.value("address", address or MEETING, "", MEETING, _loopback)
+    elif kind == "device":
+        question = "Where is the cloud (tcp://HOST:PORT, or none)?"
+        device["cloud"] = asking.value("address", address, question, MEETING, _cloud_address)
+    else:
+        question = "Where does the cloud listen (tcp://ADDRESS:PORT; 0.0.0.0 is everywhere)?"
+        cloud["bind"] = asking.value("address", address, question, MEETING, _bind)
+    if kind != "cloud":
+        question = "What may leave the device: strict, balanced or offline?"
+        device["privacy"] = asking.value("privacy", privacy, question, "strict", _one_of(Privacy))
+    elif privacy is not None:
+        raise bad_input("--privacy is the device's: leave it out with --role cloud")
+    return {"device": device, "cloud": cloud}
+
+
+def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None]) -> dict[Side, Path]:
+    found: dict[Side, Path] = {}
+    for role, flag, kind in (("device", "documents", "private"), ("cloud", "cloud-documents", "public")):
+        side: Side = role  # type: ignore[assignment]
+        if side not in roles:
+            if given[side] is not None:
+                raise bad_input(f"--{flag} is the {role}'s, and this machine is none")
+            continue
+        question = f"Folder with {kind} documents for the {role} (none: later)?"
+        folder = asking.folder(flag, given[side], question)
+        if folder is not None:
+            found[side] = folder
+    return found
+
+
+def _add(role: Side, folder: Path) -> int:
+    """Add the folder to the role's library and have it watched, as `dragon library add --watch` does."""
+    from common.process.python import wait_passively
+    from device.cli.settings import load_common
+
+    wait_passively()
+    from common.library import commands
+
+    return commands.add(load_common(role), [folder], watch=True)
+
+
+def _next(kind: Kind, values: dict[Side, dict[str, object]]) -> list[str]:
+    from common.transport.address import is_loopback, split_address
+
+    ask = 'dragon ask "..."'
+    if kind == "both":
+        return ["dragon up", ask, "dragon doctor       # if something is wrong"]
+    if kind == "device":
+        cloud = str(values["device"]["cloud"])
+        far = cloud != "none" and not is_loopback(cloud)
+        first = [f"dragon pair CODE    # which `dragon pair --role cloud --address {cloud}` prints on the cloud"]
+        return [*(first if far else []), "dragon device", ask, "dragon doctor"]
+    bind = str(values["cloud"]["bind"])
+    first = [f"dragon pair --role cloud --address tcp://HOST:{split_address(bind)[1]}    # HOST: this machine's name"]
+    return [*([] if is_loopback(bind) else first), "dragon cloud", "dragon doctor --role cloud"]
+
+
+def _one_of(kind: object) -> Callable[[str], None]:
+    words = get_args(kind)
+
+    def check(word: str) -> None:
+        if word not in words:
+            raise bad_input(f"{word!r} is none of {', '.join(words)}")
+
+    return check
+
+
+def _folder(path: str) -> None:
+    if path != NO_DOCUMENTS and not Path(path).expanduser().exists():
+        raise bad_input(f"there is no {path}")
+
+
+def _cloud_address(address: str) -> None:
+    from common.transport.address import TransportError
+    from common.transport.pairing_code import check_address
+
+    try:
+        if address != "none":
+            check_address(address)
+    except TransportError as error:
+        raise bad_input(str(error)) from None
+
+
+def _bind(address: str) -> None:
+    import ipaddress
+
+    from common.transport.address import TransportError, split_address
+
+    try:
+        host, port = split_address(address)
+    except TransportError as error:
+        raise bad_input(str(error)) from None
+    try:
+        ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise bad_input(f"{host} is no address of this machine's own; 0.0.0.0 stands for all that it has") from None
+    if not port:
+        raise bad_input("the cloud needs a port that devices know, for example 8601")
+
+
+def _loopback(address: str) -> None:
+    from common.transport.address import is_loopback
+
+    _bind(address)
+    if not is_loopback(address):
+        raise bad_input(f"{address} is not on loopback, where both daemons of one machine meet; try {MEETING}")

@@ -1,0 +1,209 @@
+"""`dragon up`: a cloud and a device daemon on this machine, in one terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+from device.cli.failures import CommandFailed, answer_failed, bad_input
+
+if TYPE_CHECKING:
+    from common.process.together import Together
+    from device.settings import DeviceSettings
+
+POLL: Final = 0.1  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is started: flags of either daemon beside its settings, and where both will serve."""
+
+    device: list[str]
+    cloud: list[str]
+    url: str
+    api_key: str | None
+    bind: str
+
+
+def up() -> None:
+    """Start both daemons on this machine.
+
+    Both take their settings; where these don't say how many threads, each gets half of this machine's cores. Ctrl-C
+    stops both.
+    """
+    from common.process.python import child_command
+    from common.process.stopping import Stopped
+    from common.process.together import Together
+
+    plan = _planned()
+    for address in (urlsplit(plan.url), urlsplit(plan.bind)):
+        if _listens(address.hostname, address.port):
+            raise bad_input(
+                f"something listens on port {address.port} of this machine already, perhaps a daemon; stop it, or"
+                f" choose another {'port of the device' if address.scheme == 'http' else 'bind of the cloud'}"
+            )
+    commands = {
+        "cloud": child_command("cloud.__main__", *plan.cloud, writes=True),
+        "device": child_command("device.cli.main", "device", *plan.device, writes=True),
+    }
+    print("starting both daemons; Ctrl-C stops them", file=sys.stderr, flush=True)
+    try:
+        signals = _Signals()  # not in the middle of a start: nobody would know of that child
+        with Together(commands, _print_line) as both:
+            signals.begin()
+            _wait_until_ready(both, plan)
+            while True:
+                _check(both)
+                time.sleep(POLL)
+    except Stopped:
+        print("both daemons have stopped", flush=True)
+
+
+def share_of_cores() -> int:
+    """Threads of each daemon: half of the cores that this process may use, at least one."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, usable // 2)
+
+
+def _planned() -> Plan:
+    from common.configuration.configuration import DEFAULT, origin_of
+    from device.cli.settings import cloud_settings, load_device, local_url
+
+    device = load_device()
+    cloud, of_cloud = cloud_settings()
+    flags: dict[str, list[str]] = {"device": [], "cloud": []}
+    origins = {"device": origin_of(device, "threads"), "cloud": of_cloud["threads"]}
+    for role, origin in origins.items():
+        if origin == DEFAULT:
+            flags[role].append(f"--threads={share_of_cores()}")
+    bind, met = _meeting(device, cloud["bind"], of_cloud["bind"] != DEFAULT)
+    if bind != cloud["bind"]:
+        flags["cloud"].append(f"--bind={bind}")
+    if met != device.cloud:
+        flags["device"].append(f"--cloud={met}")
+    port = device.port or _free_port()
+    if not device.port:
+        flags["device"].append(f"--port={port}")
+    key = device.api_key.get_secret_value() if device.api_key else None
+    return Plan(flags["device"], flags["cloud"], local_url(device.host, port), key, met)
+
+
+def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
+    """Where the cloud listens, and where the device finds it; `said`: whether a setting names `bind`."""
+    from common.configuration.configuration import DEFAULT, origin_of
+    from common.transport.address import is_loopback, split_address
+    from device.cli.settings import reachable
+
+    origin = origin_of(device, "cloud")
+    if device.privacy == "offline" or device.cloud is None:
+        setting = "privacy = 'offline'" if device.privacy == "offline" else f"cloud = 'none' ({origin})"
+        raise bad_input(f"the device takes no cloud: {setting}; start it alone with `dragon device`, or change that")
+    host, port = split_address(bind)
+    reached = f"tcp://{reachable(host)}:{port}"
+    if origin == DEFAULT:
+        return bind, reached
+    if not said and is_loopback(device.cloud):
+        return device.cloud.replace("localhost", "127.0.0.1"), device.cloud
+    if device.cloud in (bind, reached) or (is_loopback(device.cloud) and split_address(device.cloud)[1] == port):
+        return bind, device.cloud
+    raise bad_input(
+        f"the device's cloud is {device.cloud} ({origin}), and this machine's would be {bind}; start the device alone"
+        " with `dragon device`, or change one of them"
+    )
+
+
+def _wait_until_ready(both: Together, plan: Plan) -> None:
+    """Wait until both serve, and say where. Raises `CommandFailed` if one ends."""
+    from device.cli.daemon import Daemon
+    from device.cli.render import printable
+
+    at, bind = urlsplit(plan.url), urlsplit(plan.bind)
+    while not (_listens(at.hostname, at.port) and _listens(bind.hostname, bind.port)):
+        _check(both)
+        time.sleep(POLL)
+    with Daemon(plan.url, plan.api_key) as daemon:
+        while (status := _status(daemon))["cloud"]["state"] not in ("connected", "refused"):
+            _check(both)
+            time.sleep(POLL)
+    if status["cloud"]["state"] == "refused":
+        print(f"the device answers without the cloud: {printable(status['cloud']['detail'])}")
+    print(f"both daemons serve; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
+    if not status["documents"]:
+        print("the device has no documents yet: dragon library add --watch FOLDER")
+    other = any(flag.startswith("--port=") for flag in plan.device)
+    print(f'ask with: dragon ask{f" --url {plan.url}" if other else ""} "..."', flush=True)
+
+
+def _status(daemon: Any) -> dict[str, Any]:
+    try:
+        status: dict[str, Any] = daemon.status()
+    except CommandFailed:  # it may be about to end, of which `_check` tells more
+        return {"cloud": {"state": "connecting"}}
+    return status
+
+
+def _check(both: Together) -> None:
+    for name, code in both.ended().items():
+        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        both.stop()
+        raise answer_failed(f"the {name} daemon ended with {how}; the other one was stopped")
+
+
+class _Signals:
+    """Has SIGTERM or SIGINT raise `Stopped`, once; a second one ends the process, and its children with it."""
+
+    def __init__(self) -> None:
+        from common.process.stopping import SIGNALS
+
+        self._numbers = SIGNALS
+        self._told = self._raising = False
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def begin(self) -> None:
+        """Raise from now on; what came before counts."""
+        self._raising = True
+        if self._told:
+            self._stop()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+        for each in self._numbers:
+            signal.signal(each, signal.SIG_DFL)
+        if self._raising:
+            self._stop()
+
+    def _stop(self) -> NoReturn:
+        from common.process.stopping import Stopped
+
+        raise Stopped
+
+
+def _print_line(name: str, line: str) -> None:
+    from device.cli.render import strip_controls
+
+    # In one piece: lines of both come at the same time.
+    sys.stderr.write(f"{name:<6} | {strip_controls(line)}\n")
+    sys.stderr.flush()
+
+
+def _listens(host: str | None, port: int | None) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port: int = unused.getsockname()[1]
+        return port
