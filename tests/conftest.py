@@ -44,6 +44,7 @@ LONG = (
     "common/library/",
     "attacks/",
     "scripts/",
+    "device/page/test_pair.py",
     "device/test_",
 )
 

@@ -28,8 +28,9 @@ export function App({ chats }) {
   useEffect(() => chats.subscribe(() => redraw((number) => number + 1)), []);
   useEffect(() => onKeyWanted(() => setWanted(true)), []);
   useEffect(() => {
+    if (chats.live && said) setSaid(""); // so that the same answer again is announced again
     const turn = chats.finished;
-    if (!turn || announced.current === turn) return;
+    if (chats.live || !turn || announced.current === turn) return;
     announced.current = turn;
     if (turn.state === "done") setSaid(`Answer: ${seen(turn.answer)}`);
     else if (turn.state === "stopped") setSaid("The answer was stopped.");
