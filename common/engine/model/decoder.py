@@ -21,7 +21,7 @@ from common.engine.model.layout_probe import find_layout
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
 from common.engine.model.ordered import OrderedAttention
 from common.engine.model.packed import Item, PackedPass
-from common.engine.model.products import ANY_ROWS, order_products, row_blocks
+from common.engine.model.products import ANY_ROWS, can_pack, order_products, row_blocks
 from common.engine.model.same_bits import find_exactness
 from common.engine.model.source import numbers_source
 from common.engine.model.streaming import StreamedLayers
@@ -67,7 +67,7 @@ class Decoder:
         self._blocks, self._attention = ANY_ROWS, None
         if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
             self._blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
-            order_products(loaded.model, self._blocks, pack=loaded.streamed is None)
+            order_products(loaded.model, self._blocks, pack=loaded.streamed is None and can_pack())
         self.memory = KvMemory(self.layout, self.max_context)
         sparing = self.streamed is not None
         with leading_layers(loaded, self.layout) if sparing else nullcontext():

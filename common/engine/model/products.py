@@ -54,6 +54,11 @@ def row_blocks() -> RowBlocks:
     return RowBlocks(_BLOCK, _BLOCK) if torch.cpu._is_amx_tile_supported() else RowBlocks(2)
 
 
+def can_pack() -> bool:
+    """Whether this machine has kernels for weights that are laid out for them."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 @torch.inference_mode()
 def order_products(model: nn.Module, blocks: RowBlocks, pack: bool) -> None:
     """Have the linear layers of `model` multiply in `blocks`. With `pack` their weights are laid out for the kernel and
