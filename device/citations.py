@@ -14,7 +14,7 @@ class Part:
     """Consecutive words whose largest share comes from the same source (None: what no document made likelier)."""
 
     source: int | None
-    share: float  # mean of that source's share over the part's tokens
+    share: float  # mean of that source's share over the part's words
     text: str
 
 
@@ -28,16 +28,27 @@ class Citation:
 
 @dataclass(slots=True)
 class _Word:
-    """Tokens up to the next space, and the sum of their shares, [sources] and last that of no document."""
+    """Tokens up to the next space.
+
+    Behind a name's first token the model knows the rest by itself. So a word is no document's as far as all of its
+    tokens are: that share is the product of theirs, and documents share what is left.
+    """
 
     text: str
-    shares: list[float]
-    tokens: int = 1
+    sums: list[float]  # of the tokens' shares, by source
+    nobody: float
 
-    def take(self, piece: str, shares: Sequence[float]) -> None:
+    def take(self, piece: str, row: Sequence[float]) -> None:
         self.text += piece
-        self.tokens += 1
-        self.shares = [mine + each for mine, each in zip(self.shares, shares, strict=True)]
+        self.nobody *= _rest(row)
+        self.sums = [mine + share for mine, share in zip(self.sums, row, strict=True)]
+
+    def shares(self) -> list[float]:
+        """Of each source, and last of no document: sum 1."""
+        total = sum(self.sums)
+        if total <= 0:
+            return [*self.sums, 1.0]
+        return [*((1.0 - self.nobody) * share / total for share in self.sums), self.nobody]
 
 
 def citations(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Citation] | None:
@@ -58,19 +69,16 @@ def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list
     """The answer of these `pieces` [tokens] cut between words where its main source changes; `attribution`
     [tokens][sources] is the report's.
     """
-    found: list[tuple[int | None, list[_Word]]] = []
+    found: list[tuple[int | None, list[tuple[str, float]]]] = []
     for word in _words(attribution, pieces):
-        top = max(range(len(word.shares)), key=word.shares.__getitem__)
-        source = None if top == len(word.shares) - 1 else top
+        shares = word.shares()
+        top = max(range(len(shares)), key=shares.__getitem__)
+        source = None if top == len(shares) - 1 else top
         if not found or found[-1][0] != source:
             found.append((source, []))
-        found[-1][1].append(word)
+        found[-1][1].append((word.text, shares[top]))
     return [
-        Part(
-            source,
-            sum(word.shares[-1 if source is None else source] for word in words) / sum(word.tokens for word in words),
-            "".join(word.text for word in words),
-        )
+        Part(source, sum(share for _, share in words) / len(words), "".join(text for text, _ in words))
         for source, words in found
     ]
 
@@ -80,9 +88,13 @@ def _words(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> lis
     for row, piece in zip(attribution, pieces, strict=False):
         if not piece:  # the first bytes of a character that the next token completes
             continue
-        shares = [*row, max(0.0, 1.0 - sum(row))]
         if words and not piece[0].isspace() and not words[-1].text[-1].isspace():
-            words[-1].take(piece, shares)
+            words[-1].take(piece, row)
         else:
-            words.append(_Word(piece, shares))
+            words.append(_Word(piece, list(row), _rest(row)))
     return words
+
+
+def _rest(row: Sequence[float]) -> float:
+    """The share of no document."""
+    return max(0.0, 1.0 - sum(row))

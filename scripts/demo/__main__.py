@@ -160,7 +160,8 @@ def marked_parts(report: dict[str, Any]) -> str:
             continue
         source = sources[part.source]
         origin = f"\\[{source['side']} {escape(source['title'])}]"
-        marked.append(f"[{COLOURS[source['side']]}]{text}[/][dim]{origin}[/]")
+        words = text.lstrip()
+        marked.append(f"{text[: -len(words)]}[{COLOURS[source['side']]}]«{words}»[/][dim]{origin}[/]")
     return "".join(marked)
 
 

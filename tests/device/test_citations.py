@@ -31,6 +31,12 @@ class TestParts:
         found = parts([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2], [0.1, 0.9]], [" Rit", "chie", ",", " was"])
         assert [(part.source, part.text) for part in found] == [(0, " Ritchie,"), (1, " was")]
 
+    def test_a_word_is_the_documents_that_began_it(self) -> None:
+        """Behind its first token the model would have gone on by itself."""
+        found = parts([[0.99, 0.0], [0.2, 0.0], [0.05, 0.0]], [" cell", "ar", ","])
+        assert [(part.source, part.text) for part in found] == [(0, " cellar,")]
+        assert found[0].share > 0.99
+
     def test_every_piece_appears_once_in_order(self) -> None:
         found = parts([[0.6, 0.4], [0.1, 0.9]] * 2, PIECES)
         assert "".join(part.text for part in found) == "".join(PIECES)

@@ -10,18 +10,19 @@ const LEADING = 0.6; // share of a part above which it is a side's, or a documen
  */
 export function partsOf(text, report) {
   const parts = [];
-  for (const { start, end, shares, tokens } of wordsOf(text, report)) {
+  for (const { start, end, sums, nobody } of wordsOf(text, report)) {
+    const shares = sharesOf(sums, nobody);
     const top = shares.indexOf(Math.max(...shares));
     const source = top === shares.length - 1 ? null : top;
     const last = parts.at(-1);
     if (last && last.source === source) {
       last.end = end;
-      last.tokens += tokens;
+      last.words += 1;
       shares.forEach((share, index) => (last.shares[index] += share));
-    } else parts.push({ start, end, source, shares, tokens });
+    } else parts.push({ start, end, source, shares, words: 1 });
   }
-  const found = parts.map(({ start, end, source, shares, tokens }) => {
-    const mean = shares.map((share) => share / tokens);
+  const found = parts.map(({ start, end, source, shares, words }) => {
+    const mean = shares.map((share) => share / words);
     const cited = source !== null && mean[source] >= LEADING;
     return { start, end, source, side: sideOf(mean, source, report.sources), cited, note: null };
   });
@@ -43,7 +44,13 @@ export function footnotesOf(parts, report) {
   return { cited: order.map(note), rest: rest.map((index) => note(index, -1)) };
 }
 
-/** Tokens up to the next space, with the sum of their shares, of the sources and last of no document. */
+/** Shares of a word: of the sources, and last of no document. */
+function sharesOf(sums, nobody) {
+  const total = sums.reduce((sum, share) => sum + share, 0);
+  return total > 0 ? [...sums.map((share) => ((1 - nobody) * share) / total), nobody] : [...sums, 1];
+}
+
+/** Tokens up to the next space, with the sums of their shares by source, and the product of those of no document. */
 function wordsOf(text, report) {
   const words = [];
   const shift = report.pieces.join("").indexOf(text); // a stop string may have cut the end, and leading space
@@ -55,13 +62,13 @@ function wordsOf(text, report) {
     const end = Math.min(text.length, place);
     const row = report.attribution[number];
     if (!row || end <= start) return;
-    const shares = [...row, Math.max(0, 1 - row.reduce((sum, share) => sum + share, 0))];
+    const nobody = Math.max(0, 1 - row.reduce((sum, share) => sum + share, 0));
     const last = words.at(-1);
     if (last && /\S\S/.test(text.slice(start - 1, start + 1))) {
       last.end = end;
-      last.tokens += 1;
-      shares.forEach((share, index) => (last.shares[index] += share));
-    } else words.push({ start, end, shares, tokens: 1 });
+      last.nobody *= nobody;
+      row.forEach((share, index) => (last.sums[index] += share));
+    } else words.push({ start, end, sums: [...row], nobody });
   });
   return words;
 }

@@ -20,7 +20,7 @@ from common.transport.pairing_code import (
     reply_code,
 )
 
-KEY = zmq.curve_keypair()[0].decode()
+KEY = z85.encode(bytes(range(32))).decode()
 INVITATION = Invitation("tcp://cloud.example:8601", KEY, bytes(range(16)), "laptop")
 REPLY = Reply(KEY, bytes(range(16)))
 
