@@ -17,8 +17,8 @@ from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.common.transport.support import Echo, RawPeers, Recorder, draft, port_of
 
 LOCAL = "tcp://127.0.0.1:0"
-FLOOD = 3000
-DRAFTS = 20  # answered while the flood is taken in
+FLOOD = 4500
+DRAFTS = 10  # answered while the flood is taken in
 DEAREST = 0.001  # seconds of processor time for a message of it, drafts included
 
 
