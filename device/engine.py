@@ -107,6 +107,12 @@ class DeviceEngine:
         counts = self._side.library.counts
         connection = self.cloud.connection
         return EngineStatus(
+            name=self.name,
+            embedder=self.embedder,
+            number_type=str(self._side.decoder.dtype).removeprefix("torch."),
+            threads=self._side.decoder.threads,
+            privacy=self._settings.privacy,
+            data=str(self._settings.data),
             model=self.model,
             exactness=self._side.decoder.exactness,
             tokenizer=self._side.tokenizer.content_hash,

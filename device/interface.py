@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.answer.report import Report
-from common.answer.request import Request
+from common.answer.request import Privacy, Request
 from common.engine.model.prompt import Conversation, Query
 from common.library.library import Hit
 from common.library.readings import Reading
@@ -92,9 +92,15 @@ class CloudStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The figures of `dragon status`."""
+    """The facts and figures of `dragon status`."""
 
-    model: str
+    name: str  # of the model, for people
+    embedder: str  # the same of the embedding model
+    number_type: str  # in which the model computes
+    threads: int  # of the model's passes
+    privacy: Privacy  # what may leave the device at most
+    data: str  # folder of all that the daemon keeps
+    model: str  # its identity
     exactness: Exactness  # of the numbers that repeated computations give
     tokenizer: str
     scorer: str

@@ -15,6 +15,7 @@ Json = Mapping[str, Any]
 MOST_FOOTNOTES = 4
 QUOTED = 72  # characters of the answer in a footnote
 LABEL_WIDTH = 12
+SHOWN = 12  # digits of a model's identity
 ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
 LITTLE_MATCH = 0.4  # cosine; questions that no document answers are below, by the suite `citations`
@@ -118,8 +119,11 @@ def status_table(status: Json) -> str:
     state = f"{cloud['state']} ({printable(cloud['address'])})" if cloud["address"] else cloud["state"]
     lines = [
         _line("version", printable(status["version"])),
-        _line("model", printable(status["model"])),
-        _line("numbers", status["exactness"]),
+        _line("model", f"{printable(status['name'])} ({printable(status['model'])[:SHOWN]})"),
+        _line("numbers", f"{status['number_type']}, {status['exactness']}; {_count(status['threads'], 'thread')}"),
+        _line("embedder", printable(status["embedder"])),
+        _line("privacy", status["privacy"]),
+        _line("data", printable(status["data"])),
         _line("tokenizer", printable(status["tokenizer"])),
         _line("scorer", printable(status["scorer"])),
         _line("library", f"{_count(status['documents'], 'document')}, {_count(status['chunks'], 'chunk')}"),
@@ -129,7 +133,7 @@ def status_table(status: Json) -> str:
     if cloud["detail"]:
         lines.append(_line("", printable(cloud["detail"])))
     if cloud["model"]:
-        lines.append(_line("", f"model {printable(cloud['model'])}, numbers {cloud['exactness']}"))
+        lines.append(_line("", f"model {printable(cloud['model'])[:SHOWN]}, numbers {cloud['exactness']}"))
     if cloud["rtt_ms"] is not None:
         lines.append(_line("", f"round trip {_milliseconds(cloud['rtt_ms'], 1)}"))
     return "\n".join(lines)

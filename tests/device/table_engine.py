@@ -104,7 +104,21 @@ class TableEngine:
         active = sum(not generation.ended.is_set() for generation in self.generations)
         cloud = CloudStatus("connected", "tcp://cloud.example:8601", "", 12.5, MODEL, "near")
         return EngineStatus(
-            self.model, "bit-exact", "tok-hash", "race-1", 3, 17, active, len(self.generations) - active, cloud
+            name=self.name,
+            embedder=EMBEDDER,
+            number_type="bfloat16",
+            threads=2,
+            privacy="strict",
+            data="/home/table/device",
+            model=self.model,
+            exactness="bit-exact",
+            tokenizer="tok-hash",
+            scorer="race-1",
+            documents=3,
+            chunks=17,
+            active=active,
+            served=len(self.generations) - active,
+            cloud=cloud,
         )
 
     def generation(self, number: int = -1, count: int = 1) -> TableGeneration:

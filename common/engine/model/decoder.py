@@ -134,6 +134,11 @@ class Decoder:
             self.streamed.close()
 
     @property
+    def threads(self) -> int:
+        """Of its passes, on a CPU."""
+        return torch.get_num_threads()
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type the model computes in."""
         return self.layout.dtype

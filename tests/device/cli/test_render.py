@@ -175,8 +175,11 @@ class TestStatus:
         status = status_json(TableEngine().status()) | {"version": "9"}
         assert status_table(status) == (
             "version     9\n"
-            "model       table-1\n"
-            "numbers     bit-exact\n"
+            "model       table-1 (table-1)\n"
+            "numbers     bfloat16, bit-exact; 2 threads\n"
+            "embedder    lengths-1\n"
+            "privacy     strict\n"
+            "data        /home/table/device\n"
             "tokenizer   tok-hash\n"
             "scorer      race-1\n"
             "library     3 documents, 17 chunks\n"
