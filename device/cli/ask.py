@@ -22,7 +22,7 @@ def ask(
 ) -> None:
     """Answer one question.
 
-    The answer goes to stdout as it comes, one line about it to stderr.
+    The answer goes to stdout as it comes; where it comes from, and figures, go to stderr.
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
     from device.cli.connection import find_daemon

@@ -19,6 +19,7 @@ from device.cli import (
     keys,
     library,
     models,
+    options,
     pair,
     profile,
     settings,
@@ -41,22 +42,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("ask")(ask.ask)
-app.command("chat")(chat.chat)
-app.command("trace")(trace.trace)
+# As the help lists them: what a newcomer needs first.
+app.command("init")(init.init)
+app.command("up")(up.up)
+app.command("ask", cls=options.Asking)(ask.ask)
+app.command("chat", cls=options.Asking)(chat.chat)
+app.add_typer(library.app, name="library")
 app.command("status")(status.status)
-app.command("config")(settings.config)
-app.command("profile")(profile.profile)
+app.command("doctor")(doctor.doctor)
+app.command("pair")(pair.pair)
 app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.device)
 app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
-app.add_typer(library.app, name="library")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
+app.command("config")(settings.config)
+app.command("trace", cls=options.Asking)(trace.trace)
+app.command("profile")(profile.profile)
 app.command("simulate")(simulate.simulate)
-app.command("init")(init.init)
-app.command("pair")(pair.pair)
-app.command("up")(up.up)
-app.command("doctor")(doctor.doctor)
 app.command("help")(explain.explain)
 
 

@@ -7,13 +7,21 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from common.methods.catalog import METHODS
 from device.cli.failures import bad_input
 
+METHOD_OPTIONS = {
+    name: field
+    for method in METHODS.values()
+    for name, field in method.request.model_fields.items()
+    if field.description is not None
+}
 METHOD_NAMES = Literal[*METHODS]  # type: ignore[valid-type]
 
 Url = Annotated[
@@ -26,6 +34,42 @@ ApiKey = Annotated[
 ]
 Question = Annotated[str | None, typer.Argument(help="The question; - or none reads it from standard input")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead")]
+
+
+# Options of an answer that everybody needs; the others compare methods.
+EVERYDAY = (
+    "sources",
+    "documents",
+    "privacy",
+    "wait",
+    "max_tokens",
+    "temperature",
+    "seed",
+    "stop",
+    "method",
+    "long_document",
+)
+RESEARCH = "For research"
+
+
+class Asking(TyperCommand):
+    """A command that asks: its help has the everyday options first, those for research in a section of their own."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of the help."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], RESEARCH: []}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is None:
+                continue
+            if parameter.param_type_name == "argument":
+                sections["Arguments"].append(record)
+            else:
+                everyday = parameter.name in EVERYDAY or parameter.name not in METHOD_OPTIONS
+                sections["Options" if everyday else RESEARCH].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
 
 def read_question(given: str | None) -> str:
@@ -66,17 +110,26 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _request_options() -> list[inspect.Parameter]:
-    """The options of all methods, each named as its field in the body."""
-    fields = {name: field for method in METHODS.values() for name, field in method.request.model_fields.items()}
+    """The options of all methods, each named as its field in the body, the everyday ones first."""
+    names = sorted(METHOD_OPTIONS, key=lambda name: EVERYDAY.index(name) if name in EVERYDAY else len(EVERYDAY))
     return [
         _option(name, METHOD_NAMES if name == "method" else field.annotation, field.description)
-        for name, field in fields.items()
-        if field.description is not None
+        for name, field in ((name, METHOD_OPTIONS[name]) for name in names)
     ]
 
 
 def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
     listed = get_origin(kind) is tuple
-    taken: Any = list[get_args(kind)[0]] if listed else kind  # type: ignore[misc]
-    annotation: Any = Annotated[taken | None, typer.Option(help=explanation)]
+    taken: Any = list[get_args(kind)[0]] if listed else _bare(kind)  # type: ignore[misc]
+    shown = "<str>" if listed else None
+    annotation: Any = Annotated[taken | None, typer.Option(help=explanation, metavar=shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _bare(kind: Any) -> Any:
+    """A type without what pydantic alone understands."""
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return Union[tuple(map(_bare, get_args(kind)))]  # noqa: UP007
+    return kind

@@ -240,6 +240,15 @@ class TestOthers:
         value: dict[str, Any] = json.loads(dragon("status", "--json", "--url", server.url).stdout)
         assert value["cloud"]["state"] == "connected"
 
+    @pytest.mark.parametrize("command", ["ask", "chat", "trace"])
+    def test_help_of_asking_has_the_everyday_options_first(self, dragon: Dragon, command: str) -> None:
+        everyday, _, research = dragon(command, "--help").stdout.partition("For research:")
+        for option in ("--sources", "--privacy", "--max-tokens", "--url"):
+            assert f"  {option} " in everyday
+        for option in ("--sampler", "--eta", "--draft-temperature <float>"):
+            assert f"  {option} " in research
+        assert "typing." not in everyday + research
+
     def test_version_and_help(self, dragon: Dragon) -> None:
         assert dragon("--version").stdout.startswith("dragon ")
         assert dragon("-V") == dragon("--version")
