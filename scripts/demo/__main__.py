@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
-from device.citations import parts
+from device.citations import CITED_FROM, parts
 from device.cli.render import figures_line
 from scripts.daemons import ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
@@ -150,12 +150,12 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
 
 
 def marked_parts(report: dict[str, Any]) -> str:
-    """The answer with the source of each part, in its side's colour."""
+    """The answer with the source of each part that has one, in its side's colour."""
     sources: Sequence[dict[str, str]] = report["sources"]
     marked: list[str] = []
     for part in parts(report["attribution"], report["pieces"]):
         text = escape(part.text)
-        if part.source is None:
+        if part.source is None or part.share < CITED_FROM:
             marked.append(text)
             continue
         source = sources[part.source]
