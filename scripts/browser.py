@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE: Final = 60_000  # milliseconds; a machine may be busy
+PATIENCE: Final = 240_000  # milliseconds; a machine may be busy
 HEIGHT: Final = 800  # pixels of a window
 # What Chromium would like to fetch by itself, it does not.
 QUIET: Final = ("--disable-background-networking", "--disable-component-update", "--no-first-run")

@@ -40,6 +40,7 @@ LOOK = 0.005
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
 BODY: dict[str, Any] = {"model": "dragon", "messages": [{"role": "user", "content": QUESTION}]}
 STEP_MS = 20.0
+READ = 300.0  # seconds until a watched folder is read: that process lets everybody else go first
 ENDLESS_ANSWER = 500  # tokens
 TOGETHER = 16
 STUCK_BYTES = 2**20
@@ -224,6 +225,7 @@ def test_importing_a_model(
     ended.check()
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_reading_a_document_without_an_end(
     alone: Callable[..., Daemon], tmp_path: Path, number: signal.Signals
@@ -234,7 +236,7 @@ def test_reading_a_document_without_an_end(
     assert add(DeviceSettings(data=tmp_path / "device", library=library), [documents], watch=True) == DONE
     (documents / "endless.csv").write_bytes(ENDLESS)
     device = alone(library=library)
-    wait_until(lambda: child(device, "common.library.readers") is not None, "the document is read")
+    wait_until(lambda: child(device, "common.library.readers") is not None, "the document is read", READ)
     reader = child(device, "common.library.readers")
     assert reader is not None
     wait_until(lambda: reader.cpu_times().user > 1.0, "it is within the document")

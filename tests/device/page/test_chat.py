@@ -13,6 +13,8 @@ from tests.device.conftest import Serve
 from tests.device.page.browsing import Open, Visit
 from tests.device.table_engine import TableEngine
 
+pytestmark = pytest.mark.timeout(600)  # a browser, and a library that lets everybody else go first, on a busy machine
+
 MARKUP = '<img src="x" onerror="document.title = \'taken\'"><script>document.title = "taken"</script>'
 RICH = """First *thin* and **fat**, `code *as is*` and [a place](https://elsewhere.example/x).
 

@@ -14,6 +14,8 @@ from tests.daemons.conftest import ENTRIES, NOTES
 from tests.device.page.browsing import Open
 from tests.preloaded import Preloaded, start_preloading
 
+pytestmark = pytest.mark.timeout(600)  # a browser, and a library that lets everybody else go first, on a busy machine
+
 QUESTION = "When does the place of my dance class open?"
 WIDTHS = (360, 800, 1280)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT
-from common.engine.kv.memory import Rows
+from common.engine.kv.memory import KvMemory, Rows
 from common.engine.model import packed
 from common.engine.model.packed import Item, PackedPass
 from common.engine.model.scores import View
@@ -156,8 +156,10 @@ class TestTrees:
         growing.step()
         growing.close()
 
-    def test_a_chain_is_no_tree_and_takes_the_ways_of_chains(self, llama: Pair) -> None:
+    def test_a_chain_is_no_tree(self, llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         assert tree_of([ROOT, 0, 1]) is None
+        # Of its own, in which rows that are taken one after the other lie side by side.
+        monkeypatch.setattr(llama.decoder, "memory", KvMemory(llama.decoder.layout, llama.decoder.max_context))
         rows = [llama.decoder.open([[5] * 20] * 2, [6], 4)[0] for _ in range(2)]
         one, two = rows
         step = PackedPass([Item(one, [7], 1, [ROOT]), Item(two, [7])], llama.decoder.layout)
