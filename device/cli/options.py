@@ -11,17 +11,12 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from common.methods.catalog import METHODS
 from device.cli.failures import bad_input
 
-METHOD_OPTIONS = {
-    name: field
-    for method in METHODS.values()
-    for name, field in method.request.model_fields.items()
-    if field.description is not None
-}
 METHOD_NAMES = Literal[*METHODS]  # type: ignore[valid-type]
 
 Url = Annotated[
@@ -64,7 +59,7 @@ class Asking(TyperCommand):
             if parameter.param_type_name == "argument":
                 sections["Arguments"].append(record)
             else:
-                everyday = parameter.name in EVERYDAY or parameter.name not in METHOD_OPTIONS
+                everyday = parameter.name in EVERYDAY or parameter.name not in _described()
                 sections["Options" if everyday else RESEARCH].append(record)
         for name, records in sections.items():
             if records:
@@ -111,11 +106,18 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 def _request_options() -> list[inspect.Parameter]:
     """The options of all methods, each named as its field in the body, the everyday ones first."""
-    names = sorted(METHOD_OPTIONS, key=lambda name: EVERYDAY.index(name) if name in EVERYDAY else len(EVERYDAY))
+    described = _described()
+    names = sorted(described, key=lambda name: EVERYDAY.index(name) if name in EVERYDAY else len(EVERYDAY))
     return [
         _option(name, METHOD_NAMES if name == "method" else field.annotation, field.description)
-        for name, field in ((name, METHOD_OPTIONS[name]) for name in names)
+        for name, field in ((name, described[name]) for name in names)
     ]
+
+
+def _described() -> dict[str, FieldInfo]:
+    """The fields of all methods that are options of the command line."""
+    fields = {name: field for method in METHODS.values() for name, field in method.request.model_fields.items()}
+    return {name: field for name, field in fields.items() if field.description is not None}
 
 
 def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
