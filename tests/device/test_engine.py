@@ -15,6 +15,7 @@ from device.engine import DeviceEngine
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings
+from tests.daemons.streaming import wait_until
 
 NOTES = {"rabbit.md": "My rabbit is called Yarszis.", "dance.md": "My dance class is at Delthcine House."}
 
