@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from common.engine.kv.store_folder import clear_store
 from common.library.documents import most_bytes
 from common.library.errors import LibraryError, PathError, UnknownDocument
 from common.library.ingest import is_within
 from common.library.library import Hit, Library
 from common.library.readers.formats import SUFFIXES
+from common.library.states import forget_states
 from common.library.store import FileRecord, StoredChunk
 from common.process.private_files import private_folder
 from device.interface import Listing
@@ -115,10 +115,4 @@ class OwnDocuments:
         try:
             self._library.remove([path])
         finally:
-            try:  # which of the stored keys and values are a removed document's can't be told
-                clear_store(self._states)
-            except OSError as error:
-                raise LibraryError(
-                    f"the removed documents' keys and values in {self._states} can't be removed"
-                    f" ({(error.strerror or str(error)).lower()}): remove that folder"
-                ) from error
+            forget_states(self._states)

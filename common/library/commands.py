@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 
 from common.configuration.settings import Settings
-from common.engine.kv.store_folder import clear_store
 from common.engine.model.errors import ModelError
 from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
@@ -21,6 +20,7 @@ from common.library.errors import LibraryError, PathError
 from common.library.ingest import AddReport, is_within
 from common.library.library import Library
 from common.library.readings import Reading
+from common.library.states import forget_states
 from common.library.terminal import number, printable, progress_bar, say, show_table
 from common.process.private_files import make_private
 
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from common.library.prefill import PrefillReport
 
 DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
-
-
-class _StoreError(Exception):
-    """The stored keys and values could not be removed."""
-
 
 _EXCERPT = 200  # characters of a hit that a list shows
 _KINDS = 8  # types of ignored files that are named
@@ -77,7 +72,7 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch:
                 continue
             finally:
                 if replaced:
-                    _clear_store(settings)
+                    forget_states(settings.document_store)
             _tell(path, report)
             nothing = report.ignored and not (report.added or report.updated or report.unchanged or report.moved)
             if report.skipped or nothing:
@@ -143,7 +138,7 @@ def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -
         try:
             removed = library.remove("all" if everything else paths)
         finally:
-            _clear_store(settings)
+            forget_states(settings.document_store)
         say(f"{number(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
 
@@ -202,19 +197,8 @@ def _with_library(settings: Settings, work: Callable[[Library], int]) -> int:
         make_private(settings.private_folders)
         with open_library(settings) as library:
             return work(library)
-    except (LibraryError, ModelError, _StoreError) as error:
+    except (LibraryError, ModelError) as error:
         return _refuse(str(error))
-
-
-def _clear_store(settings: Settings) -> None:
-    """Remove all keys and values: which of the files are a removed document's can't be told."""
-    try:
-        clear_store(settings.document_store)
-    except OSError as error:
-        raise _StoreError(
-            f"the removed documents' keys and values in {settings.document_store} can't be removed"
-            f" ({(error.strerror or str(error)).lower()}): remove that folder"
-        ) from error
 
 
 def _limit_threads(settings: Settings) -> None:

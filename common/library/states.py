@@ -1,0 +1,22 @@
+"""Removal of the documents' stored keys and values, where documents are removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.engine.kv.store_folder import clear_store
+from common.library.errors import LibraryError
+
+
+def forget_states(folder: Path) -> None:
+    """Remove all keys and values in `folder`: which of them are a removed document's can't be told.
+
+    Raises `LibraryError`.
+    """
+    try:
+        clear_store(folder)
+    except OSError as error:
+        raise LibraryError(
+            f"the removed documents' keys and values in {folder} can't be removed"
+            f" ({(error.strerror or str(error)).lower()}): remove that folder"
+        ) from error
