@@ -18,6 +18,7 @@ PROBES = 32  # lists that a search looks into, at least
 VECTORS_PER_LIST = 40  # that the lists are chosen by; FAISS warns below 39
 CANDIDATES = 64  # that are ranked by their exact vectors, at least
 CANDIDATES_PER_HIT = 2  # four found no more at 100,000 vectors: what is missed lies in lists not looked into
+_WHOLE = 1024  # of a selection's vectors that are all candidates; reading them takes some milliseconds
 _SPARE = 4  # times as many vectors as candidates are looked at, at least
 _ROUNDS = 10  # of k-means, FAISS's own number for this kind of index
 _SEED = 1234
@@ -61,17 +62,28 @@ def train(sample: NDArray[np.float32], lists: int, stopped: Callable[[], bool]) 
     return index
 
 
-def candidates(index: Any, query: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Ids of vectors that may be the nearest `k` to `query` [dimension]: several times as many, or all there are."""
-    size, lists = int(index.ntotal), int(index.nlist)
+def candidates(
+    index: Any, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Ids of vectors that may be the nearest `k` to `query` [dimension]: several times as many, or all there are.
+
+    `among` are the ids that may be found, all of them in the index; None: all. The fewer they are, the more lists are
+    looked into, and few of them are candidates all together.
+    """
+    if among is not None and len(among) <= max(_WHOLE, CANDIDATES_PER_HIT * k):
+        return among
+    size, lists = int(index.ntotal) if among is None else len(among), int(index.nlist)
     wanted = min(size, max(CANDIDATES, CANDIDATES_PER_HIT * k))
     probes = min(lists, max(PROBES, math.ceil(_SPARE * wanted * lists / max(1, size))))
-    found = _probe(index, query, wanted, probes)
-    return found if len(found) >= min(k, size) else _probe(index, query, wanted, lists)  # nearly empty lists
+    # The lists near to the query may be nearly empty, or hold few of those that may be found.
+    enough = min(k, size) if among is None else wanted
+    chosen = None if among is None else faiss.IDSelectorBatch(among)
+    found = _probe(index, query, wanted, probes, chosen)
+    return found if len(found) >= enough else _probe(index, query, wanted, lists, chosen)
 
 
-def _probe(index: Any, query: NDArray[np.float32], count: int, probes: int) -> NDArray[np.int64]:
-    _, ids = index.search(query.reshape(1, -1), count, params=_faiss.SearchParametersIVF(nprobe=probes))
+def _probe(index: Any, query: NDArray[np.float32], count: int, probes: int, chosen: Any) -> NDArray[np.int64]:
+    _, ids = index.search(query.reshape(1, -1), count, params=_faiss.SearchParametersIVF(nprobe=probes, sel=chosen))
     found: NDArray[np.int64] = ids[0][ids[0] >= 0]
     return found
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from common.engine.model.errors import ModelError
-from common.engine.model.location import SETTINGS, WEIGHTS, snapshot
+from common.engine.model.hub import snapshot
+from common.engine.model.location import SETTINGS, WEIGHTS
 from common.engine.model.model_files import check_files
 
 # Weights and everything that changes what they compute. Exports for other engines are never loaded.

@@ -5,7 +5,7 @@ Every command returns its exit code: 0 done, 1 nothing found or something skippe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +14,16 @@ from rich.filesize import decimal
 
 from common.configuration.settings import Settings
 from common.engine.model.errors import ModelError
-from common.library.chunks import Chunker
-from common.library.embedder import SentenceTransformerEmbedder
+from common.library.embedder import Embedder, SentenceTransformerEmbedder, chunker_for
 from common.library.errors import LibraryError, PathError
-from common.library.ingest import AddReport, is_within
+from common.library.ingest import AddReport, Progress, is_within
 from common.library.library import Library
 from common.library.readings import Reading
 from common.library.states import forget_states
+from common.library.tags import tags_of
 from common.library.terminal import number, printable, progress_bar, say, show_table
 from common.process.private_files import make_private
+from proto.patterns import checked_tag
 
 if TYPE_CHECKING:
     from common.library.prefill import PrefillReport
@@ -30,28 +31,39 @@ if TYPE_CHECKING:
 DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
 
 _EXCERPT = 200  # characters of a hit that a list shows
-_KINDS = 8  # types of ignored files that are named
+_KINDS = 8  # types of ignored files, and names of folders passed over, that are told
 
 
-def open_library(settings: Settings) -> Library:
-    """The library that the settings describe, cut and embedded as they say. Raises `LibraryError`."""
+def open_library(settings: Settings, lent: Callable[[Embedder], Embedder] = lambda own: own) -> Library:
+    """The library that the settings describe, cut as they say, and embedded, by what `lent` makes of their model.
+
+    Raises `LibraryError`.
+    """
     embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
-    tokenizer = embedder.tokenizer_file
-    if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
-        tokenizer = SentenceTransformerEmbedder().tokenizer_file
     return Library(
         settings.library,
-        embedder,
-        chunker=Chunker(tokenizer, settings.chunk_tokens),
+        lent(embedder),
+        chunker=chunker_for(embedder, settings.chunk_tokens),
         approximate_from=settings.approximate_from,
         kind=settings.search,
     )
 
 
-def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch: bool = False) -> int:
+def add(
+    settings: Settings,
+    paths: Sequence[Path],
+    rebuild: bool = False,
+    watch: bool = False,
+    tags: Sequence[str] | None = None,
+) -> int:
     """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first, `watch` lets
-    daemons do the same whenever something changes.
+    daemons do the same whenever something changes. `tags` replace those of the folders or documents; None: they keep
+    theirs.
     """
+    try:
+        given = None if tags is None else [checked_tag(tag) for tag in tags]
+    except ValueError as error:
+        return _refuse(str(error))
 
     def work(library: Library) -> int:
         _limit_threads(settings)
@@ -61,18 +73,12 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch:
                 chunks = library.rebuild(reached)
             say(f"{number(chunks, 'chunk')} embedded again")
         for path in paths:
-            replaced = True  # as long as an interruption hides it
             try:
                 with progress_bar("reading", in_bytes=True) as reached:
-                    report = library.add(path, reached, watch)
-                replaced = bool(report.updated or report.removed)
+                    report = bring_up_to_date(library, settings, path, reached, watch, given)
             except PathError as error:
-                replaced = False
                 outcome = _refuse(str(error))  # the other paths are taken in all the same
                 continue
-            finally:
-                if replaced:
-                    forget_states(settings.document_store)
             _tell(path, report)
             nothing = report.ignored and not (report.added or report.updated or report.unchanged or report.moved)
             if report.skipped or nothing:
@@ -82,16 +88,50 @@ def add(settings: Settings, paths: Sequence[Path], rebuild: bool = False, watch:
     return _with_library(settings, work)
 
 
+def bring_up_to_date(
+    library: Library,
+    settings: Settings,
+    path: Path,
+    progress: Progress,
+    watch: bool = False,
+    tags: Sequence[str] | None = None,
+    first: Collection[str] = (),
+) -> AddReport:
+    """`Library.add`, and forget the keys and values of what was replaced or removed. Raises `LibraryError`."""
+    replaced = True  # as long as an interruption hides it
+    try:
+        report = library.add(path, progress, watch, tags, first)
+        replaced = bool(report.updated or report.removed)
+    except PathError:
+        replaced = False
+        raise
+    finally:
+        if replaced:
+            forget_states(settings.document_store)
+    return report
+
+
 def list_documents(settings: Settings) -> int:
-    """Show every document with its number of chunks."""
+    """Show every document with its number of chunks and its tags."""
 
     def work(library: Library) -> int:
         files = library.files()
         if not files:
-            say("the library is empty: `library add FOLDER` fills it")
+            say(_empty(settings))
+        tagged = library.tags()
         show_table(
-            ("title", "path", "folder", "chunks", "bytes"),
-            [(file.title, file.relative_path, file.root, str(file.chunks), str(file.size)) for file in files],
+            ("title", "path", "folder", "chunks", "bytes", "tags"),
+            [
+                (
+                    file.title,
+                    file.relative_path,
+                    file.root,
+                    str(file.chunks),
+                    str(file.size),
+                    ", ".join(tags_of(file.path, tagged)),
+                )
+                for file in files
+            ],
         )
         return DONE
 
@@ -110,7 +150,8 @@ def status(settings: Settings) -> int:
         for reading in readings:
             own = [file for file in files if is_within(file.path, reading.root)]
             size = decimal(sum(file.size for file in own))
-            print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {_age(reading)}")
+            age = _age(reading, settings)
+            print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {age}")
             for path, reason in reading.skipped:
                 print(f"  skipped {printable(path)}: {reason}")
         return INCOMPLETE if any(reading.skipped for reading in readings) else DONE
@@ -118,7 +159,7 @@ def status(settings: Settings) -> int:
     return _with_library(settings, work)
 
 
-def _age(reading: Reading) -> str:
+def _age(reading: Reading, settings: Settings) -> str:
     """When a folder was read, or how far it is."""
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
@@ -126,7 +167,7 @@ def _age(reading: Reading) -> str:
     share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
     if reading.running:
         return f"being read: {share} done, at {printable(reading.path) or 'the first document'}"
-    return f"interrupted at {share}: `library add` goes on with it"
+    return f"interrupted at {share}: `dragon library add --role {settings.role}` goes on with it"
 
 
 def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -> int:
@@ -153,7 +194,7 @@ def prefill(settings: Settings) -> int:
     def work(library: Library) -> int:
         texts = library.texts()
         if not texts:
-            say("the library is empty: `library add FOLDER` fills it")
+            say(_empty(settings))
             return DONE
         from common.engine.model.configured import (  # takes seconds, and the other commands don't need it
             load_decoder,
@@ -183,7 +224,7 @@ def search(settings: Settings, query: str, k: int | None = None) -> int:
         _limit_threads(settings)
         hits = library.search(query, settings.documents if k is None else k)
         if not hits:
-            say("nothing found: the library is empty")
+            say(f"nothing found: {_empty(settings)}")
             return INCOMPLETE
         rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, hit.place, _excerpt(hit.text)) for hit in hits]
         show_table(("similarity", "title", "path", "place", "text"), rows)
@@ -223,10 +264,17 @@ def _tell(path: Path, report: AddReport) -> None:
     )
     say(f"{path}: {', '.join(counts)}; {number(report.chunks, 'chunk')} embedded")
     if report.ignored:
-        kinds = sorted(report.ignored.items(), key=lambda kind: (-kind[1], kind[0]))
-        named = ", ".join(f"{count} {suffix or 'without an ending'}" for suffix, count in kinds[:_KINDS])
-        more = ", ..." if len(kinds) > _KINDS else ""
-        say(f"{number(sum(report.ignored.values()), 'file')} of other types ignored: {named}{more}")
+        say(f"{number(sum(report.ignored.values()), 'file')} of other types ignored: {_listed(report.ignored)}")
+    if report.passed_over:
+        folders = f"{number(sum(report.passed_over.values()), 'folder')} (hidden, installed or built)"
+        say(f"{folders} passed over: {_listed(report.passed_over)}; one that is named itself is read")
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """The number of each kind, most first."""
+    kinds = sorted(counts.items(), key=lambda kind: (-kind[1], kind[0]))
+    named = ", ".join(f"{count} {kind or 'without an ending'}" for kind, count in kinds[:_KINDS])
+    return f"{named}, ..." if len(kinds) > _KINDS else named
 
 
 def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
@@ -237,6 +285,10 @@ def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
         say(f"{number(report.too_long, 'chunk')} left out: longer than the model's context")
     if report.failed:
         say(f"{number(report.failed, 'chunk')} could not be written to {settings.document_store}")
+
+
+def _empty(settings: Settings) -> str:
+    return f"the library is empty: `dragon library add --role {settings.role} FOLDER` fills it"
 
 
 def _refuse(text: str) -> int:

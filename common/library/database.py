@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
+from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryOutdated
 
-_FORMAT = 3
+_FORMAT = 4
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
+
+# Tags of folders, and of documents that were added by themselves.
+_TAGS = "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag))"
+_SINCE = {3: (_TAGS,)}  # what later formats have besides, by the format that lacks it
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
@@ -49,6 +53,7 @@ _SCHEMA = (
         " JOIN files ON files.id = chunks.file"
     ),
     "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
+    _TAGS,
     f"PRAGMA user_version = {_FORMAT}",
 )
 _VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keywords', 'row')"
@@ -62,15 +67,22 @@ def damaged(path: Path, what: str) -> LibraryDamaged:
     )
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection in which committed means on the disk."""
+def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
+    """A connection in which committed means on the disk. Raises `LibraryOutdated` for an earlier format, unless that is
+    to be brought up to date.
+    """
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
     # Text on a damaged page may not decode; its checksum then tells, instead of an exception from the driver.
     connection.text_factory = lambda content: content.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_COLUMN)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
-        _recognise(connection, path)  # first: what follows would change another program's database
+        version = _recognise(connection, path)  # first: what follows would change another program's database
+        if version in _SINCE and not upgrade:
+            raise LibraryOutdated(
+                f"the library {path.parent} has format {version} of an earlier version: `dragon library list` brings it"
+                " up to date, as every command and daemon that opens it"
+            )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -88,8 +100,8 @@ def intact(content: object, checksum: int) -> bool:
     return isinstance(content, bytes) and zlib.crc32(content) == checksum
 
 
-def _recognise(connection: sqlite3.Connection, path: Path) -> None:
-    """Whether it is a library's database, or an empty one. Raises `LibraryError` for tables that no library has.
+def _recognise(connection: sqlite3.Connection, path: Path) -> int:
+    """The format of a library's database, 0 for an empty one. Raises `LibraryError` for tables that no library has.
 
     Triggers and views among them would run with what is written later.
     """
@@ -97,23 +109,26 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     found = _tables(connection)
     connection.execute("COMMIT")
-    if version not in (0, _FORMAT):
+    if version not in (0, _FORMAT, *_SINCE):
         raise LibraryError(
             f"the library {path.parent} has format {version} and this program reads format"
             f" {_FORMAT}: use the program that wrote it, or another folder"
         )
-    if found != (_library_tables() if version == _FORMAT else set()):
+    if found != (_library_tables(version) if version else set()):
         raise LibraryError(
             f"the database {path} has tables, views or triggers that no library has, so that another program's it may"
             " be, or be damaged: it is left as it is; use another folder, or restore a backup"
         )
+    return int(version)
 
 
-def _library_tables() -> set[tuple[str, str, str]]:
+def _library_tables(version: int) -> set[tuple[str, str, str]]:
+    """The tables of a library of this format."""
     connection = sqlite3.connect(":memory:")
     try:
         for statement in _SCHEMA:
-            connection.execute(statement)
+            if statement not in _SINCE.get(version, ()):
+                connection.execute(statement)
         return _tables(connection)
     finally:
         connection.close()
@@ -132,10 +147,11 @@ class Database:
     Raises `LibraryFull`, `LibraryDamaged`, `LibraryBusy` or `LibraryError` in place of SQLite's errors.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, upgrade: bool = False) -> None:
+        """Raises `LibraryOutdated` for a database of an earlier format, unless it is to `upgrade` it."""
         self.path = path
         with self._translated():
-            self._connection = connect(path)
+            self._connection = connect(path, upgrade)
         try:
             self._prepare()
         except BaseException:
@@ -174,6 +190,17 @@ class Database:
         with self._translated():
             return self._connection.execute(statement, values).fetchall()
 
+    @contextmanager
+    def function(self, name: str, call: Callable[[int], bool]) -> Iterator[None]:
+        """Let queries call a function by this name, with an integer."""
+        with self._translated():
+            self._connection.create_function(name, 1, call, deterministic=True)
+        try:
+            yield
+        finally:
+            with self._translated():
+                self._connection.create_function(name, 1, None)
+
     def damaged(self, what: str) -> LibraryDamaged:
         """The error for content that isn't what was written."""
         return damaged(self.path, what)
@@ -190,6 +217,12 @@ class Database:
                 if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
                     for statement in _SCHEMA:
                         self.run(statement)
+        elif version in _SINCE:
+            with self.transaction(write=True):
+                ((present,),) = self.all("PRAGMA user_version")
+                for statement in _SINCE.get(present, ()):
+                    self.run(statement)
+                self.run(f"PRAGMA user_version = {_FORMAT}")
         self.run(_VOCABULARY)
 
     @contextmanager

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.library.errors import PathError
+from common.library.passed_over import is_passed_over
 from common.library.readers.content import Content, Unreadable
-from common.library.readers.formats import SUFFIXES, TEXT
+from common.library.readers.formats import CONVERTIBLE, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
 
 MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rather than a document
@@ -44,11 +45,14 @@ class Skipped:
 
 @dataclass(slots=True)
 class Scan:
-    """Documents found in a folder; `ignored` counts files of other types by the endings of their names."""
+    """Documents found in a folder; `ignored` counts files of other types by the endings of their names, and
+    `passed_over` has the folders that were not looked into.
+    """
 
     files: list[Found] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
+    passed_over: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +78,15 @@ class UnusableDocument(Exception):
 def scan(root: Path) -> Scan:
     """The documents under `root`, a folder or one file, in a fixed order.
 
-    Hidden files and folders are passed over. No symbolic link is followed: what it points to inside of `root`
-    is found anyway, and what lies outside was not asked for. Raises `PathError` when `root` can't be read.
+    Hidden files, and folders of which `is_passed_over` says so, are passed over; `root` never is. No symbolic link is
+    followed: what it points to inside of `root` is found anyway, and what lies outside was not asked for. Raises
+    `PathError` when `root` can't be read.
     """
     result = Scan()
     try:
         if root.is_file():
             if root.suffix.lower() not in SUFFIXES:
-                raise PathError(f"{root} is of a type that is not read; these are: {' '.join(sorted(SUFFIXES))}")
+                raise PathError(f"{root}: {refusal(root.suffix.lower())}")
             status = root.stat()
             _consider(str(root), status.st_size, status.st_mtime_ns, result)
             return result
@@ -133,7 +138,7 @@ def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
         entry = next(pending[-1], None)
         if entry is None:
             pending.pop()
-        elif not entry.name.startswith("."):
+        else:
             below = _visit(entry, root, result)
             if below is not None:
                 pending.append(below)
@@ -144,13 +149,20 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
     try:
         suffix = os.path.splitext(entry.name)[1].lower()
         document = suffix in SUFFIXES
+        if entry.is_dir(follow_symlinks=False):
+            if is_passed_over(entry.path):
+                result.passed_over.append(entry.path)
+                return None
+            return iter(_entries(entry.path))
+        if entry.name.startswith("."):
+            return None
         if entry.is_symlink():
             if (document or entry.is_dir()) and not Path(os.path.realpath(entry.path)).is_relative_to(root):
                 result.skipped.append(Skipped(entry.path, "it is a link that leads out of the folder"))
             return None
-        if entry.is_dir(follow_symlinks=False):
-            return iter(_entries(entry.path))
-        if not document:
+        if suffix in CONVERTIBLE:
+            result.skipped.append(Skipped(entry.path, refusal(suffix)))
+        elif not document:
             result.ignored[suffix] += 1
         elif not entry.is_file(follow_symlinks=False):
             result.skipped.append(Skipped(entry.path, "it is not an ordinary file"))

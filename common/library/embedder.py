@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from common.engine.model.errors import ModelError
 from common.library import checkpoint
+from common.library.chunks import Chunker
 from common.library.errors import EmbedderError
 from common.library.modules import check_modules
 
@@ -119,6 +120,14 @@ class SentenceTransformerEmbedder:
                 log.warning("the embedding model in %s is of a kind that can't be made quicker here", self.folder)
                 self._loaded = _load(self.folder, self._torch_device)
         return self._loaded
+
+
+def chunker_for(embedder: SentenceTransformerEmbedder, tokens: int) -> Chunker:
+    """The chunker that cuts documents for this model, at `tokens` tokens at most."""
+    tokenizer = embedder.tokenizer_file
+    if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
+        tokenizer = SentenceTransformerEmbedder().tokenizer_file
+    return Chunker(tokenizer, tokens)
 
 
 def _encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:

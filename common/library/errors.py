@@ -15,6 +15,19 @@ class UnknownDocument(LibraryError):
     """A document that was asked for by its name is not there, or there are several of this name."""
 
 
+class NoDocumentFits(LibraryError):
+    """A pattern by which documents were to be chosen finds none."""
+
+    def __init__(self, pattern: int) -> None:
+        """`pattern` is its number, from 1 on."""
+        super().__init__(f"pattern {pattern} finds no document of the library")
+        self.pattern = pattern
+
+
+class LibraryOutdated(LibraryError):
+    """The database has a format of an earlier version, which can be brought up to date."""
+
+
 class LibraryBusy(LibraryError):
     """Another process is changing the library."""
 

@@ -16,6 +16,8 @@ from common.library import approximate, index_file
 from common.library.store import Store
 from common.library.training import Trainer
 
+_faiss: Any = faiss  # its type stubs lack the parameters of a search
+
 
 class VectorIndex:
     """Inner-product search over every chunk of one library; not for several threads at once.
@@ -67,20 +69,24 @@ class VectorIndex:
             self._index = self._updated(index, store, state.dimension)
         self._commit = state.commit
 
-    def search(self, store: Store, query: NDArray[np.float32], k: int) -> list[int]:
+    def search(
+        self, store: Store, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
+    ) -> list[int]:
         """Ids of the up to `k` chunks nearest to the unit vector `query` [dimension], nearest first; call after
-        `refresh`, in the same snapshot.
+        `refresh`, in the same snapshot. `among` are the ids that may be found, ascending, None: all; where there are
+        `k` of them, `k` are found.
         """
         if self._untrained:
             self._trainer.start()
-        k = min(k, len(self))
+        k = min(k, len(self) if among is None else len(among))
         if k <= 0:
             return []
         if self.approximate:
-            ids = np.sort(approximate.candidates(self._index, query, k))
+            ids = np.sort(approximate.candidates(self._index, query, k, among))
             similarities = store.vectors_of(ids, len(query)).astype(np.float64) @ query.astype(np.float64)
             return [int(identifier) for identifier in ids[np.argsort(-similarities, kind="stable")][:k]]
-        _, found = self._index.search(query.reshape(1, -1), k)
+        chosen = None if among is None else _faiss.SearchParameters(sel=faiss.IDSelectorBatch(among))
+        _, found = self._index.search(query.reshape(1, -1), k, params=chosen)
         return [int(identifier) for identifier in found[0] if identifier >= 0]
 
     def save(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +23,15 @@ from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.readers.content import storable
 from common.library.readers.isolated import IsolatedReader
-from common.library.store import FileRecord, Store
+from common.library.store import READING, FileRecord, Store
 
 BATCH = 32  # chunks committed together: about a second of embedding on one core
 
 Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the document at work
+
+
+class Interrupted(Exception):
+    """Raised by a `Progress` to end a reading where it is; what has been read is kept, and the next one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,8 @@ class AddReport:
     """Result of an `add`, in documents; `chunks` counts those written by it.
 
     `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
-    the content of another one; `ignored` counts files of other types, by the endings of their names.
+    the content of another one; `ignored` counts files of other types, by the endings of their names, and `passed_over`
+    folders that were not looked into, by their names.
     """
 
     added: int
@@ -46,6 +52,7 @@ class AddReport:
     skipped: tuple[tuple[str, str], ...]
     duplicates: tuple[tuple[str, str], ...]
     ignored: Mapping[str, int]
+    passed_over: Mapping[str, int]
 
 
 def quiet(done: int, total: int, path: str) -> None:
@@ -66,8 +73,15 @@ class Ingestion:
     """One run of bringing `root` into a store; the caller holds the library's writer lock."""
 
     def __init__(
-        self, store: Store, embedder: Embedder, chunker: Chunker, root: Path, progress: Progress = quiet
+        self,
+        store: Store,
+        embedder: Embedder,
+        chunker: Chunker,
+        root: Path,
+        progress: Progress = quiet,
+        first: Collection[str] = (),
     ) -> None:
+        """`first` has the absolute paths of documents or folders that are read before all others."""
         self._store = store
         self._embedder = embedder
         self._chunker = chunker
@@ -75,6 +89,8 @@ class Ingestion:
         self._name = storable(str(root))
         self._base = root.parent if root.is_file() else root
         self._progress = progress
+        self._first = frozenset(first)
+        self._work = f"{READING}{hashlib.sha256(self._name.encode()).hexdigest()}/"
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
         self._batched = 0  # chunks in the batch
         self._touched: list[tuple[int, int, int]] = []  # id of known content under other times, its size and time
@@ -92,23 +108,31 @@ class Ingestion:
         with self._store.reading():
             check_embedder(self._store, self._embedder)
             records = self._store.files()
-        known = {file.path: file for file in records if is_within(file.path, str(self._root))}
+            # What was added by its own name inside of a folder that is passed over stays.
+            named = [
+                reading.root
+                for reading in self._store.readings.all()
+                if any(is_within(reading.root, folder) for folder in found.passed_over)
+            ]
+        known = {
+            file.path: file
+            for file in records
+            if is_within(file.path, str(self._root)) and not any(is_within(file.path, root) for root in named)
+        }
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
-        self._sort_by_content(records, found, changed)
-        changed.sort(key=lambda file: file.path not in known)  # first what is there: new ones may be copies of it
+        self._sort_by_content(records, known, found, changed)
+        # Of those alike first what is there: new ones may be copies of it.
+        changed.sort(key=lambda file: (not self._is_first(file.path), file.path not in known))
         self._unchanged = len(found.files) - len(changed)
         self._total = sum(file.size for file in changed)
         with self._store.writing():
             self._store.readings.begin(self._name, self._total)
         skipped = list(found.skipped)
-        with closing(IsolatedReader()) as reader:
-            for file in changed:
-                self._progress(self._done, self._total, file.path)
-                try:
-                    self._take_in(load(file.path), file.path, known.get(file.path), reader)
-                except UnusableDocument as error:
-                    skipped.append(Skipped(file.path, error.reason, error.unknown))
-                self._done += file.size
+        try:
+            self._read(changed, known, skipped)
+        except Interrupted:
+            self._commit_batch()
+            raise
         self._commit_batch()
         self._progress(self._total, self._total, "")
         removed = self._finish(known, found.files, skipped)
@@ -122,15 +146,36 @@ class Ingestion:
             tuple((self._relative(item.path), item.reason) for item in skipped),
             tuple((self._relative(path), self._relative(first)) for path, first in self._duplicates),
             found.ignored,
+            Counter(os.path.basename(folder) for folder in found.passed_over),
         )
 
-    def _sort_by_content(self, records: Sequence[FileRecord], found: Scan, changed: Sequence[Found]) -> None:
+    def _read(self, changed: Sequence[Found], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
+        with closing(IsolatedReader()) as reader:
+            for number, file in enumerate(changed):
+                if number and self._is_first(changed[number - 1].path) and not self._is_first(file.path):
+                    self._commit_batch()
+                self._progress(self._done, self._total, file.path)
+                try:
+                    self._take_in(load(file.path), file.path, known.get(file.path), reader)
+                except UnusableDocument as error:
+                    skipped.append(Skipped(file.path, error.reason, error.unknown))
+                self._done += file.size
+
+    def _is_first(self, path: str) -> bool:
+        return path in self._first or any(str(folder) in self._first for folder in Path(path).parents)
+
+    def _sort_by_content(
+        self, records: Sequence[FileRecord], known: Mapping[str, FileRecord], found: Scan, changed: Sequence[Found]
+    ) -> None:
         """Note which content stays, and which may turn up under another path because its own is gone."""
         present, unread = {file.path for file in found.files}, {file.path for file in changed}
         unseen = [item.path for item in found.skipped if item.unknown]
         for record in records:
-            inside = is_within(record.path, str(self._root))
-            if inside and record.path not in present and not any(is_within(record.path, path) for path in unseen):
+            if (
+                record.path in known
+                and record.path not in present
+                and not any(is_within(record.path, path) for path in unseen)
+            ):
                 self._movable[record.sha256] = record
             elif record.path not in unread:
                 self._held[record.sha256] = record.path
@@ -193,8 +238,7 @@ class Ingestion:
 
     def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
         """Vectors [chunks, dimension] of a long document, kept as they are made."""
-        what = f"{record.sha256}/{record.chunking}/{self._embedder.identity}"
-        work = hashlib.sha256(what.encode()).hexdigest()
+        work = self._work_on(record)
         with self._store.reading():
             ready = self._store.staged_count(work)
         for start in range(ready, len(chunks), BATCH):
@@ -206,6 +250,11 @@ class Ingestion:
                 self._store.readings.reached(self._name, done, record.path)
         with self._store.reading():
             return np.stack([vector for _, vector in self._store.staged(work)])
+
+    def _work_on(self, record: FileRecord) -> str:
+        """Name of the work on a long document."""
+        what = f"{record.sha256}/{record.chunking}/{self._embedder.identity}"
+        return self._work + hashlib.sha256(what.encode()).hexdigest()
 
     def _commit_batch(self) -> None:
         batch, self._batch, self._batched = self._batch, [], 0
@@ -228,7 +277,7 @@ class Ingestion:
         with self._store.writing():
             self._ready_for(vectors)
             self._store.put_file(record, chunks, vectors)
-            self._store.clear_staged()
+            self._store.clear_staged(self._work_on(record))
             self._store.advance()
         self._count(record, chunks)
 
@@ -256,7 +305,7 @@ class Ingestion:
             and not any(is_within(file.path, path) for path in unseen)
         ]
         with self._store.writing():
-            self._store.clear_staged()
+            self._store.clear_staged(self._work)
             for touched in self._touched:
                 self._store.touch_file(*touched)
             self._store.remove_files(gone)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from common.library.database import Database
 
@@ -34,23 +39,47 @@ class Keywords:
             "DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE file = ?)", [(file,) for file in files]
         )
 
-    def search(self, question: str, k: int) -> list[int]:
-        """Ids of the up to `k` chunks whose words are most like those of the question, best first."""
+    def search(self, question: str, k: int, among: NDArray[np.int64] | None = None) -> list[int]:
+        """Ids of the up to `k` chunks whose words are most like those of the question, best first; `among` are the ids
+        that may be found, ascending, None: all.
+        """
+        if k <= 0:
+            return []
         words = list(dict.fromkeys(map(_folded, re.findall(r"\w+", question))))[:_MOST_WORDS]
         ((chunks,),) = self._database.all("SELECT count(*) FROM chunks")
         counts = {word: self._count(word) for word in words}
         rare = [word for word in words if counts[word] <= max(1, chunks // _COMMON)]
         told = any(counts[word] for word in rare)  # a word that is nowhere is rare, too
-        wanted = " OR ".join(f'"{word}"' for word in (rare if told else words))
-        if not wanted or k <= 0:
+        found = self._ranked(rare if told else words, k, among)
+        # What is rare may be elsewhere than `among`.
+        return found if found or not told or among is None else self._ranked(words, k, among)
+
+    def _ranked(self, words: Sequence[str], k: int, among: NDArray[np.int64] | None) -> list[int]:
+        wanted = " OR ".join(f'"{word}"' for word in words)
+        if not wanted:
             return []
-        query = "SELECT rowid FROM keywords WHERE keywords MATCH ? ORDER BY rank, rowid LIMIT ?"
-        return [int(row[0]) for row in self._database.all(query, (wanted, k))]
+        if among is None:
+            query = "SELECT rowid FROM keywords WHERE keywords MATCH ? ORDER BY rank, rowid LIMIT ?"
+            return [int(row[0]) for row in self._database.all(query, (wanted, k))]
+        query = "SELECT rowid FROM keywords WHERE keywords MATCH ? AND among(rowid) ORDER BY rank, rowid LIMIT ?"
+        with self._database.function("among", _membership(among)):
+            return [int(row[0]) for row in self._database.all(query, (wanted, k))]
 
     def _count(self, word: str) -> int:
         """Number of chunks that hold a word."""
         rows = self._database.all("SELECT doc FROM temp.words WHERE term = ?", (word,))
         return int(rows[0][0]) if rows else 0
+
+
+def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
+    """Whether an id is one of `ids`, which ascend."""
+    listed = array("q", ids.astype(np.int64).tobytes())  # compared in C, as Python's integers
+
+    def among(identifier: int) -> bool:
+        place = bisect_left(listed, identifier)
+        return place < len(listed) and listed[place] == identifier
+
+    return among
 
 
 def fused(dense: Sequence[int], keyword: Sequence[int]) -> list[int]:

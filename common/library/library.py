@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,14 @@ from common.library import seal
 from common.library.chunks import Chunker
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
 from common.library.embedding_again import reembed
-from common.library.errors import LibraryBusy, LibraryError
+from common.library.errors import LibraryBusy, LibraryError, LibraryOutdated
 from common.library.index import VectorIndex
 from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
 from common.library.keywords import fused
 from common.library.naming import named
 from common.library.readers.content import storable
 from common.library.readings import Reading
+from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.writer_lock import writer_lock
 from common.process.private_files import private_folder
@@ -96,7 +97,8 @@ class Library:
         self._lock = threading.Lock()  # guards the reading connection, the index and the counts
         self._counted: tuple[str, Counts] | None = None  # and of which commit
         self._index = VectorIndex(self.folder, approximate_from)
-        self._store = Store(self.folder)
+        self._selections = Selections()
+        self._store = self._opened()
 
     def close(self) -> None:
         """Release the database, and end what is done beside the searches."""
@@ -147,19 +149,35 @@ class Library:
         with self._reading():
             return self._store.readings.watched()
 
-    def add(self, documents: Path, progress: Progress = quiet, watch: bool = False) -> AddReport:
+    def tags(self) -> Mapping[str, tuple[str, ...]]:
+        """The tags of every folder and document that was tagged itself; see `tags_of`."""
+        with self._reading():
+            return self._store.tags.of_all()
+
+    def add(
+        self,
+        documents: Path,
+        progress: Progress = quiet,
+        watch: bool = False,
+        tags: Sequence[str] | None = None,
+        first: Collection[str] = (),
+    ) -> AddReport:
         """Bring the library up to date with a folder of documents, or with one document; `watch` lets daemons do it
-        from now on, whenever something changes there.
+        from now on, whenever something changes there. `tags` replace those of the folder or document, None: it keeps
+        them.
 
         Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
-        are removed. May be interrupted at any time; the next `add` goes on where it stopped.
+        are removed. May be interrupted at any time; the next `add` goes on where it stopped. `first` has the absolute
+        paths of what is read before all else.
         """
         root = Path(os.path.realpath(documents.expanduser()))
         with self._changing() as store:
-            report = Ingestion(store, self._embedder, self._cutter(), root, progress).run()
-            if watch:
-                with store.writing():
+            report = Ingestion(store, self._embedder, self._cutter(), root, progress, first).run()
+            with store.writing():
+                if watch:
                     store.readings.watch(storable(str(root)))
+                if tags is not None and store.tags.put(storable(str(root)), tags):
+                    store.advance()
             return report
 
     def watch(self, folder: Path) -> None:
@@ -197,10 +215,11 @@ class Library:
                     store.advance()
                 left = {file.id for file in files} - set(chosen)
                 kept = [file.path for file in files if file.id in left]
-                for reading in store.readings.all():
-                    named = paths == "all" or any(is_within(reading.root, os.path.realpath(path)) for path in paths)
-                    if named and not any(is_within(path, reading.root) for path in kept):
-                        store.readings.forget(reading.root)
+                for root in {*(reading.root for reading in store.readings.all()), *store.tags.of_all()}:
+                    named = paths == "all" or any(is_within(root, os.path.realpath(path)) for path in paths)
+                    if named and not any(is_within(path, root) for path in kept):
+                        store.readings.forget(root)
+                        store.tags.forget(root)
         return len(chosen)
 
     def texts(self) -> list[str]:
@@ -213,9 +232,30 @@ class Library:
         unit_vectors(self._embedder, ["warm"])
         self.search("warm", 1)
 
-    def search(self, query: str, k: int, earlier: str = "") -> list[Hit]:
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """Unit vectors [texts, dimension] of texts, as documents have them."""
+        return unit_vectors(self._embedder, texts)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is changing the library."""
+        try:
+            with writer_lock(self.folder):
+                return False
+        except LibraryBusy:
+            return True
+
+    def check(self, only: Sequence[str]) -> None:
+        """Raise `NoDocumentFits` where a pattern finds no document."""
+        with self._reading():
+            self._chosen(only)
+
+    def search(self, query: str, k: int, earlier: str = "", only: Sequence[str] = ()) -> list[Hit]:
         """The up to `k` chunks that fit `query` best, best first. It may follow up on an `earlier` one without naming
         what both are about: the vector that is searched for has a share of that one's.
+
+        `only`: patterns of the documents that may be found (`proto.patterns`), none: all. Where these have `k`
+        chunks, a search by vectors finds `k`. Raises `NoDocumentFits` where one of them finds no document.
 
         A search by words finds no chunk that shares none with the query. The similarity is computed from the stored
         vector in float64, so it depends on query and chunk alone.
@@ -224,22 +264,28 @@ class Library:
             raise ValueError(f"the number of hits can't be negative: {k}")
         with self._reading():
             self._refresh()
+            self._chosen(only)
             if k == 0 or len(self._index) == 0:
                 return []
         vector = self._vector(query, earlier)
         with self._reading():
             self._refresh()  # embedding took a while
-            found = self._store.chunks(self._ranked(query, vector, k))
+            chosen = self._chosen(only)
+            found = self._store.chunks(self._ranked(query, vector, k, None if chosen is None else chosen.chunks))
         self._keep()
         hits = [Hit.of(chunk, vector) for chunk in found]
         return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk)) if self._kind == "dense" else hits
 
-    def passages(self, name: str, query: str) -> list[Hit]:
-        """All chunks of the document of this title or path, in its order. Raises `UnknownDocument`; see `named`."""
+    def passages(self, name: str, query: str, only: Sequence[str] = ()) -> list[Hit]:
+        """All chunks of the document of this title or path, in its order; `only` as in `search`. Raises
+        `UnknownDocument`, see `named`, and `NoDocumentFits`.
+        """
         vector = unit_vectors(self._embedder, [query])[0]
         with self._reading():
             check_embedder(self._store, self._embedder)
-            document = named(self._store.files(), name)
+            chosen = self._chosen(only)
+            files = [file for file in self._store.files() if chosen is None or file.id in chosen.files]
+            document = named(files, name)
             found = self._store.chunks(self._store.chunks_of(document.id))
         return [Hit.of(chunk, vector) for chunk in found]
 
@@ -252,14 +298,20 @@ class Library:
         vector: NDArray[np.float32] = (mixed / length if before and length > 0 else own).astype(np.float32)
         return vector
 
-    def _ranked(self, query: str, vector: NDArray[np.float32], k: int) -> list[int]:
+    def _ranked(self, query: str, vector: NDArray[np.float32], k: int, among: NDArray[np.int64] | None) -> list[int]:
         """Ids of the up to `k` best chunks."""
         if self._kind == "dense":
-            return self._index.search(self._store, vector, k)
+            return self._index.search(self._store, vector, k, among)
         if self._kind == "keyword":
-            return self._store.keywords.search(query, k)
+            return self._store.keywords.search(query, k, among)
         count = max(k, _CANDIDATES)
-        return fused(self._index.search(self._store, vector, count), self._store.keywords.search(query, count))[:k]
+        by_words = self._store.keywords.search(query, count, among)
+        return fused(self._index.search(self._store, vector, count, among), by_words)[:k]
+
+    def _chosen(self, only: Sequence[str]) -> Selection | None:
+        """What patterns choose of the present snapshot; None: all. Raises `NoDocumentFits`."""
+        chosen = self._selections.of(self._store, only)
+        return None if chosen is None else chosen.check()
 
     def _refresh(self) -> None:
         check_embedder(self._store, self._embedder)
@@ -270,6 +322,27 @@ class Library:
             self._chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file)
         return self._chunker
 
+    def _opened(self) -> Store:
+        """The database, brought up to date where it is of an earlier version."""
+        try:
+            return Store(self.folder)
+        except LibraryOutdated:
+            with self._unsealed():
+                store = Store(self.folder, upgrade=True)
+                self._seal(store)
+                return store
+
+    @contextmanager
+    def _unsealed(self) -> Iterator[None]:
+        """Hold the writer lock, without a seal, which is made again when nothing is written any more."""
+        with writer_lock(self.folder):
+            try:
+                seal.remove(self.folder)
+            except OSError as error:
+                raise LibraryError(f"the library {self.folder} can't be changed: {error.strerror}") from error
+            self._sealed = False
+            yield
+
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._lock, self._store.reading():
@@ -278,12 +351,7 @@ class Library:
     @contextmanager
     def _changing(self) -> Iterator[Store]:
         """A connection of its own, so that searches go on meanwhile; the index file follows at the end."""
-        with writer_lock(self.folder):
-            try:
-                seal.remove(self.folder)
-            except OSError as error:
-                raise LibraryError(f"the library {self.folder} can't be changed: {error.strerror}") from error
-            self._sealed = False
+        with self._unsealed():
             store = Store(self.folder)
             try:
                 yield store
@@ -293,7 +361,7 @@ class Library:
                 self._index.refresh(self._store)
             with self._lock:
                 self._index.save()
-                self._seal()
+                self._seal(self._store)
 
     def _keep(self) -> None:
         """Write the index file and the seal where they were missing, unless somebody who will write them is at work."""
@@ -304,13 +372,13 @@ class Library:
                 if not self._index.saved:
                     self._index.save()
                 if not self._sealed:
-                    self._seal()
+                    self._seal(self._store)
         except LibraryBusy:
             return
 
-    def _seal(self) -> None:
+    def _seal(self, store: Store) -> None:
         self._sealed = True  # or left to the next change, where others read all the time
-        if self._store.gather():
+        if store.gather():
             seal.write(self.folder)
 
 

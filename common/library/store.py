@@ -24,8 +24,10 @@ from common.library.database import Database, intact
 from common.library.errors import LibraryDamaged
 from common.library.keywords import Keywords
 from common.library.readings import Readings
+from common.library.tags import Tags
 
 DATABASE = "library.sqlite"
+READING = "reading/"  # begins the names of work on documents
 _MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 
@@ -83,8 +85,10 @@ class StoredChunk:
 class Store:
     """One connection to a library's tables; not for several threads at once. Raises `LibraryError`s."""
 
-    def __init__(self, folder: Path) -> None:
-        self._database = Database(folder / DATABASE)
+    def __init__(self, folder: Path, upgrade: bool = False) -> None:
+        """Raises `LibraryOutdated` for a database of an earlier format, unless it is to `upgrade` it."""
+        self._database = Database(folder / DATABASE, upgrade)
+        self.tags = Tags(self._database)
         self.readings = Readings(self._database)
         self.keywords = Keywords(self._database)
 
@@ -190,6 +194,20 @@ class Store:
         rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
         return np.sort(np.array([row[0] for row in rows], np.int64))
 
+    def chunk_files(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every chunk's id, and the id of its document [n] each, in no order."""
+        rows = self._database.all("SELECT id, file FROM chunks INDEXED BY chunks_of_file")
+        pairs = np.array(rows, np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def places(self) -> list[tuple[int, str, str]]:
+        """Every document's id, its path, and that of the folder that was added; both absolute."""
+        rows = self._database.all("SELECT id, path, root FROM files")
+        for _, path, root in rows:
+            if not (isinstance(path, str) and isinstance(root, str) and path.startswith(root)):
+                raise self._database.damaged("it does not say where a document is")
+        return [(file, path, root) for file, path, root in rows]
+
     def has_chunk(self, identifier: int) -> bool:
         """Whether there is a chunk of this id."""
         return bool(self._database.all("SELECT 1 FROM chunks WHERE id = ?", (identifier,)))
@@ -278,9 +296,14 @@ class Store:
         """The error for content that contradicts itself."""
         return self._database.damaged(what)
 
-    def clear_staged(self) -> None:
-        """Forget unfinished work."""
-        self._database.run("DELETE FROM staged")
+    def clear_staged(self, readings: str = "") -> None:
+        """Forget unfinished work; of readings, which `READING` begins the names of, those that `readings` begins, or
+        all of them.
+        """
+        self._database.run(
+            "DELETE FROM staged WHERE substr(work, 1, ?) <> ? OR substr(work, 1, ?) = ?",
+            (len(READING), READING, len(readings), readings),
+        )
 
     def _check_document(self, path: object, root: object, title: object) -> None:
         texts = isinstance(path, str) and isinstance(root, str) and isinstance(title, str)

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from common.library.ingest import Progress as Report
+
+_FAIR = 40  # columns in which a text can be read
 
 
 @contextmanager
@@ -31,16 +34,35 @@ def progress_bar(what: str, in_bytes: bool) -> Iterator[Report]:
 
 
 def show_table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table on a terminal, tab-separated lines in a pipe."""
+    """A table on a terminal, or where that is too narrow one thing below the other; tab-separated lines in a pipe."""
+    clean = [tuple(map(printable, row)) for row in rows]
     console = Console()
-    if console.is_terminal:
-        table = Table(*headings)
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
+    if not console.is_terminal:
+        for row in clean:
+            print("\t".join(row))
+        return
+    if _fits(headings, clean, console.width):
+        table = Table(*(Column(heading, overflow="fold") for heading in headings))
+        for row in clean:
+            table.add_row(*map(Text, row))
         console.print(table)
         return
-    for row in rows:
-        print("\t".join(printable(cell) for cell in row))
+    for row in clean:
+        console.print(Text(row[0], overflow="fold"))
+        grid = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 1))
+        for heading, cell in zip(headings[1:], row[1:], strict=True):
+            if cell:
+                grid.add_row(Text(f"  {heading}"), Text(cell))
+        console.print(grid)
+
+
+def _fits(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int) -> bool:
+    """Whether a table of `width` columns breaks no cell, or only those of the last column, into lines of a fair length.
+
+    Not counted are the gaps and lines of a table: three columns for each of its own.
+    """
+    widest = [max(map(cell_len, column)) for column in zip(headings, *rows, strict=True)]
+    return sum(widest[:-1]) + min(widest[-1], _FAIR) + 3 * len(widest) + 1 <= width
 
 
 def say(text: str) -> None:

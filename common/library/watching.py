@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
+import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from watchfiles import watch
+from watchfiles import Change, watch
 
 from common.configuration.settings import Settings
 from common.library.ingest import is_within
 from common.library.library import Library
-from common.process.python import child_command, python_environment
+from common.library.passed_over import concerns
+from common.library.reading_process import Changes, ReadingProcess
 
 PAUSE = 5.0  # seconds between two looks at which folders are watched, and before what failed is tried again
 TURN = 0.5  # seconds until the first look, and between two without changes
@@ -27,25 +27,24 @@ log = logging.getLogger(__name__)
 class FolderWatcher:
     """Reads the library's watched folders at the start and whenever something changes in them, until closed.
 
-    Another process does the reading: its search for joints and its embedding would take turns with decoding. The
-    library's next search sees what it has committed.
+    Another process does the reading, and hears of changes while it reads. The library's next search sees what it has
+    committed.
     """
 
     def __init__(self, settings: Settings, library: Library) -> None:
-        self._settings = settings
         self._library = library
+        self._own = os.path.realpath(library.folder)
         self._closing = threading.Event()
-        self._reader: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()  # guards the start and the end of the reader
+        self._reading = ReadingProcess({name: getattr(settings, name) for name in Settings.model_fields}, library.embed)
+        self._due: Changes = {}
+        self._not_before = 0.0  # when what is due may be read
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop; a reading under way ends where it is, and goes on at the next start."""
         self._closing.set()
-        with self._lock:
-            if self._reader is not None:
-                self._reader.terminate()
+        self._reading.close()
         self._thread.join()
 
     def _run(self) -> None:
@@ -55,7 +54,8 @@ class FolderWatcher:
                 there = self._there()
                 if there:
                     # Those that are new, or were away, are read: things changed there while nobody looked.
-                    self._follow(there, there - known)
+                    self._note({root: set() for root in there - known})
+                    self._follow(there)
                 else:
                     self._closing.wait(PAUSE)
                 known = there
@@ -69,46 +69,53 @@ class FolderWatcher:
         """The watched folders that exist: an unplugged disk's documents stay in the library."""
         return {root for root in self._library.watched() if Path(root).exists()}
 
-    def _follow(self, there: set[str], due: set[str]) -> None:
-        """Read the folders `due`, and what changes in all that are `there`, until others are watched, or one of these
-        comes or goes.
+    def _follow(self, there: set[str]) -> None:
+        """Have read what is due and what changes in all folders that are `there`, until others are watched, or one of
+        these comes or goes.
         """
         looked = time.monotonic()
+
+        def wanted(change: Change, path: str) -> bool:
+            return any(self._concerned(path, there))
+
         # It notes changes from its first turn on, also while something is being read.
         for changes in watch(
             *sorted(there),
+            watch_filter=wanted,
             stop_event=self._closing,
             debounce=int(QUIET * 1e3),
             rust_timeout=int(TURN * 1e3),
             yield_on_timeout=True,
             raise_interrupt=False,
         ):
-            due = self._read(due | {root for root in there for _, path in changes if is_within(path, root)})
-            if due:
-                self._closing.wait(PAUSE)
+            for _, path in changes:
+                self._note({root: {path} for root in self._concerned(path, there)})
+            self._read(there)
             if time.monotonic() - looked > PAUSE:
                 looked = time.monotonic()
                 if self._there() != there:
                     return
 
-    def _read(self, roots: Iterable[str]) -> set[str]:
-        """Bring the library up to date with `roots`; returns those that have to be tried again."""
-        roots = sorted(roots)
-        if not roots or self._closing.is_set():
-            return set()
-        settings = {name: getattr(self._settings, name) for name in Settings.model_fields}
-        task = json.dumps({"settings": settings, "paths": roots}, default=str).encode()
-        with self._lock:
-            if self._closing.is_set():
-                return set()
-            self._reader = subprocess.Popen(
-                child_command("common.library.add_process"),
-                env=python_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        self._reader.communicate(task)
-        code = self._reader.returncode
-        log.info("a change in %d of the watched folders was read (exit code %d)", len(roots), code)
-        return set(roots) if code > 1 else set()  # busy, for example; what was merely skipped is told by `status`
+    def _note(self, changes: Changes) -> None:
+        for root, paths in changes.items():
+            self._due.setdefault(root, set()).update(paths)
+
+    def _read(self, there: Collection[str]) -> None:
+        """Have read what is due, unless something stands in the way: then it is tried again after a pause."""
+        if failed := self._reading.failed():
+            self._note(failed)
+            self._not_before = time.monotonic() + PAUSE
+        self._due = {root: paths for root, paths in self._due.items() if root in there}
+        if not self._due or time.monotonic() < self._not_before:
+            return
+        if not self._reading.running and self._library.busy:
+            self._not_before = time.monotonic() + PAUSE
+            return
+        self._reading.read(self._due)
+        self._due = {}
+
+    def _concerned(self, path: str, roots: Collection[str]) -> Iterator[str]:
+        """The folders whose reading a change of `path` can change. What reading writes itself is none."""
+        if is_within(path, self._own):
+            return iter(())
+        return (root for root in roots if is_within(path, root) and concerns(path, root))

@@ -15,6 +15,9 @@ HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+)$", re.MULTILINE)
 _BARE = " \t#"  # what may follow a heading
 
 
+NEEDS_PASSWORD = "it needs a password: save it without one"
+
+
 class Unreadable(Exception):
     """A document whose text can't be had; `reason` continues the sentence «it was skipped: ...»."""
 
@@ -75,20 +78,3 @@ def heading_text(found: re.Match[str]) -> str:
 def storable(text: str) -> str:
     """`text` without what UTF-8 can't hold, which PDFs and names of files may have, and without NUL characters."""
     return text.encode("utf-8", "replace").decode().replace("\0", "")
-
-
-def decoded(content: bytes) -> str:
-    """The text of a file that is nothing but text. Raises `Unreadable`."""
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return _decoded(content, "utf-16")
-    if b"\0" in content:
-        raise Unreadable("it is not text: it contains NUL bytes")
-    return _decoded(content, "utf-8-sig")
-
-
-def _decoded(content: bytes, encoding: str) -> str:
-    try:
-        return content.decode(encoding)
-    except UnicodeDecodeError as error:
-        name = encoding.removesuffix("-sig").upper()
-        raise Unreadable(f"it is not {name} text: byte {error.start} can't be decoded") from error

@@ -25,18 +25,33 @@ PARSED: Final = {
     ".pdf": "office:read_pdf",
     ".pptx": "office:read_pptx",
     ".xlsx": "office:read_xlsx",
+    ".odt": "opendocument:read_odt",
+    ".odp": "opendocument:read_odp",
+    ".ods": "opendocument:read_ods",
     ".docx": "markup:read_docx",
     ".html": "markup:read_html",
     ".htm": "markup:read_html",
     ".xhtml": "markup:read_html",
     ".epub": "markup:read_epub",
     ".rst": "markup:read_rst",
+    ".rtf": "plain:read_rtf",
     ".csv": "tables:read_csv",
     ".tsv": "tables:read_csv",
     ".ipynb": "plain:read_notebook",
     ".eml": "plain:read_mail",
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
+# Documents that are not read, and what the program that wrote them can save them as.
+CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
+# The same for people.
+READ: Final = " ".join(sorted(suffix[1:] for suffix in SUFFIXES.difference(_SOURCE.split()))) + ", and source code"
+
+
+def refusal(suffix: str) -> str:
+    """The reason why a file of an ending that is none of `SUFFIXES` is not read, and what to do."""
+    if suffix in CONVERTIBLE:
+        return f"{suffix[1:]} is not read: save it as {CONVERTIBLE[suffix]}"
+    return f"it is of a type that is not read; these are: {READ}"
 
 
 def parser_of(suffix: str) -> Reader:

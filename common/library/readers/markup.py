@@ -13,18 +13,18 @@ from zipfile import ZipFile
 import mammoth
 from bs4 import BeautifulSoup
 from docutils.core import publish_parts
-from lxml import etree
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive
-from common.library.readers.content import Content, Section, Unreadable, decoded
+from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.encodings import decoded
+from common.library.readers.xml_parts import parsed, title_in
 
 _SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  # nobody reads them on the page
 _SPACE = re.compile(r"\n{3,}")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 _PREAMBLE_TITLE = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]*(\S.*)")  # of a Python Enhancement Proposal
 _CONTAINER = "META-INF/container.xml"
-_PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
 
 def read_html(content: bytes) -> Content:
@@ -38,7 +38,7 @@ def read_epub(content: bytes) -> Content:
     """The chapters in reading order. Raises `Unreadable`."""
     with open_archive(content) as archive:
         package = _package_of(archive)
-        root = _parsed(archive, package)
+        root = parsed(archive, package)
         title = next((element.text or "" for element in root.iter("{*}title")), "")
         sections = []
         for name in _chapters(root, posixpath.dirname(package)):
@@ -53,7 +53,7 @@ def read_epub(content: bytes) -> Content:
 def read_docx(content: bytes) -> Content:
     """Headings, paragraphs, lists and tables; pictures are left out. Raises `Unreadable`."""
     with open_archive(content) as archive:
-        title = _core_title(archive)
+        title = title_in(archive, "docProps/core.xml")
     page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: []).value
     return Content((Section(_markdown(BeautifulSoup(page, "lxml")), unit="heading"),), title)
 
@@ -90,7 +90,7 @@ def _markdown(page: BeautifulSoup) -> str:
 def _package_of(archive: ZipFile) -> str:
     if _CONTAINER not in archive.namelist():
         raise Unreadable("it is not an EPUB: it has no table of its parts")
-    found = next((element.get("full-path") for element in _parsed(archive, _CONTAINER).iter("{*}rootfile")), None)
+    found = next((element.get("full-path") for element in parsed(archive, _CONTAINER).iter("{*}rootfile")), None)
     if not found or found not in archive.namelist():
         raise Unreadable("it is not an EPUB: its contents are missing")
     return str(found)
@@ -103,14 +103,3 @@ def _chapters(package: Any, folder: str) -> Iterator[str]:
         target = places.get(reference.get("idref"))
         if target:
             yield posixpath.normpath(posixpath.join(folder, unquote(target)))
-
-
-def _core_title(archive: ZipFile) -> str:
-    name = "docProps/core.xml"
-    if name not in archive.namelist():
-        return ""
-    return next((element.text or "" for element in _parsed(archive, name).iter("{*}title")), "").strip()
-
-
-def _parsed(archive: ZipFile, name: str) -> Any:
-    return etree.fromstring(archive.read(name), etree.XMLParser(**_PARSER))

@@ -10,10 +10,10 @@ from typing import Any
 import openpyxl
 from pptx import Presentation
 from pypdf import PdfReader
-from pypdf.errors import DependencyError, FileNotDecryptedError
+from pypdf.errors import FileNotDecryptedError
 
 from common.library.readers.archive import open_archive
-from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
 from common.library.readers.tables import table_text
 
 _HYPHENATED = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
@@ -21,15 +21,16 @@ _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
 
 
 def read_pdf(content: bytes) -> Content:
-    """Page by page. Raises `Unreadable` for an encrypted one, and for one whose pages are pictures."""
+    """Page by page. Raises `Unreadable` for one that needs a password, and for one whose pages are pictures."""
     reader = PdfReader(io.BytesIO(content))
     try:
-        if reader.is_encrypted and not reader.decrypt(""):  # with a password for changes only, anybody may read it
-            raise Unreadable("it is encrypted")
+        # One that is encrypted against changes only, or with an empty password, opens for anybody.
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise Unreadable(NEEDS_PASSWORD)
         pages = [_flowing(page.extract_text()) for page in reader.pages]
         title = reader.metadata.title if reader.metadata else None
-    except (DependencyError, FileNotDecryptedError) as error:
-        raise Unreadable("it is encrypted") from error
+    except FileNotDecryptedError as error:
+        raise Unreadable(NEEDS_PASSWORD) from error
     sections = tuple(Section(text, f"page {number}") for number, text in enumerate(pages, 1) if text.strip())
     if not sections:
         raise Unreadable("it has no text: pages that were scanned are not read")

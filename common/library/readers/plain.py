@@ -1,4 +1,4 @@
-"""Readers of files that are text: plain and Markdown, source code, notebooks, mail."""
+"""Readers of files that are text: plain and Markdown, source code, rich text, notebooks, mail."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import json
 from email.message import EmailMessage
 from typing import Any
 
-from common.library.readers.content import Content, Section, Unreadable, decoded
+from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.encodings import decoded
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_RICH = b"{\\rtf"
 
 
 def read_text(content: bytes) -> Content:
@@ -21,6 +23,16 @@ def read_text(content: bytes) -> Content:
 def read_markdown(content: bytes) -> Content:
     """Text whose places are headings. Raises `Unreadable`."""
     return Content((Section(decoded(content), unit="heading"),))
+
+
+def read_rtf(content: bytes) -> Content:
+    """Rich text, without its looks and pictures. Raises `Unreadable`."""
+    from striprtf.striprtf import rtf_to_text
+
+    if not content.lstrip().startswith(_RICH):
+        raise Unreadable("it is not rich text: it does not begin as such")
+    text = rtf_to_text(content.decode("latin-1"), errors="replace")  # type: ignore[no-untyped-call]
+    return Content((Section(text.strip()),))
 
 
 def read_notebook(content: bytes) -> Content:

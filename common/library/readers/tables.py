@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from common.library.readers.content import Content, Section, decoded
+from common.library.readers.content import Content, Section
+from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _LONGEST_FIELD = 10_000_000

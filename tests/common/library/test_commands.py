@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import io
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cloud.settings import CloudSettings
 from common.configuration.settings import Settings
 from common.engine.kv.document_store import StoreCounters
 from common.engine.model.configured import load_decoder
@@ -27,7 +29,7 @@ class ConfiguredToy(ToyEmbedder):
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(commands, "SentenceTransformerEmbedder", ConfiguredToy)
-    return Settings(data=tmp_path / "data", model="embedded", threads=1)
+    return CloudSettings(data=tmp_path / "data", model="embedded", threads=1)
 
 
 class TestAdd:
@@ -70,6 +72,11 @@ def test_the_setting_says_from_where_on_search_is_approximate(
             assert library._index.approximate == expected
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class TestShow:
     def test_lists_and_searches_line_by_line(
         self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
@@ -78,7 +85,7 @@ class TestShow:
         commands.add(settings, [documents])
         capsys.readouterr()
         assert commands.list_documents(settings) == commands.DONE
-        assert capsys.readouterr().out == f"Apples\tsub/a.md\t{documents}\t1\t38\n"
+        assert capsys.readouterr().out == f"Apples\tsub/a.md\t{documents}\t1\t38\t\n"
         assert commands.search(settings, "apple tree") == commands.DONE
         fields = capsys.readouterr().out.rstrip("\n").split("\t")
         assert fields[1:] == ["Apples", "sub/a.md", "", "# Apples the apple tree in the garden"]
@@ -98,10 +105,6 @@ class TestShow:
     def test_a_terminal_gets_tables(
         self, settings: Settings, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        class Terminal(io.StringIO):
-            def isatty(self) -> bool:
-                return True
-
         terminal = Terminal()
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setattr("sys.stdout", terminal)
@@ -112,10 +115,34 @@ class TestShow:
         assert "apple [tree]" in terminal.getvalue()
         assert "similarity" in terminal.getvalue()
 
+    @pytest.mark.parametrize("width", [40, 80, 120, 200])
+    def test_a_list_is_readable_at_every_width(
+        self, settings: Settings, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch, width: int
+    ) -> None:
+        name = "a-name-that-goes-on-and-on-without-a-single-space-in-it"
+        write("a.md", "# Apples\n\napple tree")
+        write(f"sub/{name}.md", "# A long title about harbours, boats and the sea at night\n\na harbour")
+        commands.add(settings, [documents])
+        terminal = Terminal()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr("sys.stdout", terminal)
+        commands.list_documents(settings)
+        lines = re.sub("\x1b[^m]*m", "", terminal.getvalue()).splitlines()
+        assert max(map(len, lines)) <= width
+        assert "…" not in terminal.getvalue()
+        for row in (["Apples", "a.md"], ["A long title about harbours, boats and the sea at night", f"sub/{name}.md"]):
+            for cell in row:  # broken into lines perhaps, but whole
+                assert re.sub(r"\s", "", cell) in re.sub(r"[\s│┃]", "", "".join(lines))
+        if width == 40:
+            assert lines[0] == "Apples" and lines[1].split() == ["path", "a.md"]
+
     def test_says_when_there_is_nothing(self, settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
         assert commands.search(settings, "x") == commands.INCOMPLETE
         assert commands.list_documents(settings) == commands.DONE
-        assert capsys.readouterr().out == ""
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.endswith("the library is empty: `dragon library add --role cloud FOLDER` fills it\n")
         assert commands.search(settings, " ") == commands.IMPOSSIBLE
         assert commands.search(settings, "x", 0) == commands.IMPOSSIBLE
 
@@ -189,7 +216,7 @@ class TestStoredDocuments:
         filled.document_store.mkdir()
         (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
 
-        def interrupted(library: Library, path: Path, progress: object, watch: bool) -> None:
+        def interrupted(library: Library, path: Path, *more: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(Library, "add", interrupted)
@@ -244,4 +271,4 @@ class TestStatus:
             connection.execute("UPDATE readings SET began = began - 1e9")  # whoever has the process's number now
             connection.commit()
         commands.status(settings)
-        assert "interrupted at 77%" in capsys.readouterr().out
+        assert "interrupted at 77%: `dragon library add --role cloud` goes on with it" in capsys.readouterr().out

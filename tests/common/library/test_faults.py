@@ -298,8 +298,8 @@ class TestDatabase:
     ) -> None:
         original = database.connect
 
-        def small(path: Path) -> sqlite3.Connection:
-            connection = original(path)
+        def small(path: Path, upgrade: bool = False) -> sqlite3.Connection:
+            connection = original(path, upgrade)
             connection.execute("PRAGMA max_page_count = 40")  # SQLite reports it as a full disk
             return connection
 

@@ -109,7 +109,7 @@ class TestJunk:
         write("good.txt", "apple tree")
         write("bom.txt", b"\xef\xbb\xbfbanana")
         write("binary.txt", b"GIF\0\1\2")
-        write("latin.txt", b"caf\xe9")
+        write("noise.txt", b"\x89\1\2")
         write("empty.md", "")
         write("blank.md", " \n\t\n")
         write("huge.txt", b"a" * (MOST_TEXT_BYTES + 1))
@@ -121,7 +121,7 @@ class TestJunk:
         report = library.add(documents)
         assert dict(report.skipped) == {
             "binary.txt": "it is not text: it contains NUL bytes",
-            "latin.txt": "it is not UTF-8 text: byte 3 can't be decoded",
+            "noise.txt": "it is not text: it contains control characters, and is not UTF-8",
             "empty.md": "it is empty",
             "blank.md": "it is empty",
             "huge.txt": "it is too large: 10,000,001 bytes, at most 10,000,000 are read",

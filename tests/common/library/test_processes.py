@@ -47,9 +47,9 @@ def test_a_reader_sees_whole_documents_while_another_process_writes(
     old = content(library)
     fill(write, "second")
     states = set()
-    with adding(library.folder, documents) as child:
-        assert child.stdout is not None
-        for _ in child.stdout:
+    with adding(library.folder, documents, "wait") as child:
+        assert child.stdin is not None and child.stdout is not None
+        for line in child.stdout:
             seen = content(library)
             assert seen.keys() == old.keys()
             for path, texts in seen.items():
@@ -57,6 +57,9 @@ def test_a_reader_sees_whole_documents_while_another_process_writes(
                 assert len(versions) == 1, path
                 assert versions == {"new"} or texts == old[path]
             states.add(sum(texts == old[path] for path, texts in seen.items()))
+            if line != "done\n":
+                child.stdin.write("\n")
+                child.stdin.flush()
         assert child.wait() == 0
     assert all("second" in " ".join(texts) for texts in content(library).values())
     assert len(states) > 2, "nothing was seen of the time in between"
@@ -113,7 +116,7 @@ def test_threads_that_embed_do_not_spin_while_they_wait(way: str, tmp_path: Path
         command, task = [sys.executable, "-c", code, "library", "add", str(documents)], None
     else:
         command = [sys.executable, "-m", "common.library.add_process"]
-        task = json.dumps({"settings": {"data": str(tmp_path / "data")}, "paths": [str(documents)]})
+        task = f"{json.dumps({'data': str(tmp_path / 'data')})}\n{json.dumps({'read': {str(documents): []}})}\n"
     done = subprocess.run(command, cwd=ROOT, env=environment, input=task, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     spins = re.findall(r"GOMP_SPINCOUNT = '(\w+)'", done.stderr)

@@ -8,15 +8,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from common.configuration.settings import Settings
 from common.library import commands
+from common.library.add_process import PROMPT
 from common.library.library import Library
+from common.library.reading_process import Changes, ReadingProcess
 from common.library.watching import FolderWatcher
+from common.library.writer_lock import writer_lock
 from tests.common.library.conftest import Write
 
 PATIENCE = 300.0  # seconds; the reader lets everybody else go first
+MANY = 400  # documents of a hundred passages each: more than is read while a test runs
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -96,6 +102,87 @@ def test_a_folder_that_goes_away_keeps_its_documents_and_is_read_when_it_is_back
         watcher.close()
 
 
+def test_a_note_is_found_while_much_is_read(
+    settings: Settings, library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for hours of other documents, nor for another model, which a busy machine loads in minutes."""
+    monkeypatch.setattr("common.library.watching.PAUSE", 0.2)
+    embed, lent = library.embed, list[str]()
+
+    def noted(texts: list[str]) -> NDArray[np.float32]:
+        lent.extend(texts)
+        return embed(texts)
+
+    monkeypatch.setattr(library, "embed", noted)
+    for number in range(MANY):
+        write(f"many/{number:03}.txt", "\n\n".join(f"paragraph {each} of story {number}. " * 9 for each in range(100)))
+    watcher = FolderWatcher(settings, library)
+    try:
+        until(lambda: library.count > PROMPT, True)  # by now with a model of its own
+        write("note.txt", "a note of today")
+        until(lambda: "a note of today" in titles(library), True)
+        assert "a note of today" in lent
+        assert len(lent) < library.count < MANY * 100
+        assert library.counts.documents < MANY
+        # Whatever ends the reader, another one goes on, with what is new first.
+        assert watcher._reading.running and watcher._reading._process is not None
+        watcher._reading._process.kill()
+        write("another.txt", "a note of tomorrow")
+        until(lambda: "a note of tomorrow" in titles(library), True)
+        assert library.counts.documents < MANY
+    finally:
+        watcher.close()
+
+
+def test_nothing_is_started_while_somebody_else_changes_the_library(
+    settings: Settings, library: Library, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.library.watching.PAUSE", 0.2)
+    busy, looks = Library.busy.fget, list[bool]()  # type: ignore[attr-defined]
+
+    def noted(self: Library) -> bool:
+        looks.append(busy(self))
+        return looks[-1]
+
+    monkeypatch.setattr(Library, "busy", property(noted))
+    write("note.txt", "a note of today")
+    with writer_lock(library.folder):
+        watcher = FolderWatcher(settings, library)
+        until(lambda: looks[:3], [True] * 3)
+        assert watcher._reading._process is None
+    try:
+        until(lambda: "a note of today" in titles(library), True)
+    finally:
+        watcher.close()
+
+
+def test_folders_that_are_passed_over_are_not_watched(
+    settings: Settings, library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[Changes]()
+    read = ReadingProcess.read
+
+    def noted(process: ReadingProcess, changes: Changes) -> None:
+        told.append({folder: set(paths) for folder, paths in changes.items()})
+        read(process, changes)
+
+    monkeypatch.setattr(ReadingProcess, "read", noted)
+    write("project/package.json", "{}")
+    write(".git/index", "")
+    write("project/build/made.txt", "")
+    watcher = FolderWatcher(settings, library)
+    try:
+        until(lambda: len(told), 1)  # as it always begins
+        write(".git/index", "changed")
+        write("project/build/made.txt", "changed")
+        write("note.txt", "a note of today")
+        until(lambda: "a note of today" in titles(library), True)
+    finally:
+        watcher.close()
+    assert told[0] == {str(documents): set()}
+    assert {path for changes in told[1:] for path in changes[str(documents)]} == {str(documents / "note.txt")}
+
+
 def test_what_is_removed_is_no_longer_watched(settings: Settings, library: Library, documents: Path) -> None:
     assert library.watched() == [str(documents)]
     commands.remove(settings, [str(documents)])
@@ -108,6 +195,6 @@ def test_it_stops_at_once(settings: Settings, library: Library, write: Write) ->
     watcher = FolderWatcher(settings, library)
     until(lambda: any(reading.running for reading in library.readings()), True)
     watcher.close()
-    assert watcher._reader is not None
-    assert watcher._reader.returncode == -signal.SIGTERM  # it was not waited for
+    assert watcher._reading._process is not None
+    assert watcher._reading._process.returncode == -signal.SIGTERM  # it was not waited for
     until(lambda: any(reading.running for reading in library.readings()), False)

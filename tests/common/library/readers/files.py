@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Sequence
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -14,6 +15,7 @@ from PIL import Image
 from pptx import Presentation
 from pptx.util import Inches
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import ArrayObject, NameObject, StreamObject
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
@@ -21,21 +23,37 @@ RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
-def pdf(pages: Sequence[str], title: str = "", password: str = "") -> bytes:
-    """One text for each page; `password` encrypts it."""
+def pdf(pages: Sequence[str], title: str = "", password: str | None = None, algorithm: str = "RC4-128") -> bytes:
+    """One text for each page; `password` encrypts it, an empty one against changes only."""
     buffer = io.BytesIO()
     with PdfPages(buffer, metadata={"Title": title}) as file:
         for text in pages:
             figure = Figure(figsize=(6, 4))
             figure.text(0.1, 0.5, text)
             file.savefig(figure)
-    if not password:
+    if password is None:
         return buffer.getvalue()
     writer = PdfWriter(clone_from=PdfReader(buffer))
-    writer.encrypt(password, algorithm="RC4-128")
+    writer.encrypt(password, owner_password="owner", algorithm=algorithm)
     encrypted = io.BytesIO()
     writer.write(encrypted)
     return encrypted.getvalue()
+
+
+def inflated_pdf(size: int) -> bytes:
+    """A page whose content is `size` blanks, encrypted against changes only."""
+    writer = PdfWriter()
+    page = writer.add_blank_page(100, 100)
+    stream = StreamObject()
+    stream[NameObject("/Filter")] = ArrayObject([NameObject("/FlateDecode")] * 2)
+    packer, blanks = zlib.compressobj(), bytes(2**20).replace(b"\0", b" ")
+    packed = b"".join(packer.compress(blanks) for _ in range(size // 2**20)) + packer.flush()
+    stream._data = zlib.compress(packed)
+    page[NameObject("/Contents")] = writer._add_object(stream)
+    writer.encrypt("", owner_password="owner", algorithm="AES-256")
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    return buffer.getvalue()
 
 
 def scanned_pdf() -> bytes:
@@ -121,6 +139,33 @@ def epub(chapters: Sequence[str], title: str) -> bytes:
     for number, chapter in reversed(list(enumerate(chapters))):
         parts[f"book/text/c {number}.xhtml"] = f"<html><body>{chapter}</body></html>"
     return archive(parts)
+
+
+def opendocument(kind: str, body: str, title: str = "", encrypted: bool = False) -> bytes:
+    """A file of kind `text`, `presentation` or `spreadsheet` with the XML `body`."""
+    spaces = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{what}:1.0"'
+        for name, what in {"office": "office", "text": "text", "table": "table", "draw": "drawing"}.items()
+    )
+    entry = "<m:encryption-data/>" if encrypted else ""
+    return archive(
+        {
+            "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+            "META-INF/manifest.xml": f'<m:manifest xmlns:m="urn:m"><m:file-entry>{entry}</m:file-entry></m:manifest>',
+            "content.xml": "\0\1" * 20
+            if encrypted
+            else f"<office:document-content {spaces}><office:body><office:{kind}>{body}</office:{kind}></office:body>"
+            "</office:document-content>",
+            "meta.xml": f'<meta xmlns:dc="urn:dc"><dc:title>{title}</dc:title></meta>',
+        }
+    )
+
+
+def rich(paragraphs: str, title: str = "") -> bytes:
+    """Rich text of a Western program; `paragraphs` is RTF."""
+    return (rf"{{\rtf1\ansi\ansicpg1252{{\fonttbl{{\f0 Arial;}}}}{{\info{{\title {title}}}}}\f0 {paragraphs}}}").encode(
+        "ascii"
+    )
 
 
 def notebook(cells: Sequence[tuple[str, str]]) -> bytes:

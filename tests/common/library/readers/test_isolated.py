@@ -53,7 +53,7 @@ def test_damaged(reader: IsolatedReader, suffix: str, content: bytes) -> None:
     """Either there is some text in it all the same, or a reason is given."""
     reason = refusal(reader, suffix, content)
     assert reason is None or reason.startswith("it ")
-    if suffix in (".pdf", ".docx", ".pptx", ".xlsx", ".epub"):
+    if suffix in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt", ".odp", ".ods", ".rtf"):
         assert reason is not None
     goes_on(reader)
 
@@ -62,10 +62,14 @@ def test_damaged(reader: IsolatedReader, suffix: str, content: bytes) -> None:
     ("suffix", "content"),
     [
         (".pdf", files.pdf(["some words"] * 3)),
+        (".pdf", files.pdf(["some words"] * 3, password="", algorithm="AES-256")),
+        (".odt", files.opendocument("text", "<text:p>words</text:p>")),
+        (".rtf", files.rich(r"words\par ")),
         (".docx", files.docx([("Heading1", "Travel"), ("", "words")])),
         (".xlsx", files.xlsx({"a": [["b", "c"], [1, 2]]})),
         (".epub", files.epub(["<p>words</p>"], "Book")),
     ],
+    ids=["pdf", "encrypted pdf", "odt", "rtf", "docx", "xlsx", "epub"],
 )
 def test_cut_short(reader: IsolatedReader, suffix: str, content: bytes) -> None:
     for share in (0.2, 0.5, 0.9):
@@ -74,32 +78,74 @@ def test_cut_short(reader: IsolatedReader, suffix: str, content: bytes) -> None:
     goes_on(reader)
 
 
-def test_an_archive_that_unpacks_to_too_much(reader: IsolatedReader) -> None:
+@pytest.mark.parametrize(("suffix", "name"), [(".docx", "word/document.xml"), (".odt", "content.xml")])
+def test_an_archive_that_unpacks_to_too_much(reader: IsolatedReader, suffix: str, name: str) -> None:
     buffer = io.BytesIO()
-    with ZipFile(buffer, "w", ZIP_DEFLATED) as file, file.open("word/document.xml", "w") as part:
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as file, file.open(name, "w") as part:
         for _ in range(archive.MOST_UNPACKED // 2**20 + 1):
             part.write(bytes(2**20))
     assert len(buffer.getvalue()) < 2**20
     with pytest.raises(Unreadable, match="it unpacks to"):
-        reader.read(".docx", buffer.getvalue())
+        reader.read(suffix, buffer.getvalue())
     goes_on(reader)
 
 
-def test_entities_that_multiply() -> None:
+@pytest.mark.parametrize("suffix", [".epub", ".odt"])
+def test_entities_that_multiply(suffix: str) -> None:
     """Each of nine entities is ten of the one before. What is refused for that takes hardly any processor time."""
     names = "abcdefghij"
     entities = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in pairwise(names))
-    opf = f'<!DOCTYPE package [<!ENTITY a "aaaaaaaaaa">{entities}]><package><title>&j;</title></package>'
+    bomb = f'<!DOCTYPE package [<!ENTITY a "aaaaaaaaaa">{entities}]><package><title>&j;</title></package>'
     parts = {
-        "META-INF/container.xml": '<container><rootfile full-path="x.opf"/></container>',
-        "x.opf": opf,
+        "META-INF/container.xml": '<container><rootfile full-path="content.xml"/></container>',
+        "content.xml": bomb,
     }
     with closing(IsolatedReader(processor_seconds=2)) as reader:
         goes_on(reader)  # it has started
-        said = refusal(reader, ".epub", files.archive(parts))
+        said = refusal(reader, suffix, files.archive(parts))
         assert said is not None
         assert "processor time" not in said
         goes_on(reader)
+
+
+def test_an_encrypted_pdf(reader: IsolatedReader) -> None:
+    """What deciphers it works within the limits of the process."""
+    statement = files.pdf(["Balance: 31 euros."], password="", algorithm="AES-256")
+    assert "31 euros" in reader.read(".pdf", statement).sections[0].text
+    with pytest.raises(Unreadable, match="it needs a password"):
+        reader.read(".pdf", files.pdf(["secret"], password="word", algorithm="AES-256"))
+    goes_on(reader)
+
+
+def test_an_encrypted_pdf_that_unpacks_to_too_much() -> None:
+    """A page of half a gigabyte of blanks, which is a hundred kilobytes when it is compressed twice."""
+    with closing(IsolatedReader(memory=2**30, processor_seconds=10)) as reader:
+        goes_on(reader)
+        said = refusal(reader, ".pdf", files.inflated_pdf(2**29))
+        assert said is not None
+        goes_on(reader)
+
+
+def test_an_encrypted_pdf_whose_key_takes_for_ever() -> None:
+    """A dictionary of encryption with numbers that nobody means."""
+    good = files.pdf(["words"], password="", algorithm="AES-256")
+    with closing(IsolatedReader(processor_seconds=5)) as reader:
+        goes_on(reader)
+        for name, value in (("/V 5", "/V 9"), ("/R 6", "/R 7"), ("/Length 256", "/Length 99"), ("/R 6", "/R 2")):
+            assert name.encode() in good
+            said = refusal(reader, ".pdf", good.replace(name.encode(), value.encode()))
+            assert said is None or said.startswith("it ")
+            goes_on(reader)
+
+
+def test_rows_that_are_repeated(reader: IsolatedReader) -> None:
+    """Each of a thousand rows says that it is a million. A sheet has no more than that in all."""
+    cell = "<table:table-cell><text:p>x</text:p></table:table-cell>"
+    row = f'<table:table-row table:number-rows-repeated="999999">{cell}</table:table-row>'
+    sheet = f"<table:table>{row * 1000}</table:table>"
+    (section,) = reader.read(".ods", files.opendocument("spreadsheet", sheet)).sections
+    assert section.text.count("x") == 2**20
+    goes_on(reader)
 
 
 def test_too_much_memory() -> None:

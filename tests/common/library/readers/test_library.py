@@ -33,6 +33,7 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
     write("prices.xlsx", files.xlsx({"Cars": [["car", "price"], ["Zoe", 31_000]]}))
     write("trip.rst", TRIP)
     write("code.py", "def pour():\n    return 'tea'\n")
+    write("old.doc", b"\xd0\xcf\x11\xe0")
     write("film.mp4", b"\0" * 99)
     write("film.MP4", b"\0" * 99)
     chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file, 128)
@@ -40,7 +41,8 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
         report = library.add(documents)
         assert (report.added, report.ignored) == (4, {".mp4": 2})
         assert dict(report.skipped) == {
-            "locked.pdf": "it is encrypted",
+            "locked.pdf": "it needs a password: save it without one",
+            "old.doc": "doc is not read: save it as docx",
             "scan.pdf": "it has no text: pages that were scanned are not read",
             "broken.docx": "it is damaged: it can't be unpacked",
         }

@@ -1,0 +1,130 @@
+"""Patterns of requests (`proto/patterns.py`) compared with the paths of documents.
+
+A pattern may come from a peer that means harm, and is compared with every document. So it is no regular expression:
+all patterns of a request are one automaton without memory of the way, which looks at each character of a path once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from proto.patterns import normalised
+
+_MOST_STATES: Final = 4096  # that are remembered: some 4 MB with the longest patterns
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """Patterns as far as they fit the beginning of a path."""
+
+    bits: int
+    fits: int  # a bit for each pattern that fits, if the path ends here
+    following: dict[str, State] = field(default_factory=dict)
+
+
+class PathPatterns:
+    """Patterns for paths, compared with all of them at once.
+
+    `*` stands for any characters of a name and `?` for one; `**` between slashes stands for any folders, or none. A
+    pattern without a slash fits names anywhere, others begin where the path begins. What fits a folder fits everything
+    below it; with a slash or `/**` at its end it fits folders only.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._literals: dict[str, int] = {}  # character: the places that it leads on from
+        self._any = self._star = self._between = self._within = 0  # places, by their kind
+        self._ends: list[tuple[int, bool]] = []  # of each pattern, and whether it is for folders only
+        self._size = 0
+        start = 0
+        for pattern in patterns:
+            start |= 1 << self._size
+            self._append(normalised(pattern))
+        self._end = sum(1 << end for end, _ in self._ends)
+        self._states: dict[int, State] = {}
+        self.start = self._state(self._closed(start))
+
+    def after(self, state: State, text: str) -> State:
+        """The state behind `text`, further characters of a path. A folder's own has the slash behind its name."""
+        for character in text:
+            following = state.following.get(character)
+            if following is None:
+                following = self._step(state, character)
+            state = following
+        return state
+
+    def _append(self, pattern: str) -> None:
+        """Lay out the places of a pattern, one bit each, and one bit each for its end and for what is below that."""
+        parts = pattern.removesuffix("/").split("/")
+        folders, floating = pattern.endswith("/"), len(parts) == 1
+        while parts and parts[-1] == "**":
+            parts.pop()
+            folders = True
+        if not parts:  # `**` alone
+            parts, folders = ["**", "*"], False
+        elif floating:
+            parts.insert(0, "**")
+        last = ""
+        for number, part in enumerate(parts):
+            if part == "**":
+                if last != "**":
+                    self._between |= self._place()
+                    self._within |= self._place()
+            else:
+                self._name(part)
+                if number < len(parts) - 1:
+                    self._literal("/")
+            last = part
+        self._ends.append((self._size, folders))
+        self._size += 2
+
+    def _name(self, part: str) -> None:
+        last = ""
+        for character in part:
+            if character == "*":
+                if last != "*":
+                    self._star |= self._place()
+            elif character == "?":
+                self._any |= self._place()
+            else:
+                self._literal(character)
+            last = character
+
+    def _literal(self, character: str) -> None:
+        self._literals[character] = self._literals.get(character, 0) | self._place()
+
+    def _place(self) -> int:
+        self._size += 1
+        return 1 << (self._size - 1)
+
+    def _step(self, state: State, character: str) -> State:
+        bits, below = state.bits, self._end << 1
+        moved = bits & self._literals.get(character, 0)
+        if character == "/":
+            reached = moved << 1 | (bits & self._within) >> 1 | (bits & self._end) << 1 | bits & below
+        else:
+            moved |= bits & (self._any | self._between)
+            reached = moved << 1 | bits & (self._star | self._within | below)
+        following = state.following[character] = self._state(self._closed(reached))
+        return following
+
+    def _closed(self, bits: int) -> int:
+        """With the places that are reached without a character: behind `**/` and behind `*`."""
+        bits |= (bits & self._between) << 2
+        return bits | (bits & self._star) << 1
+
+    def _state(self, bits: int) -> State:
+        known = self._states.get(bits)
+        if known is not None:
+            return known
+        if len(self._states) >= _MOST_STATES:
+            for state in self._states.values():
+                state.following.clear()
+            self._states.clear()
+        fits = 0
+        for number, (end, folders) in enumerate(self._ends):
+            if bits >> end & (2 if folders else 3):
+                fits |= 1 << number
+        made = self._states[bits] = State(bits, fits)
+        return made

@@ -1,0 +1,129 @@
+"""Text of files that do not say how its characters are encoded.
+
+UTF-8 is taken for what it is, whatever else it could be. What is not UTF-8 is guessed: a note of forty bytes fits many
+encodings equally well, and then the one that most such files have is taken.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Sequence
+from typing import Final
+from unicodedata import category
+
+from common.library.readers.content import Unreadable
+
+_MARKED: Final = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Those that old programs write, the likelier first. Latin-1 is Windows' Western one without the quotation marks.
+_NARROW: Final = (
+    *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "cp949", "big5", "cp1250", "cp1253"),
+    *("cp1255", "cp1256"),
+)
+_LATIN: Final = ("cp1252", "cp1250")
+_ALONE: Final = 1.5  # bytes beyond ASCII in a row, on average
+_FEW: Final = 32  # bytes beyond ASCII that are too few to tell Western from Central European
+_SHORT: Final = 32  # characters that are too few to tell a text's disorder
+_FEWEST: Final = 5  # characters of several alphabets that can be called text at all
+_ONE_ALPHABET: Final = 2  # upper bytes that a short text has: ASCII's, and those of its letters or signs
+_NO_TEXT: Final = frozenset({"Cn", "Co"})  # unassigned, private
+_AS_GOOD: Final = 0.05  # difference in disorder that does not tell encodings apart
+_CLEARLY: Final = 0.1  # difference in likeness to a language that does
+_SAMPLE: Final = 2**16  # bytes that are guessed from
+_CONTROLS: Final = "\x00-\x08\x0e-\x1a\x1c-\x1f\x7f"
+_CONTROL_BYTES: Final = re.compile(f"[{_CONTROLS}]".encode())
+_CONTROL_CHARACTERS: Final = re.compile(f"[{_CONTROLS}\x80-\x9f\ufffd-\uffff]")
+_BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]+")
+_NOT_LATIN: Final = re.compile(rb"[\x80-\x9f]")  # Latin-1 has nothing there
+_ALWAYS_CHARACTERS: Final = (b"\n", b" ", b",", b".")  # never a part of another one
+_NOT_ASCII: Final = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file that is nothing but text. Raises `Unreadable`."""
+    for mark, encoding in _MARKED.items():
+        if content.startswith(mark):
+            return _decoded(content, encoding)
+    if b"\0" in content:
+        return _wide(content)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return _narrow(content)
+
+
+def _decoded(content: bytes, encoding: str) -> str:
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        name = encoding.removesuffix("-sig").upper()
+        raise Unreadable(f"it is not {name} text: byte {error.start} can't be decoded") from error
+
+
+def _wide(content: bytes) -> str:
+    """UTF-16 without a mark: what it shares with ASCII, blanks and line breaks at least, has NUL as its upper byte."""
+    first, last = content[::2], content[1::2]
+    encoding, upper = ("utf-16-le", last) if last.count(0) > first.count(0) else ("utf-16-be", first)
+    if len(content) % 2 == 0:
+        text = content.decode(encoding, "replace")
+        if not _CONTROL_CHARACTERS.search(text) and _is_likely(content[:_SAMPLE], encoding, upper, text[:_SAMPLE]):
+            return text
+    raise Unreadable("it is not text: it contains NUL bytes")
+
+
+def _is_likely(sample: bytes, encoding: str, upper: bytes, text: str) -> bool:
+    """Whether bytes are text in UTF-16, of which they have the upper halves `upper`."""
+    if any(category(character) in _NO_TEXT for character in text):
+        return False
+    if len(upper) < _SHORT and len(set(upper)) <= _ONE_ALPHABET:
+        return True
+    return len(upper) >= _FEWEST and _likeliest(sample, (encoding.replace("-", "_"),)) is not None
+
+
+def _narrow(content: bytes) -> str:
+    if _CONTROL_BYTES.search(content):
+        raise Unreadable("it is not text: it contains control characters, and is not UTF-8")
+    sample = _sample(content)
+    found = _latin(sample) or _likeliest(sample, _NARROW)
+    if found is None:
+        raise Unreadable("it is not text, or in an encoding that can't be told: save it as UTF-8")
+    return content.decode(found, "replace")  # the sample was right; a damaged byte later on is one character
+
+
+def _sample(content: bytes) -> bytes:
+    """Lines that have more than ASCII, which every encoding shares."""
+    lines, size = list[bytes](), 0
+    for line in _NOT_ASCII.finditer(content):
+        lines.append(line.group())
+        size += len(lines[-1])
+        if size > _SAMPLE:
+            break
+    sample = b"".join(lines)
+    if len(sample) <= _SAMPLE:
+        return sample
+    return sample[: max(sample.rfind(each, 0, _SAMPLE) for each in _ALWAYS_CHARACTERS)]
+
+
+def _latin(sample: bytes) -> str | None:
+    """The encoding of a text whose letters beyond ASCII stand by themselves between others, as accents and signs do and
+    no other alphabet's letters; None for another text.
+    """
+    runs = _BEYOND_ASCII.findall(sample)
+    count = sum(map(len, runs))
+    if count >= _ALONE * len(runs) or _NOT_LATIN.search(sample):
+        return None
+    return _LATIN[0] if count < _FEW else _likeliest(sample, _LATIN)
+
+
+def _likeliest(sample: bytes, among: Sequence[str]) -> str | None:
+    """The encoding of a text that has it without saying so; None where none makes text of it."""
+    from charset_normalizer import from_bytes  # hardly any document needs it
+
+    matches = from_bytes(sample, cp_isolation=list(among))
+    fitting = [(encoding, match) for match in matches for encoding in match.could_be_from_charset if encoding in among]
+    if not fitting:
+        return None
+    least = min(match.chaos for _, match in fitting) + _AS_GOOD
+    ordered = [(encoding, match) for encoding, match in fitting if match.chaos <= least]
+    most = max(match.coherence for _, match in ordered) - _CLEARLY
+    return min((encoding for encoding, match in ordered if match.coherence >= most), key=among.index)

@@ -1,0 +1,179 @@
+"""Readers of OpenDocument files, as LibreOffice writes them: texts, slides and spreadsheets."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from zipfile import ZipFile
+
+from common.library.readers.archive import open_archive
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
+from common.library.readers.tables import table_text
+from common.library.readers.xml_parts import parsed, title_in
+
+_OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
+_DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
+_MOST_LEVELS: Final = 6  # of Markdown's headings
+_MOST_COLUMNS: Final = 16_384  # of a spreadsheet
+_MOST_SPACES: Final = 1_000  # that one element stands for
+_MOST_ROWS: Final = 1_048_576
+# What was deleted, what nobody sees, and what others said of the text.
+_SILENT: Final = {_TEXT + "tracked-changes", _TEXT + "sequence-decls", _TEXT + "variable-decls", _OFFICE + "annotation"}
+_SPACE: Final = re.compile(r"[ \t\r\n]+")
+
+
+def read_odt(content: bytes) -> Content:
+    """Headings, paragraphs, lists and tables. Raises `Unreadable`."""
+    body, title = _opened(content, "text")
+    text = "\n\n".join(filter(None, (block.strip() for block in _blocks(body))))
+    return Content((Section(text, unit="heading"),), title)
+
+
+def read_odp(content: bytes) -> Content:
+    """Slide by slide: what stands on it, its tables, and the speaker's notes. Raises `Unreadable`."""
+    body, title = _opened(content, "presentation")
+    sections = []
+    for number, slide in enumerate(body.iter(_DRAWING + "page"), 1):
+        text = "\n".join(filter(None, (block.strip() for block in _blocks(slide))))
+        if text:
+            sections.append(Section(text, f"slide {number}"))
+    return Content(tuple(sections), title)
+
+
+def read_ods(content: bytes) -> Content:
+    """Sheet by sheet, a line for each row, as it is shown. Raises `Unreadable`."""
+    body, title = _opened(content, "spreadsheet")
+    sections = []
+    for sheet in body.iter(_TABLE + "table"):
+        text = table_text(_rows(sheet))
+        if text.strip():
+            sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')}", "row"))
+    return Content(tuple(sections), title)
+
+
+def _opened(content: bytes, kind: str) -> tuple[Any, str]:
+    """The body of a document of a kind, and its title."""
+    with open_archive(content) as archive:
+        if _is_encrypted(archive):
+            raise Unreadable(NEEDS_PASSWORD)
+        if "content.xml" not in archive.namelist():
+            raise Unreadable("it is not an OpenDocument file: its contents are missing")
+        body = parsed(archive, "content.xml").find(f"{_OFFICE}body/{_OFFICE}{kind}")
+        if body is None:
+            raise Unreadable(f"it is not an OpenDocument {kind}")
+        return body, title_in(archive, "meta.xml")
+
+
+def _is_encrypted(archive: ZipFile) -> bool:
+    name = "META-INF/manifest.xml"
+    if "encrypted-package" in archive.namelist():  # all of it in one part
+        return True
+    return name in archive.namelist() and any(True for _ in parsed(archive, name).iter("{*}encryption-data"))
+
+
+def _blocks(element: Any, depth: int = 0) -> Iterator[str]:
+    """The headings, paragraphs, items of lists and tables below an element, as Markdown."""
+    for child in element:
+        if child.tag in _SILENT:
+            continue
+        if child.tag == _TEXT + "h":
+            level = min(_number(child, _TEXT + "outline-level"), _MOST_LEVELS)
+            yield f"{'#' * level} {_line(child)}"
+            yield from _framed(child)
+        elif child.tag == _TEXT + "p":
+            yield _line(child)
+            yield from _framed(child)
+        elif child.tag == _TEXT + "list":
+            yield _list(child, depth)
+        elif child.tag == _TABLE + "table":
+            yield table_text(_rows(child))
+        elif isinstance(child.tag, str):
+            yield from _blocks(child, depth)
+
+
+def _framed(element: Any) -> Iterator[str]:
+    """The blocks in the frames that are anchored in a paragraph."""
+    for child in element:
+        if child.tag == _DRAWING + "text-box":
+            yield from _blocks(child)
+        elif child.tag not in _SILENT and child.tag != _TEXT + "note":
+            yield from _framed(child)
+
+
+def _list(element: Any, depth: int) -> str:
+    lines = []
+    for item in element.iterchildren(_TEXT + "list-item", _TEXT + "list-header"):
+        first = True
+        for block in _blocks(item, depth + 1):
+            nested = block.lstrip().startswith("- ")
+            lines.append(block if nested else f"{'  ' * depth}{'- ' if first else '  '}{block}")
+            first = False
+    return "\n".join(lines)
+
+
+def _rows(table: Any) -> Iterator[list[str]]:
+    """The rows of a table, up to the last that has a value, and no more than a sheet can have."""
+    empty, left = 0, _MOST_ROWS
+    for row in table.iter(_TABLE + "table-row"):
+        if next(row.iterancestors(_TABLE + "table")) is not table:
+            continue  # of a table within
+        values = _cells(row)
+        times = _number(row, _TABLE + "number-rows-repeated")
+        if not values:
+            empty += times
+            continue
+        above, same = min(empty, left), min(times, max(0, left - empty))
+        left -= above + same
+        yield from [[]] * above
+        yield from [values] * same
+        empty = 0
+
+
+def _cells(row: Any) -> list[str]:
+    """The values of a row, up to the last that there is."""
+    values: list[str] = []
+    empty = 0
+    for cell in row.iterchildren(_TABLE + "table-cell", _TABLE + "covered-table-cell"):
+        value = " ".join(filter(None, _blocks(cell)))
+        times = _number(cell, _TABLE + "number-columns-repeated")
+        if not value:
+            empty += times
+            continue
+        room = max(0, _MOST_COLUMNS - len(values))
+        values += [""] * min(empty, room) + [value] * min(times, max(0, room - empty))
+        empty = 0
+    return values
+
+
+def _line(element: Any) -> str:
+    """The text of a heading or paragraph; white space counts once, unless it is written as elements."""
+    out = io.StringIO()
+    _write(element, out)
+    return out.getvalue().strip()
+
+
+def _write(element: Any, out: io.StringIO) -> None:
+    out.write(_SPACE.sub(" ", element.text or ""))
+    for child in element:
+        if child.tag == _TEXT + "s":
+            out.write(" " * min(_number(child, _TEXT + "c"), _MOST_SPACES))
+        elif child.tag == _TEXT + "tab":
+            out.write("\t")
+        elif child.tag == _TEXT + "line-break":
+            out.write("\n")
+        elif child.tag == _TEXT + "note":
+            note = " ".join(_blocks(child))
+            out.write(f" ({note})" if note else "")
+        elif child.tag not in _SILENT and child.tag != _DRAWING + "frame" and isinstance(child.tag, str):
+            _write(child, out)
+        out.write(_SPACE.sub(" ", child.tail or ""))
+
+
+def _number(element: Any, name: str) -> int:
+    """A count that an element states, at least 1."""
+    said = element.get(name, "1")
+    return max(1, int(said)) if said.isdecimal() and len(said) < 10 else 1

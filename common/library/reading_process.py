@@ -1,0 +1,151 @@
+"""The process that reads watched folders, as the daemon sees it: started when something is to be read, gone when it is.
+
+Reading is parsing, a search for joints, and embedding of whatever there is: threads of the daemon would take turns with
+decoding, which would wait for the interpreter while they do not get a core.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.process.python import child_command, python_environment
+
+Changes = dict[str, set[str]]  # folders, and paths in them that changed
+Embed = Callable[[list[str]], NDArray[np.float32]]
+
+_AT_ONCE: Final = 4  # texts: a question waits for these, and no longer
+
+log = logging.getLogger(__name__)
+
+
+class ReadingProcess:
+    """Reads what it is told. `embed` lends it the daemon's model, for few texts at a time; see `add_process`.
+
+    All of its methods are for one thread, which has to last: with it the process ends.
+    """
+
+    def __init__(self, settings: Mapping[str, object], embed: Embed) -> None:
+        self._settings = json.dumps(settings, default=str)
+        self._embed = embed
+        self._process: subprocess.Popen[str] | None = None
+        self._listener: threading.Thread | None = None
+        self._lock = threading.Lock()  # guards what follows, and writing to the process
+        self._reading: Changes = {}
+        self._failed: Changes = {}
+        self._closed = False
+
+    @property
+    def running(self) -> bool:
+        """Whether something is being read."""
+        with self._lock:
+            return bool(self._reading)
+
+    def read(self, changes: Mapping[str, set[str]]) -> None:
+        """Bring the library up to date with the folders of `changes`, and with what changed in them first."""
+        with self._lock:
+            if self._closed or not changes:
+                return
+            if not self._reading:
+                self._start()
+            for folder, paths in changes.items():
+                self._reading.setdefault(folder, set()).update(paths)
+            self._send({"read": {folder: sorted(paths) for folder, paths in changes.items()}})
+
+    def failed(self) -> Changes:
+        """Changes that could not be read since the last call, and have to be tried again."""
+        with self._lock:
+            failed, self._failed = self._failed, {}
+            return failed
+
+    def close(self) -> None:
+        """End a reading where it is; it goes on at the next start. From any thread."""
+        with self._lock:
+            self._closed = True
+            process, listener = self._process, self._listener
+            if process is not None:
+                process.terminate()
+        if listener is not None:
+            listener.join()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            child_command("common.library.add_process"),
+            env=python_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, args=(self._process,), name="reading", daemon=True)
+        self._listener.start()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.write(f"{self._settings}\n")
+
+    def _send(self, line: dict[str, object]) -> None:
+        """To the process, unless that has ended, of which its listener tells."""
+        assert self._process is not None and self._process.stdin is not None
+        with suppress(OSError, ValueError):
+            self._process.stdin.write(f"{json.dumps(line)}\n")
+            self._process.stdin.flush()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = json.loads(line)
+            if "embed" in said:
+                vectors = self._lend(said["embed"])
+                with self._lock:
+                    self._send({"vectors": vectors})
+            else:
+                self._done(said)
+        code = process.wait()
+        process.stdout.close()
+        with self._lock:
+            if process.stdin is not None:
+                with suppress(OSError):  # what was not sent yet goes nowhere
+                    process.stdin.close()
+            if self._process is process and self._reading:
+                self._give_up(code)
+
+    def _lend(self, texts: list[str]) -> str | None:
+        """Vectors of texts as the process takes them; None where the daemon's model has none."""
+        try:
+            parts = [self._embed(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
+        except Exception as error:
+            log.warning("embedding what changed in watched folders failed: %s", type(error).__name__)
+            return None
+        return b64encode(np.concatenate(parts).tobytes()).decode()
+
+    def _done(self, said: dict[str, Any]) -> None:
+        with self._lock:
+            paths = self._reading.pop(said["read"], set())
+            if not said["done"]:
+                self._failed.setdefault(said["read"], set()).update(paths)
+            log.info("a watched folder was %s", "read" if said["done"] else "not read, which is tried again")
+            if not self._reading:
+                self._leave()
+
+    def _leave(self) -> None:
+        """Let the process end, since there is nothing to read; the next one is another."""
+        assert self._process is not None and self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def _give_up(self, code: int) -> None:
+        """Take note that the process ended before all was read."""
+        if not self._closed:
+            log.warning("the process that reads watched folders ended (exit code %d); it is started again", code)
+        for folder, paths in self._reading.items():
+            self._failed.setdefault(folder, set()).update(paths)
+        self._reading = {}

@@ -1,0 +1,140 @@
+"""The chunks of the documents that a request may use, by its patterns; exactly these, whatever searches them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.library.errors import NoDocumentFits
+from common.library.patterns import PathPatterns, State
+from common.library.store import Store
+from common.library.tags import tags_of
+from proto.patterns import TAG, checked_tag, normalised
+
+_KEPT: Final = 16  # selections of a library's present content
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What patterns choose of a library."""
+
+    files: frozenset[int]  # ids of documents
+    chunks: NDArray[np.int64]  # their chunks' ids, ascending [n]
+    lacking: tuple[int, ...]  # patterns that find no document, by number from 1 on
+
+    def check(self) -> Selection:
+        """The selection itself. Raises `NoDocumentFits` where a pattern finds no document."""
+        if self.lacking:
+            raise NoDocumentFits(self.lacking[0])
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """Documents of one folder: their names and ids."""
+
+    path: str  # below the folder that was added, with a slash behind it; empty for that folder itself
+    tags: tuple[str, ...]
+    files: list[tuple[str, int]]
+
+
+class _Catalogue:
+    """The places of all documents of a library's content."""
+
+    def __init__(self, store: Store) -> None:
+        self._tagged = store.tags.of_all()
+        grouped: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+        for file, path, root in store.places():
+            folder, _, name = path.rpartition("/")
+            below = folder[len(root.rstrip("/")) + 1 :] if len(folder) >= len(root.rstrip("/")) else ""
+            grouped[folder, f"{below}/" if below else ""].append((name, file))
+        self._folders = [_Folder(below, tags_of(at, self._tagged), files) for (at, below), files in grouped.items()]
+        self._files = {(at, name): file for (at, _), files in grouped.items() for name, file in files}
+        self._chunks, self._file_of = store.chunk_files()
+
+    def choose(self, patterns: Sequence[str]) -> Selection:
+        """The documents that at least one of the patterns fits."""
+        named = [number for number, pattern in enumerate(patterns) if not pattern.startswith(TAG)]
+        tags = {
+            number: checked_tag(pattern.removeprefix(TAG))
+            for number, pattern in enumerate(patterns)
+            if pattern.startswith(TAG)
+        }
+        found: set[int] = set()
+        fitting: set[int] = set()
+        if named:
+            bits = self._by_path([patterns[number] for number in named], found)
+            fitting.update(number for place, number in enumerate(named) if bits >> place & 1)
+        for number, tag in tags.items():
+            chosen = self._by_tag(tag)
+            found |= chosen
+            if chosen:
+                fitting.add(number)
+        files = np.fromiter(found, np.int64, len(found))
+        chunks = np.sort(self._chunks[np.isin(self._file_of, files)])
+        lacking = tuple(number + 1 for number in range(len(patterns)) if number not in fitting)
+        return Selection(frozenset(found), chunks, lacking)
+
+    def _by_path(self, patterns: Sequence[str], found: set[int]) -> int:
+        """Add the documents that patterns of paths fit to `found`; a bit for each pattern that fits any."""
+        automaton = PathPatterns(patterns)
+        states: dict[str, State] = {"": automaton.start}
+        fits = 0
+        for folder in self._folders:
+            at = _state_of(automaton, folder.path, states)
+            for name, file in folder.files:
+                if each := automaton.after(at, normalised(name)).fits:
+                    fits |= each
+                    found.add(file)
+        return fits
+
+    def _by_tag(self, tag: str) -> set[int]:
+        tagged = [folder for folder in self._folders if tag in folder.tags]
+        chosen = {file for folder in tagged for _, file in folder.files}
+        for root, tags in self._tagged.items():  # documents that were added by themselves
+            at, _, name = root.rpartition("/")
+            file = self._files.get((at, name))
+            if file is not None and tag in tags:
+                chosen.add(file)
+        return chosen
+
+
+def _state_of(automaton: PathPatterns, folder: str, states: dict[str, State]) -> State:
+    """The state behind a folder's path; of folders in one another what they have in common is looked at once."""
+    ways = []
+    while (known := states.get(folder)) is None:
+        above = folder[: folder.rfind("/", 0, -1) + 1]
+        ways.append((folder, folder[len(above) :]))
+        folder = above
+    for path, name in reversed(ways):
+        known = states[path] = automaton.after(known, normalised(name))
+    return known
+
+
+class Selections:
+    """Selections of one library as its content is now; not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._commit: str | None = None
+        self._catalogue: _Catalogue | None = None
+        self._known: OrderedDict[tuple[str, ...], Selection] = OrderedDict()
+
+    def of(self, store: Store, patterns: Sequence[str]) -> Selection | None:
+        """What checked `patterns` choose; None without any, for all. Call inside `store.reading()`."""
+        if not patterns:
+            return None
+        commit, key = store.state().commit, tuple(patterns)
+        if commit != self._commit or self._catalogue is None:
+            self._known.clear()
+            self._catalogue, self._commit = _Catalogue(store), commit
+        if key not in self._known:
+            self._known[key] = self._catalogue.choose(patterns)
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]

@@ -1,0 +1,95 @@
+"""Files of text in the encodings that people have: read as they were meant, or refused, and UTF-8 never touched."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.library.readers.content import Unreadable
+from common.library.readers.encodings import decoded
+
+GERMAN = "Müller läßt grüßen: Der Schlüssel liegt unter der Fußmatte, die Tür klemmt.\n"
+FRENCH = "Le café est fermé à Noël, déjà réservé pour l'été.\n"
+RUSSIAN = "Ключ лежит под ковриком. Молоко в холодильнике, хлеб на столе.\n"
+JAPANESE = "鍵は玄関マットの下にあります。\n牛乳は冷蔵庫に入っています。\n"
+SIGN = "25 °C\n"
+NOTE = "Grüße vom Zahnarzt, Termin am 3. März.\n"  # of 39 bytes
+POLISH = "Wczoraj byliśmy na spacerze w lesie, żeby zjeść świeże jagody. Później poszedłem po bułki i mleko.\n"
+TEXTS = {"german": GERMAN, "french": FRENCH, "russian": RUSSIAN, "japanese": JAPANESE, "note": NOTE, "sign": SIGN}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_unicode(text: str, encoding: str) -> None:
+    assert decoded(text.encode(encoding)) == text
+    assert decoded(("\ufeff" * (encoding == "utf-16-be") + text).encode(encoding)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (GERMAN, "latin-1"),
+        (FRENCH, "latin-1"),
+        (NOTE, "latin-1"),
+        ("Käse\n", "latin-1"),
+        ("25 °C\n", "latin-1"),
+        ("price £20 ± 5\n", "latin-1"),
+        ("Não há pão, só maçãs.\n", "latin-1"),
+        ("“smart” quotes – and a € sign\n", "cp1252"),
+        (RUSSIAN, "cp1251"),
+        ("Позвонить врачу завтра утром\n", "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (JAPANESE, "shift_jis"),
+        (JAPANESE, "euc_jp"),
+        (POLISH * 2, "cp1250"),
+    ],
+    ids=lambda value: f"{len(value)}-{value.split()[0]}".encode("ascii", "ignore").decode(),
+)
+@pytest.mark.parametrize("before", [0, 100_000], ids=["alone", "after ASCII"])
+def test_older_encodings(text: str, encoding: str, before: int) -> None:
+    plain = "Nothing special here.\n" * (before // 22)
+    assert decoded((plain + text).encode(encoding)) == plain + text
+
+
+def test_a_character_across_the_end_of_what_is_guessed_from() -> None:
+    """In one line, at each of its bytes."""
+    for shift in range(3):
+        text = "a" * shift + " 会議は月曜日です" * 6000
+        assert decoded(text.encode("shift_jis")) == text
+
+
+@given(st.text())
+def test_utf_8_is_never_taken_for_anything_else(text: str) -> None:
+    content = text.encode()
+    if not content.startswith((b"\xff", b"\xfe")) and "\0" not in text:
+        assert decoded(content) == text.removeprefix("\ufeff")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"a\0b", "it contains NUL bytes"),
+        (b"\0\xff" * 50, "it contains NUL bytes"),
+        (b"GIF\0\1\2", "it contains NUL bytes"),
+        (b"\1\0" * 100, "it contains NUL bytes"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1" + bytes(range(256)), "it contains NUL bytes"),
+        (b"\x89\x1f\x02words", "it contains control characters"),
+        (b"\xff\xfeab\x00", "UTF-16"),
+        (b"\xef\xbb\xbfcaf\xe9", "not UTF-8 text: byte 3"),
+    ],
+    ids=["NUL", "pairs", "few bytes", "numbers", "picture", "controls", "half a character", "marked as UTF-8"],
+)
+def test_what_is_not_text(content: bytes, reason: str) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        decoded(content)
+
+
+def test_noise_is_not_text() -> None:
+    draw = random.Random(7)
+    for size in (200, 999, 5_000):
+        for _ in range(20):
+            with pytest.raises(Unreadable, match="it is not text"):
+                decoded(draw.randbytes(size))
