@@ -14,6 +14,7 @@ def main() -> None:
     keep_private()
     with one_line_errors("dragon cloud"):
         from cloud.settings import CloudSettings
+        from common.configuration.caches import keep_caches
         from common.configuration.configuration import load_settings
 
         if {"-h", "--help"} & set(sys.argv[1:]):
@@ -21,6 +22,7 @@ def main() -> None:
             return
         file, overrides = parse_flags(CloudSettings, sys.argv[1:])
         settings = load_settings(CloudSettings, file, overrides)
+        keep_caches(settings)
 
         from cloud.daemon import run
 

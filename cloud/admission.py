@@ -8,6 +8,7 @@ from statistics import median
 
 from cloud.settings import CloudSettings
 from proto.messages import Fetch, Open
+from proto.patterns import checked
 
 SHORTEST_WAIT = 0.05  # seconds
 LONGEST_WAIT = 30.0
@@ -118,6 +119,10 @@ def refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> 
     """The reason that this cloud does not serve `request`, in a sentence; None when it does."""
     if not request.question.strip():
         return "The question is empty."
+    try:
+        checked(request.only)
+    except ValueError as error:
+        return f"The patterns of the cloud's documents can't be followed: {error}."
     query = request.prompt if isinstance(request, Open) else request.question
     if len(query.encode()) > settings.max_query_bytes:
         return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."

@@ -6,11 +6,12 @@ import logging
 from contextlib import ExitStack
 from functools import partial
 
-from cloud.sessions import Sessions
+from cloud.reception import receiving
 from cloud.settings import CloudSettings
 from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving
-from common.daemon.side import SideRuntime
-from common.daemon.ticker import Ticker
+from common.daemon.watchdog import Watchdog
+from common.process.service_manager import ServiceManager
+from common.process.startup import Startup
 from common.process.stopping import until_told, within
 from common.process.vital import end_process
 from common.transport.link import CloudLink
@@ -22,23 +23,31 @@ DESCRIPTORS = 4096  # of open files; all peers and strangers that the link allow
 
 def run(settings: CloudSettings) -> None:
     """Serve devices until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
-    with serving("dragon cloud", settings) as stack:
-        _serve(settings, stack)
+    with serving("dragon cloud", settings) as (stack, manager):
+        _serve(settings, stack, manager)
 
 
-def _serve(settings: CloudSettings, stack: ExitStack) -> None:
+def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -> None:
     """Serve until `Stopped`; the `stack` ends it then: first the devices are told, then the threads end."""
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
-    side = SideRuntime("cloud", settings, end_process)
+    with receiving(settings, keys, end_process) as address:
+        # Imported here: torch takes seconds, and a port that is taken already is told of at once.
+        from cloud.sessions import Sessions
+        from common.daemon.side import SideRuntime
+        from common.daemon.ticker import Ticker
+
+        side = SideRuntime("cloud", settings, end_process, startup=Startup(manager.status))
     stack.callback(partial(within, THREADS_END, side.close))
     sessions = Sessions(settings, side)
     ticker = Ticker(sessions.tick, end_process)
-    link = CloudLink(settings.bind, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
+    link = CloudLink(address, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
     sessions.link = link
     stack.enter_context(link)
     ticker.start()
     stack.callback(ticker.close)
     stack.callback(sessions.close)
+    stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
+    manager.ready(f"serving devices on {link.address}")
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
     until_told()

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from common.configuration.settings import Address, Folder, Settings, default_data, is_loopback
+from common.configuration.settings import Address, Folder, Settings, is_loopback
 from proto.limits import MOST_DOCUMENTS
 
 
@@ -18,8 +18,8 @@ class CloudSettings(Settings):
 
     role: ClassVar[Literal["device", "cloud"]] = "cloud"
 
-    data: Folder = Field(default_factory=lambda: default_data("cloud"))
-    """Folder of all state: library, keys, decode profile, keys and values of documents."""
+    data: Folder = Field(default_factory=lambda known: known["data_dir"] / "cloud")
+    """Folder of this role's state: library, keys, decode profile, keys and values of documents."""
     bind: Address = "tcp://127.0.0.1:8601"
     """Address that the cloud listens on."""
     insecure: bool = False
@@ -34,6 +34,11 @@ class CloudSettings(Settings):
     """Longest prompt, in bytes of UTF-8."""
     max_documents: int = Field(default=MOST_DOCUMENTS, ge=1, le=MOST_DOCUMENTS)
     """Most chunks that one answer may retrieve."""
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether devices run on this machine only."""
+        return is_loopback(self.bind)
 
     def refusal(self) -> str | None:
         """The reason that these settings don't go together, in one sentence; None when they do."""

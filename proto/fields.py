@@ -25,4 +25,7 @@ Name = Annotated[str, Text(256)]
 Question = Annotated[str, Text(limits.LONGEST_QUESTION)]  # what is looked up in the library
 Earlier = Annotated[str, Text(limits.LONGEST_QUESTION)]  # questions of the conversation that it may follow up on
 Wanted = Annotated[int, Count(limits.MOST_DOCUMENTS + 1)]  # documents to retrieve
+Patterns = Annotated[  # of the documents that may be retrieved; none: all
+    tuple[Annotated[str, Text(limits.LONGEST_PATTERN)], ...], Count(limits.MOST_PATTERNS + 1)
+]
 EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing

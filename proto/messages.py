@@ -21,6 +21,7 @@ from proto.fields import (
     Exactness,
     Form,
     Name,
+    Patterns,
     Placement,
     Position,
     Question,
@@ -90,6 +91,7 @@ class Open:
     likeliest: Annotated[int, Count(limits.MOST_LIKELIEST + 1)] = 0  # most probable tokens that a race list has, too
     processors: Annotated[str, Text(limits.LONGEST_PROCESSORS)] = ""  # biases, penalties, format: a JSON object
     earlier: Earlier = ""
+    only: Patterns = ()  # of the cloud's own documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Ready:
     session: SessionId
     titles: Annotated[tuple[Annotated[str, Text(1024)], ...], Count(257)]
     prompt_tokens: Annotated[int, Count(2**24)]
+    closest: Annotated[float, Real(-2.0, 2.0)]  # retrieval cosine, the largest; -1 without documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +257,7 @@ class Fetch:
     documents: Wanted
     form: Form
     earlier: Earlier = ""
+    only: Patterns = ()
 
 
 @dataclass(frozen=True, slots=True)

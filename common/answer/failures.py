@@ -6,7 +6,10 @@ from common.answer.errors import NoPlace, RequestError
 from proto.errors import ProtocolError
 from proto.messages import Busy, Error
 
-STOPPING = "stopping"  # code of an `Error`
+STOPPING = "stopping"  # codes of an `Error`
+STARTING = "starting"
+NO_DOCUMENT_FITS = "no-document-fits"
+_CODES = {"long_document": "document", "cloud_documents": NO_DOCUMENT_FITS}  # by the field that can't be served
 
 
 def failure_message(session: int, failure: Exception) -> Busy | Error:
@@ -17,12 +20,17 @@ def failure_message(session: int, failure: Exception) -> Busy | Error:
         return Busy(session, int(1e6 * failure.wait))
     if not isinstance(failure, RequestError):
         return Error(session, "failed", str(failure))
-    return Error(session, "document" if failure.field == "long_document" else "unservable", str(failure))
+    return Error(session, _CODES.get(failure.field, "unservable"), str(failure))
 
 
 def stopping() -> Error:
     """The message that this cloud ends, and all sessions with it; another one may come in its place."""
     return Error(0, STOPPING, "The cloud is stopping.")
+
+
+def starting() -> Error:
+    """The message that this cloud can't answer yet; it says so once more by ending the connection when it can."""
+    return Error(0, STARTING, "The cloud is starting.")
 
 
 def unknown_session(session: int) -> Error:

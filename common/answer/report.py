@@ -21,7 +21,7 @@ class Origin:
 
     path: str  # of the document, relative to the folder that was added
     place: str  # in the document, e.g. «page 3»; may be empty
-    chunk: int  # the passage's number in the library
+    chunk: int | None  # the passage's number in the library; None: of a file that came with the request
     similarity: float  # of the passage and the question, cosine
 
 
@@ -93,6 +93,9 @@ class Report(MethodReport):
     placement: Placement
     sources: tuple[Source, ...]
     notes: tuple[str, ...] = ()  # sentences for the user, e.g. that the cloud was not reachable
+    closest: float | None = None  # cosine of the closest document and the question; None: it is not known
+    unmatched: bool = False  # no document is close to the question
+    refused: bool = False  # the answer says no more than that, as the request wants it
     trace: Trace | None = None  # None unless asked for
 
 
@@ -106,6 +109,10 @@ class Record:
     device_titles: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
     cloud_titles: tuple[str, ...] = ()
+    cloud_closest: float | None = None  # cosine of the cloud's closest document and the question, as far as it said so
+    closest: float | None = None  # the same of both sides' documents, where that is known
+    unmatched: bool = False  # no document is close to the question
+    refused: bool = False  # and the request wants no answer then
     device_prompt_tokens: int = 0
     cloud_prompt_tokens: int = 0  # of the cloud that read last, where connections were lost
     sent_bytes: int = 0
@@ -130,6 +137,11 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
     if record.memory_wait >= NOTED_WAIT:
         notes += (f"The answer waited {record.memory_wait:.0f} s for memory that other answers had (kv_bytes).",)
     own = {each.name: getattr(part, each.name) for each in fields(part)}
+    sources = tuple(Source("device", *each) for each in zip_longest(record.device_titles, record.origins)) + tuple(
+        Source("cloud", title) for title in record.cloud_titles
+    )
+    if record.refused:  # what was drafted is not what was said
+        own["attribution"], sources = (), ()
     if record.alone:
         own["degraded"] = tuple(range(len(times)))
     return Report(
@@ -149,7 +161,9 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         aggregation=request.aggregation,
         sampler=request.sampler,
         placement=request.placement,
-        sources=tuple(Source("device", *each) for each in zip_longest(record.device_titles, record.origins))
-        + tuple(Source("cloud", title) for title in record.cloud_titles),
+        sources=sources,
         notes=notes,
+        closest=record.closest,
+        unmatched=record.unmatched,
+        refused=record.refused,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import from_json
 
 from common.processors.options import ProcessorOptions
@@ -18,20 +19,26 @@ from proto.limits import (
     TEMPERATURE,
 )
 from proto.messages import Open
+from proto.patterns import checked
 
 Sources = Literal["both", "device", "cloud"]
+Unmatched = Literal["warn", "refuse", "answer"]
 Privacy = Literal["strict", "balanced", "offline"]
 PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # from the most private one
 
 MOST_STOPS = 4  # stop strings of a request
 LONGEST_STOP = 1024  # characters
+MOST_FILES = 16  # that come with a request
+LONGEST_FILE_NAME = 255  # characters
 MOST_LOGPROBS = 20  # alternatives of a token whose log-probabilities are told
 
 
 def known_temperature(value: float | None) -> float | None:
-    """Refuse a temperature that samplers don't take."""
+    """The temperature, or 0 for one below what samplers tell from that. Refuses others that they don't take."""
+    if value is not None and 0 <= value < TEMPERATURE.low:
+        return 0.0
     if value is not None and not TEMPERATURE.allows(value):
-        raise ValueError(f"must be 0, or from {TEMPERATURE.low:g} to {TEMPERATURE.high:g}")
+        raise ValueError(f"must be from 0 to {TEMPERATURE.high:g}")
     return value
 
 
@@ -43,6 +50,42 @@ def _stop_strings(value: object) -> object:
     if not all(0 < len(text) <= LONGEST_STOP for text in texts):
         raise ValueError(f"a stop string has 1 to {LONGEST_STOP} characters")
     return tuple(texts)
+
+
+def _from_base64(value: object) -> object:
+    try:
+        return b64decode(value, validate=True) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("expected base64") from None
+
+
+def _patterns(value: object) -> object:
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or not all(isinstance(each, str) for each in listed):
+        raise ValueError("expected a pattern or an array of patterns")
+    checked(listed)
+    return tuple(listed)
+
+
+class RequestFile(BaseModel):
+    """A document that comes with a request; base64 in JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = Field(min_length=1, max_length=LONGEST_FILE_NAME)
+    content: Annotated[bytes, BeforeValidator(_from_base64, json_schema_input_type=str)] = Field(repr=False)
+
+
+def _few_files(value: object) -> object:
+    if not isinstance(value, list | tuple) or len(value) > MOST_FILES:
+        raise ValueError(f"expected an array of up to {MOST_FILES} files")
+    return tuple(value)
+
+
+Files = Annotated[
+    tuple[RequestFile, ...], BeforeValidator(_few_files, json_schema_input_type=list[RequestFile])
+]  # fmt: skip
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_patterns, json_schema_input_type=str | list[str])]
 
 
 class Request(ProcessorOptions):
@@ -72,6 +115,13 @@ class Request(ProcessorOptions):
         default=(), description=f"End the answer before this text (up to {MOST_STOPS})"
     )
     documents: int = Field(default=4, ge=0, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
+    files: Files = ()  # all that this device answers from, in place of its library
+    device_documents: Patterns = Field(
+        default=(), description="Of this device's, only documents in this folder, of this file or tag:NAME"
+    )
+    cloud_documents: Patterns = Field(
+        default=(), description="Of the cloud's, only documents in this folder, of this file or tag:NAME"
+    )
     method: str = Field(default="speculative", description="How the two sides come to one answer")
     aggregation: Aggregation = Field(default="output", description="A row per document, or one row with all of them")
     codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
@@ -79,6 +129,11 @@ class Request(ProcessorOptions):
     exact: bool = True  # ask for what a certificate lacks
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # alternatives told; none: no logprobs
     wait: bool = Field(default=False, description="Wait for the cloud as long as it takes, rather than go on alone")
+    unmatched: Unmatched = Field(
+        default="warn",
+        description="Where no document is close to the question: say so, refuse, or just answer",
+    )
+    end_repetition: bool = False  # whether an answer ends that says the same again and again
     trace: bool = False  # whether the report says what took when, on both sides
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import platformdirs
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
 from common.configuration.settings import Settings, absolute
 
 CONFIG_VARIABLE = "DRAGON_CONFIG"
+DATA_VARIABLE = "DRAGON_DATA_DIR"  # the setting data_dir of both roles
 DEFAULT = "default"  # origin of a setting that nobody set
 
 
@@ -34,8 +35,9 @@ def load_settings(
     """The settings of a role, from (in rising priority) its file, its environment variables and `overrides`.
 
     The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's
-    configuration folder when it exists. Folders in it are relative to it. Overrides that are None count as
-    not given. With `missing_ok`, a file that is named and not there counts as empty. Raises `ConfigurationError`.
+    configuration folder when it exists. `$DRAGON_DATA_DIR` is `data_dir` of both roles. Folders in the file are
+    relative to it. Overrides that are None count as not given. With `missing_ok`, a file that is named and not there
+    counts as empty. Raises `ConfigurationError`.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -44,6 +46,8 @@ def load_settings(
         for key, value in _read(path).items():
             values[key], origins[key] = _relative_to(path.parent, kind, key, value), str(path)
     _check_variables(kind)
+    if folder := os.environ.get(DATA_VARIABLE):
+        values["data_dir"], origins["data_dir"] = folder, f"${DATA_VARIABLE}"
     for key, value in EnvSettingsSource(kind)().items():
         values[key], origins[key] = value, f"${_prefix(kind)}{key.upper()}"
     for key, value in (overrides or {}).items():
@@ -58,15 +62,12 @@ def load_settings(
 
 
 def describe(settings: Settings) -> str:
-    """The effective settings as a TOML file, each with where it came from. Secrets are not shown."""
+    """The effective settings as a TOML file, each with where it came from."""
     lines = []
     for key in type(settings).model_fields:
         value = getattr(settings, key)
         origin = origin_of(settings, key)
-        if isinstance(value, SecretStr):
-            lines.append(f"# {key} is set but not shown  # {origin}")
-        else:
-            lines.append(f"{toml_line(key, value)}  # {origin}")
+        lines.append(f"{toml_line(key, value)}  # {origin}")
     return "\n".join(lines) + "\n"
 
 
@@ -97,11 +98,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) -> object:
-    """Folders, and models written as `./x` or `../x`, are relative to the file that names them."""
+    """Folders and files, and models written as `./x` or `../x`, are relative to the file that names them."""
     field = kind.model_fields.get(key)
     if field is None or not isinstance(value, str):
         return value
-    named_folder = field.annotation is Path
+    named_folder = Path in (field.annotation, *get_args(field.annotation)) and value.lower() not in ("", "none")
     named_model = key in ("model", "tokenizer", "embedder", "scorer_model") and value.startswith(("./", "../"))
     return str(folder / Path(value).expanduser()) if named_folder or named_model else value
 
@@ -132,10 +133,8 @@ def _sentence(detail: ErrorDetails, kind: type[Settings], origins: Mapping[str, 
     origin = origins.get(key, DEFAULT)
     if detail["type"] == "extra_forbidden":
         return f"{origin}: {_unknown(key, kind)}"
-    field = kind.model_fields[key]
-    secret = SecretStr in (field.annotation, *get_args(field.annotation))
-    given = "" if secret else f" = {json.dumps(detail['input'], default=str, ensure_ascii=False)}"
-    return f"{origin}: {key}{given}: {message[:1].lower()}{message[1:]}"
+    given = json.dumps(detail["input"], default=str, ensure_ascii=False)
+    return f"{origin}: {key} = {given}: {message[:1].lower()}{message[1:]}"
 
 
 def _unknown(key: str, kind: type[Settings]) -> str:

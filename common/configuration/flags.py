@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -12,6 +14,7 @@ from pydantic.fields import FieldInfo
 from common.configuration.settings import Settings
 
 CONFIG = "config"
+LONGEST_LINE = 120  # columns; longer ones are hard to read
 
 
 class FlagError(ValueError):
@@ -42,13 +45,20 @@ def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | 
 
 
 def flags_help(kind: type[Settings]) -> str:
-    """Every setting with its values, its meaning and its default."""
+    """Every setting with its values, its meaning and its default, in lines as long as the terminal is wide."""
     lines = [f"Usage: dragon {kind.role} [--config FILE] [--SETTING VALUE]...", "", "Settings:"]
     for name, field in kind.model_fields.items():
         lines.append(f"  --{name.replace('_', '-')}{_values(field)}")
-        lines.append(f"      {(field.description or '').removesuffix('.')}{_default(field)}")
-    lines += ["", f"`dragon config --role {kind.role}` shows what is in force and where it comes from."]
+        lines += _wrapped(f"{(field.description or '').removesuffix('.')}{_default(field)}", "      ")
+    lines += ["", *_wrapped(f"`dragon config --role {kind.role}` shows what is in force and where it comes from.", "")]
     return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    width = min(shutil.get_terminal_size().columns, LONGEST_LINE)
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _setting(flag: str, fields: Mapping[str, FieldInfo]) -> str:

@@ -50,23 +50,23 @@ def _address(address: str) -> str:
     return address
 
 
+def _file(path: Path | None) -> Path | None:
+    return None if path is None else absolute(path)
+
+
 Folder = Annotated[Path, AfterValidator(absolute)]
+File = Annotated[Path | None, AfterValidator(_file)]
 Address = Annotated[str, AfterValidator(_address)]
 
 
-def default_data(role: str) -> Path:
-    """Folder of a role's state on this platform."""
-    return platformdirs.user_data_path("dragon") / role
-
-
-def default_local_keys() -> Path:
-    """Folder of the keys for a link within this machine, shared by one user's daemons of both roles."""
-    return platformdirs.user_data_path("dragon") / "local-keys"
+def default_data_dir() -> Path:
+    """Folder of all that one user's daemons of both roles keep on this platform."""
+    return platformdirs.user_data_path("dragon")
 
 
 def default_models() -> Path:
     """Folder of imported models, shared by one user's daemons of both roles."""
-    return platformdirs.user_data_path("dragon") / "models"
+    return default_data_dir() / "models"
 
 
 def default_model() -> str:
@@ -133,20 +133,22 @@ class Settings(BaseSettings):
 
     role: ClassVar[Literal["device", "cloud"]]
 
+    data_dir: Folder = Field(default_factory=default_data_dir)
+    """Folder below which all is kept, of both roles: every other folder is in it unless it is set itself."""
     data: Folder
-    """Folder of all state: library, keys, decode profile, keys and values of documents."""
+    """Folder of this role's state: library, keys, uploads, decode profile, keys and values of documents."""
     library: Folder = Field(default_factory=lambda known: known["data"] / "library")
     """Folder of the document library."""
     keys: Folder = Field(default_factory=lambda known: known["data"] / "keys")
-    """Folder of the key pair and the trusted peers."""
-    local_keys: Folder = Field(default_factory=default_local_keys)
+    """Folder of the key pair, the trusted peers and the API keys."""
+    local_keys: Folder = Field(default_factory=lambda known: known["data_dir"] / "local-keys")
     """Folder of the keys that the daemons of one user share on loopback."""
     curve: Literal["auto", "off"] = "auto"
     """auto: encrypt and authenticate on every address; off: on none."""
     model: Annotated[str, AfterValidator(_model)] = Field(default="auto", min_length=1)
-    """Language model: a folder, a .gguf file, a Hub id, embedded, or auto: SmolLM2 where its package is installed."""
-    models: Folder = Field(default_factory=default_models)
-    """Folder that .gguf files are imported to, shared by the daemons of one user."""
+    """Language model: a name, folder, .gguf file, Hub id, embedded, or auto: SmolLM2 where its package is installed."""
+    models: Folder = Field(default_factory=lambda known: known["data_dir"] / "models")
+    """Folder of imported and linked models, shared by the daemons of one user."""
     tokenizer: str | None = Field(
         default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
     )
@@ -176,7 +178,7 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Numbers that the model computes in; auto: the checkpoint's, as far as the processor is quick with them."""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """Threads of torch; none: torch decides."""
+    """Threads of torch; none: its own number, half of it where the other daemon runs on this machine, too."""
     document_store_bytes: int = Field(default=2 * 2**30, ge=0)
     """Most bytes of documents' keys and values on disk; 0: none."""
     kv_bytes: int | None = Field(default=None, ge=2**20)
@@ -204,6 +206,11 @@ class Settings(BaseSettings):
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
+    def shares_machine(self) -> bool:
+        """Whether the daemon of the other role runs on this machine, as far as these settings tell."""
+        return False
+
+    @property
     def document_store(self) -> Path:
         """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""
         return self.data / "document-kv"
@@ -212,6 +219,24 @@ class Settings(BaseSettings):
     def profiles(self) -> Path:
         """Folder of what was measured of models."""
         return self.data / "profile"
+
+    @property
+    def caches(self) -> Path:
+        """Folder of what libraries keep: compiled loops, and models of the Hub where `data_dir` was chosen."""
+        return self.data_dir / "cache"
+
+    @property
+    def kept(self) -> dict[str, Path]:
+        """All folders that this role's commands and daemon write to, by what they hold."""
+        return {
+            "library": self.library,
+            "documents' keys and values": self.document_store,
+            "decode profile": self.profiles,
+            "keys and trusted peers": self.keys,
+            "keys on this machine": self.local_keys,
+            "imported models": self.models,
+            "caches": self.caches,
+        }
 
     @property
     def private_folders(self) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from common.configuration.settings import Settings, is_loopback
 from common.engine.model.errors import ModelError
 from common.library.errors import LibraryError
 from common.process.private_files import make_private
+from common.process.service_manager import ServiceManager
 from common.process.stopping import stopping
 from common.transport.address import TransportError
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
@@ -33,7 +34,7 @@ def _start_logging(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
     )
-    for noisy in ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio"):
+    for noisy in ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio", "faiss"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
@@ -45,17 +46,22 @@ def _stay_local() -> None:
 
 
 @contextmanager
-def serving(name: str, settings: Settings) -> Iterator[ExitStack]:
-    """A daemon's process: set up, and ended behind the block. What the block begins says on the stack how it ends.
+def serving(name: str, settings: Settings) -> Iterator[tuple[ExitStack, ServiceManager]]:
+    """A daemon's process: set up, and ended behind the block. What the block begins says on the stack how it ends, and
+    to the service manager how far it is.
 
     A block that is told to stop, or fails with a start's exceptions (`EXPECTED`), does not return.
     """
+    manager = ServiceManager.of(os.environ)
     with stopping(), one_line_errors(name):
         _start_logging(settings)
         _stay_local()
         make_private(settings.private_folders)
         with ExitStack() as stack:
-            yield stack
+            try:
+                yield stack, manager
+            finally:
+                manager.stopping()
 
 
 @contextmanager
@@ -80,7 +86,7 @@ def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
     """
     if settings.curve == "off":
         return None
-    folder = KeyFolder(settings.keys)
+    folder = KeyFolder(settings.keys, "cloud")
     if is_loopback(address) and not folder.complete():
         return local_cloud_keys(settings.local_keys)
     return folder.cloud_keys()
@@ -93,7 +99,7 @@ def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
     """
     if settings.curve == "off":
         return None
-    folder = KeyFolder(settings.keys)
+    folder = KeyFolder(settings.keys, "device")
     if is_loopback(address) and not folder.complete(TRUSTED_CLOUD):
         return local_device_keys(settings.local_keys)
     return folder.device_keys(TRUSTED_CLOUD)

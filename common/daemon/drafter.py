@@ -13,6 +13,7 @@ from common.engine.model.configured import kv_limit, model_place
 from common.engine.model.decoder import Decoder
 from common.engine.worker import Worker
 from common.estimates.peer_model import TYPICAL_CONTEXT
+from common.process.startup import Startup
 from common.process.vital import Died
 
 KV_IN_BUDGET = 2**24  # bytes of its keys and values, where it shares a memory budget with what it drafts for
@@ -23,6 +24,7 @@ def load_drafter(
     settings: Settings,
     target: ModelRuntime,
     died: Died | None,
+    startup: Startup,
     gate: Gate | None = None,
     budget: int | None = None,
 ) -> ModelRuntime:
@@ -37,8 +39,9 @@ def load_drafter(
         if settings.model != str(EMBEDDED_MODEL):
             return target
         name, tokenizer = str(EMBEDDED_DRAFT), str(EMBEDDED_TOKENIZER)
+    startup.at("loading the draft model")
     decoder = Decoder.load(
-        model_place(name, settings.models),
+        model_place(name, settings.models, startup),
         tokenizer=tokenizer,
         torch_device=settings.torch_device,
         dtype=settings.dtype,

@@ -11,6 +11,7 @@ from common.engine.model.configured import kv_limit, model_place
 from common.engine.model.decoder import Decoder
 from common.engine.weights.plan import Streaming
 from common.engine.worker import Worker
+from common.process.startup import Startup
 from common.process.vital import Died
 
 # Within a memory budget, in bytes. They don't follow from it, so that the smallest budget that works can be named.
@@ -25,13 +26,15 @@ def load_local_target(
     drafter: ModelRuntime | None,
     gate: Gate,
     died: Died | None,
+    startup: Startup,
 ) -> ModelRuntime:
     """The model that `wanted` names, for a daemon with `settings` whose own model is `own`.
 
     Raises `ModelError`, also for a budget that is too small, with the smallest one that works, or `ConfigurationError`
     for a model with another tokenizer.
     """
-    place = model_place(wanted.name, settings.models)
+    startup.at("loading the model that verifies here")
+    place = model_place(wanted.name, settings.models, startup)
     if wanted.budget is None:
         decoder = Decoder.load(
             place,

@@ -45,7 +45,6 @@ class Start:
     drafter: Drafter
     measured: Measured  # told of every step
     retrieved: Callable[[PromptRows], object] = _nobody  # told of the documents that were found
-    retrieve: Callable[[Open], PromptRows] | None = None  # in place of the side's own way to find them
     peer: Hashable = None  # whose answer it is; peers share the model fairly. None: this daemon's own user's
     waited: Callable[[float], object] = _nobody  # told the seconds until there was memory
 

@@ -1,4 +1,4 @@
-"""`dragon models list|import|remove|check`: imported models, and what a model does on this machine.
+"""`dragon models check`: what a model does on this machine.
 
 Results go to stdout, everything else to stderr.
 """
@@ -6,7 +6,6 @@ Results go to stdout, everything else to stderr.
 from __future__ import annotations
 
 import resource
-import shutil
 import sys
 import time
 from collections import Counter
@@ -19,43 +18,15 @@ from common.engine.model.configured import load_decoder, model_place
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.exactness import sentence
-from common.engine.model.gguf import MANIFEST, damaged_files, imported, is_complete, is_gguf
+from common.engine.model.gguf import MANIFEST, damaged_files
+from common.engine.model.hub import damaged_blobs
+from common.engine.model.location import locate
 from common.engine.model.tokenizer import Tokenizer
 from common.scoring.choice import scorer_without_model
 
 CONTEXT = 512  # tokens, at half of which and at which a decode step is measured
 DOCUMENTS = (1, 4)
 MEBIBYTE = 2**20
-
-
-def list_models(models: Path) -> list[str]:
-    """One line for each imported model: name, size, and whether it is whole."""
-    lines = []
-    for folder in _folders(models):
-        size = sum(path.stat().st_size for path in folder.iterdir())
-        state = "" if is_complete(folder) else "\tnot whole: it is imported again when it is used"
-        lines.append(f"{folder.name}\t{size / MEBIBYTE:,.0f} MiB{state}")
-    return lines
-
-
-def import_model(file: Path, models: Path) -> Path:
-    """Import a GGUF file now rather than at a daemon's start; returns its folder. Raises `ModelError`."""
-    if not is_gguf(str(file)):
-        raise ModelError(f"{file}: only .gguf files are imported; a folder or a Hub id is used as it is")
-    return imported(file, models)
-
-
-def remove_models(names: Sequence[str], models: Path) -> None:
-    """Remove imports by their names in `list_models`: all of them, or none and a `ModelError`."""
-    folders = {folder.name: folder for folder in _folders(models)}
-    for name in names:
-        if name not in folders:
-            raise ModelError(f"{name}: no such import in {models}; `dragon models list` shows them")
-    for name in names:
-        try:
-            shutil.rmtree(folders[name])
-        except OSError as error:
-            raise ModelError(f"{folders[name]}: can't be removed: {(error.strerror or str(error)).lower()}") from error
 
 
 def check_model(settings: Settings, other: Settings) -> list[str]:
@@ -66,6 +37,8 @@ def check_model(settings: Settings, other: Settings) -> list[str]:
     place = Path(model_place(settings.model, settings.models))
     if (place / MANIFEST).exists() and (damaged := damaged_files(place)):
         raise ModelError(f"{place}: {', '.join(damaged)} changed since the import; `dragon models remove {place.name}`")
+    if not place.exists() and (damaged := damaged_blobs(locate(settings.model))):
+        raise ModelError(f"{place}: {', '.join(damaged)} changed on this disk; `dragon models remove {place}`")
     before, began = _most_memory(), time.monotonic()
     decoder = load_decoder(settings)
     try:
@@ -137,13 +110,6 @@ def _scorer(settings: Settings) -> str:
     if scorer is not None:
         return scorer.identity
     return f"cross-encoder:{settings.scorer_model}:{settings.scorer_period}:{settings.scorer_scale}"
-
-
-def _folders(models: Path) -> list[Path]:
-    """Imports, whole or not; what is being made is hidden."""
-    if not models.is_dir():
-        return []
-    return sorted(path for path in models.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _most_memory() -> int:

@@ -17,6 +17,7 @@ from common.engine.model.packed import Item
 from common.engine.model.profile import profile_decode
 from common.estimates.estimators import DecodeLine
 from common.estimates.profile_store import ProfileKey, ProfileStore
+from common.process.neighbours import Neighbours, usable_cores
 
 log = logging.getLogger(__name__)
 
@@ -75,17 +76,25 @@ def profile(
 
 
 def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
-    """The decode line of `decoder` with `rows` documents: from `folder`, or measured now in short and kept there."""
+    """The decode line of `decoder` with `rows` documents: from `folder`, or measured now in short.
+
+    It is kept there, unless the machine was busy with something else.
+    """
     line = ProfileStore(folder).load(_key(decoder, rows))
     if line is not None:
         return line
     lengths = evenly(START_LENGTHS, min(decoder.max_context - 1, START_LONGEST))
     log.info("measuring decode steps with %d documents, once, for %g seconds at most", rows, START_SECONDS)
     started = time.monotonic()
-    measured = profile(decoder, rows, lengths, seconds=START_SECONDS)
+    with Neighbours() as others:
+        measured = profile(decoder, rows, lengths, seconds=START_SECONDS)
     log.info("measured: a step takes %.1f ms, after %.1f s", 1e3 * measured.medians[0], time.monotonic() - started)
     if measured.contexts != tuple(lengths):
         log.warning("the machine is too slow, or too busy, to measure more; the next start measures again")
+        return measured.line
+    if others.crowded(decoder.threads):
+        text = "other programs took %.1f of %d cores meanwhile; the next start measures again"
+        log.warning(text, others.cores, usable_cores())
         return measured.line
     try:
         keep(decoder, rows, measured.line, folder)

@@ -21,6 +21,7 @@ class Document:
     similarity: float  # retrieval cosine
     states: DocumentStates | None = None  # its keys and values, where they came along
     origin: Origin | None = None  # in this side's library
+    passing: bool = False  # it is for one answer: its keys and values are not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class PromptRows:
     tokens: int  # of all rows' documents and the query, once
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
     origins: tuple[Origin | None, ...] = ()  # of this side's documents
+    closest: float = -1.0  # the largest similarity of a document, of either side
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
 
 
@@ -56,9 +58,10 @@ def rows(
         fetched=len(fetched) if own else 0,  # alone they are all there is
         states={row: document.states for row, document in enumerate(documents) if document.states is not None},
         blank=begin if blank else None,
+        passing=frozenset(row for row, document in enumerate(documents) if document.passing),
     )
     tokens = len(query) + sum(map(len, prompt.documents))
-    return PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own))
+    return PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), max(prompt.similarity))
 
 
 def one_row(
@@ -83,10 +86,14 @@ def one_row(
     if not kept:
         return _without(query, begin)
     row = begin + tuple(token for part in parts for token in part)
-    prompt = Prompt((row,), query, (documents[kept[0]].similarity,))
+    passing = any(documents[index].passing for index in kept)
+    prompt = Prompt((row,), query, (documents[kept[0]].similarity,), passing=frozenset({0} if passing else ()))
     of_own = [documents[index] for index in sorted(kept) if index < len(own)]
     of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
-    return PromptRows(prompt, _titles(of_own), len(query) + len(row), _titles(of_fetched), _origins(of_own))
+    length = len(query) + len(row)
+    return PromptRows(
+        prompt, _titles(of_own), length, _titles(of_fetched), _origins(of_own), documents[kept[0]].similarity
+    )
 
 
 def cut(document: Document, room: int) -> Document:

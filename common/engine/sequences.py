@@ -21,6 +21,7 @@ class Prompt:
     fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
     states: Mapping[int, DocumentStates] = field(default_factory=dict)  # keys and values that came along, by row
     blank: tuple[int, ...] | None = None  # the document part of one more row, the last one, which has no document
+    passing: frozenset[int] = frozenset()  # rows whose documents are for this answer: nothing of them is kept
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
@@ -51,6 +52,7 @@ class DocumentParts:
         rows.query = len(prompt.query)
         self._unread: dict[tuple[int, ...], list[int]] = {}  # document: the rows that wait for it
         self._reading: dict[tuple[int, ...], Rows] = {}
+        self._passing = {prompt.parts[row] for row in prompt.passing}
         for row, document in enumerate(prompt.parts):
             if not document:
                 continue
@@ -82,7 +84,8 @@ class DocumentParts:
 
     def _read(self, document: tuple[int, ...], rows: Rows) -> None:
         states = rows.states(0)
-        self._decoder.keep_document(document, states)
+        if document not in self._passing:
+            self._decoder.keep_document(document, states)
         first, *others = self._unread.pop(document)
         del self._reading[document]
         self.rows.starts[first] = len(document)

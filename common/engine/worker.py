@@ -245,7 +245,7 @@ class Worker:
 
 
 class _Blame:
-    """What goes wrong inside ends one job, and nothing else."""
+    """Confine what goes wrong inside to one job, which it ends."""
 
     __slots__ = ("_job",)
 

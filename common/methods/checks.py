@@ -43,8 +43,29 @@ def check_processors(request: Request) -> None:
     """Refuse processors that are too long for the message that opens an answer."""
     if len(travelling(request).encode()) > LONGEST_PROCESSORS:
         raise RequestError(
-            f"The format of the answer and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at most.",
-            "response_format",
+            f"The format of the answer, its tools and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at "
+            "most, without the descriptions in schemas.",
+            "response_format" if request.calls is None else "tools",
+        )
+
+
+def check_documents(request: Request) -> None:
+    """Refuse patterns and files of a side whose documents take no part."""
+    for side, other, patterns in (
+        ("device", "cloud", request.device_documents),
+        ("cloud", "device", request.cloud_documents),
+    ):
+        if patterns and request.sources == other:
+            raise RequestError(
+                f"Sources {other!r} leave the {side}'s documents out: {side}_documents can't choose any of them.",
+                f"{side}_documents",
+            )
+    if request.files and request.sources == "cloud":
+        raise RequestError("Sources 'cloud' leave the device's documents out: there is no use for files.", "files")
+    if request.files and request.device_documents:
+        raise RequestError(
+            "A request with files draws on no other documents of this device: leave device_documents out.",
+            "device_documents",
         )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from common.answer.recorder import Recorder
     from common.answer.values import Commit
     from common.answer.watch import Patience
+    from common.daemon.scope import Scope
     from common.daemon.side import SideRuntime
     from common.estimates.peer_estimates import PeerEstimates
 
@@ -83,6 +84,11 @@ class DeviceContext(Protocol):
 
     @property
     def cloud(self) -> Cloud: ...
+
+    @property
+    def scope(self) -> Scope:
+        """The documents of this device that the answer may retrieve. What chooses them stays here."""
+        ...
 
     def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
         """The trace of this answer, whose first position `aggregator` decides; None unless it was asked for."""

@@ -47,5 +47,6 @@ def open_message(method: Method, request: Request, run_ahead: int, estimates: Es
         likeliest=0 if request.top_logprobs is None else LISTED_FOR_LOGPROBS,
         processors=travelling(request),
         earlier=request.earlier,
+        only=request.cloud_documents,
     )
     return method.opening(request, opening)

@@ -13,9 +13,9 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from common.processors.options import ProcessorError
-from common.processors.trial import SPACING, always, sentence, why_not
+from common.processors.trial import always, sentence, why_not
 
-# What a schema that was compiled may still cost: some 10 ms for a step, 50 MB.
+# What a grammar that was compiled may still cost: some 10 ms for a step, 50 MB.
 _LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=150_000,
@@ -23,7 +23,7 @@ _LIMITS: Final = LLParserLimits(
     max_lexer_states=25_000,
     max_grammar_size=50_000,
 )
-KEPT: Final = 32  # schemas, compiled or refused
+KEPT: Final = 32  # compiled or refused
 _SILENT: Final = 0  # of its own log
 
 
@@ -37,7 +37,7 @@ class Described(Protocol):
 
 
 class Grammars:
-    """The grammars of JSON schemas for one tokenizer. For any thread; those that are known cost nobody a wait."""
+    """The grammars of formats for one tokenizer. For any thread; those that are known cost nobody a wait."""
 
     def __init__(self, tokenizer: Described, vocabulary: int) -> None:
         self._tokenizer = tokenizer
@@ -47,19 +47,19 @@ class Grammars:
         self._using = threading.Lock()  # of these
         self._making = threading.Lock()
 
-    def compile(self, schema: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
-        """The JSON schema's grammar, whose answers may end with any of `eos`.
+    def compile(self, grammar: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
+        """What follows `grammar`, as llguidance reads it, in answers that may end with any of `eos`.
 
-        Raises `ValueError`, half a sentence, for a schema that is none, costs too much, or has what can't be enforced,
-        and `Unwanted` when it is not `wanted` any more.
+        Raises `ValueError`, half a sentence, for one that is none, costs too much, or has what can't be enforced, and
+        `Unwanted` when it is not `wanted` any more.
         """
         if not eos:
             raise ValueError("the model has no end-of-sequence token")
-        key = hashlib.blake2b(f"{[*eos]}{schema}".encode()).digest()
+        key = hashlib.blake2b(f"{[*eos]}{grammar}".encode()).digest()
         made = self._find(key)
         if made is None:
             with self._making:
-                made = self._find(key) or self._make(schema, tuple(eos), wanted)
+                made = self._find(key) or self._make(grammar, tuple(eos), wanted)
                 self._keep(key, made)
         if isinstance(made, str):
             raise ValueError(made)
@@ -77,14 +77,13 @@ class Grammars:
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
 
-    def _make(self, schema: str, eos: tuple[int, ...], wanted: Callable[[], bool]) -> LLMatcher | str:
-        """The schema's grammar, or why there is none. Raises `Unwanted`, and `ValueError` as `why_not`."""
-        reason = why_not(schema, wanted)
+    def _make(self, grammar: str, eos: tuple[int, ...], wanted: Callable[[], bool]) -> LLMatcher | str:
+        """The grammar compiled, or why it can't be. Raises `Unwanted`, and `ValueError` as `why_not`."""
+        reason = why_not(grammar, wanted)
         if reason is not None:
             return reason
         if eos not in self._tokens:  # half a second at 50,000 tokens
             self._tokens = {eos: LLTokenizer(self._tokenizer.description, n_vocab=self._vocabulary, eos_token=[*eos])}
-        grammar = LLMatcher.grammar_from_json_schema(schema, overrides=SPACING)
         matcher = LLMatcher(self._tokens[eos], grammar, log_level=_SILENT, limits=_LIMITS)
         return sentence(matcher.get_error()) if matcher.is_error() else matcher
 

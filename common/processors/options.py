@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
+from common.processors.calls import Calls
 from proto.limits import LONGEST_PROCESSORS, MOST_BIASES
 
 BIAS = 100.0  # nats, either way
@@ -60,6 +61,7 @@ class ProcessorOptions(BaseModel):
         Annotated[str, Field(max_length=LONGEST_PROCESSORS)] | None,
         BeforeValidator(_schema, json_schema_input_type=dict[str, Any]),
     ] = None  # the JSON schema of the answer, written out
+    calls: Calls | None = None  # of tools, which the answer may make or must make
 
 
 class ProcessorError(ValueError):

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from common.processors.adjustment import Adjustment
+from common.processors.calls import call_grammar
 from common.processors.grammar import Grammar, Grammars
 from common.processors.options import ProcessorError, ProcessorOptions, received
-from common.processors.trial import always
+from common.processors.trial import always, json_grammar
 from common.sampling.warping import Warp
 from proto.messages import Open
 
@@ -68,9 +69,17 @@ def make_processor(
     if not request.processors and top_p == 1.0 and cut is None:
         return None
     grammar = None
-    if options.response_format is not None:
+    if options.response_format is not None or options.calls is not None:
+        field = "response_format" if options.calls is None else "tools"
         try:
-            grammar = tokens.compile(options.response_format, request.eos, wanted)
+            grammar = tokens.compile(_text(options), request.eos, wanted)
         except ValueError as error:
-            raise ProcessorError(f"The format of the answer can't be used: {error}.", "response_format") from None
+            raise ProcessorError(f"The format of the answer can't be used: {error}.", field) from None
     return Processor(options, vocabulary, grammar, top_p, cut)
+
+
+def _text(options: ProcessorOptions) -> str:
+    """The grammar of the answer's format, as llguidance reads it. Raises `ValueError`, half a sentence."""
+    if options.calls is not None:
+        return call_grammar(options.calls, options.response_format)
+    return json_grammar(options.response_format or "{}")

@@ -1,4 +1,4 @@
-"""Tries a JSON schema's grammar in a process that may be killed: compiling has no limit of its own.
+"""Tries a grammar in a process that may be killed: compiling has no limit of its own.
 
 A schema comes from a client, and thirty patterns that must hold together take hours.
 """
@@ -39,25 +39,35 @@ def always() -> bool:
 
 
 class TrialFailed(ValueError):
-    """The trial did not come to its end, for want of memory or on a machine that is too busy: another time, the schema
+    """The trial did not come to its end, for want of memory or on a machine that is too busy: another time, the grammar
     may be fine. The text is half a sentence.
     """
 
 
-def why_not(schema: str, wanted: Callable[[], bool] = always) -> str | None:
-    """Finds fault with `schema`, in half a sentence; None for one that can be compiled at little cost.
+def json_grammar(schema: str) -> str:
+    """The grammar of a JSON schema, which is not looked at yet. Raises `ValueError`, half a sentence, for no JSON."""
+    from llguidance import LLMatcher
+
+    try:
+        return LLMatcher.grammar_from_json_schema(schema, overrides=SPACING)
+    except ValueError as error:
+        raise ValueError(sentence(str(error))) from None
+
+
+def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
+    """Finds fault with `grammar`, in half a sentence; None for one that can be compiled at little cost.
 
     Raises `TrialFailed` when that does not show; `Unwanted`, and ends the trial, when it is not `wanted` any more.
     """
     # From a file without a name: a pipe holds the beginning of a long schema, and then somebody must go on writing.
     with TemporaryFile() as given:
-        given.write(schema.encode())
+        given.write(grammar.encode())
         given.seek(0)
         with subprocess.Popen(
             child_command("common.processors.trial"),
             stdin=given,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # may quote the schema
+            stderr=subprocess.DEVNULL,  # may quote the grammar
             env=python_environment(),
         ) as process:
             try:
@@ -86,14 +96,13 @@ def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes
 
 
 def main() -> None:
-    """Write what is wrong with the schema on stdin to stdout, in JSON."""
+    """Write what is wrong with the grammar on stdin to stdout, in JSON."""
     limit(MEMORY)
     allow_seconds(SECONDS)
     from llguidance import LLMatcher
 
     try:
-        grammar = LLMatcher.grammar_from_json_schema(sys.stdin.read(), overrides=SPACING)
-        reason = LLMatcher.validate_grammar(grammar)
+        reason = LLMatcher.validate_grammar(sys.stdin.read())
     except ValueError as error:
         reason = str(error)
     print(json.dumps(sentence(reason) or None))

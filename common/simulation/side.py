@@ -50,7 +50,7 @@ class SimulatedSide:
         self._prepared = True
         if not self.documents:
             if self.session.role == "cloud":
-                self.send(Ready(self.session.config.session, (), 0))
+                self.send(Ready(self.session.config.session, (), 0, -1.0))
             self._carry_out(self.session.without_documents(self.session.role))
         self._decode()
         self._tick()

@@ -158,8 +158,8 @@ class DeviceLink(SocketLoop):
                 "listens there and that its public key is the one trusted here."
             )
         return (
-            f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show` here "
-            "and `dragon keys trust` with that key there."
+            f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show --role device` "
+            "here, and `dragon keys trust --role cloud NAME KEY` with that key there."
         )
 
     def _sender(self, first: zmq.Frame, now: float) -> Connection | None:

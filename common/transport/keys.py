@@ -24,6 +24,7 @@ import zmq
 from zmq.utils import z85
 
 from common.transport.address import TransportError
+from proto.fields import Side
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OWN = "own.json"
@@ -76,11 +77,13 @@ class CloudKeys:
 
 
 class KeyFolder:
-    """The keys of one machine. Every method raises `TransportError` with a sentence for the user."""
+    """The keys of one machine's `role`. Every method raises `TransportError` with a sentence for the user."""
 
-    def __init__(self, path: Path, remedy: str = "`dragon keys new --replace` makes another") -> None:
+    def __init__(self, path: Path, role: Side = "device", remedy: str | None = None) -> None:
         self.path = path
-        self._remedy = remedy  # for a pair that is damaged
+        self._role = role
+        # For a pair that is damaged.
+        self._remedy = remedy or f"`dragon keys new --replace --role {role}` makes another"
 
     def new(self, replace: bool = False) -> KeyPair:
         """Make this machine's pair. Peers that trusted an older one must trust the new one."""
@@ -112,7 +115,7 @@ class KeyFolder:
             agrees = zmq.curve_public(z85_key(pair.secret)).decode("ascii") == pair.public
         except FileNotFoundError:
             raise TransportError(
-                f"There is no key in {self.path}; make one with `dragon keys new --role ROLE`."
+                f"There is no key in {self.path}; make one with `dragon keys new --role {self._role}`."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, TransportError):
             agrees = False
@@ -139,19 +142,24 @@ class KeyFolder:
         """Raise what `trust` would raise for them before it changes anything."""
         check_name(name)
         z85_key(key)
-        for peer in () if replace else self.trusted():
-            if peer.name == name and peer.key != key:
+        for peer in () if replace else self.displaced(name, key):
+            if peer.name == name:
                 raise TransportError(
                     f"Another key is trusted as {name} ({peer.fingerprint}); pass --replace to trust this one instead."
                 )
-            if peer.key == key and peer.name != name:
-                raise TransportError(f"This key is trusted as {peer.name} already; pass --replace to rename it {name}.")
+            raise TransportError(f"This key is trusted as {peer.name} already; pass --replace to rename it {name}.")
+
+    def displaced(self, name: str, key: str) -> tuple[TrustedPeer, ...]:
+        """Trusted peers that `trust` would rename, which have the key, or forget, which have the name."""
+        return tuple(peer for peer in self.trusted() if (peer.name == name) != (peer.key == key))
 
     def revoke(self, name: str) -> tuple[TrustedPeer, ...]:
         """Stop trusting the peer of this name or fingerprint, from its next handshake on."""
         found = tuple(peer for peer in self.trusted() if name in (peer.name, peer.fingerprint))
         if not found:
-            raise TransportError(f"No key is trusted as {name}; `dragon keys show` lists those that are.")
+            raise TransportError(
+                f"No key is trusted as {name}; `dragon keys show --role {self._role}` lists those that are."
+            )
         for peer in found:
             self._file(peer.key).unlink(missing_ok=True)
         return found

@@ -98,6 +98,10 @@ class SocketLoop(ABC):
         """
         self._turns.close()
 
+    def ask(self, answer: Callable[[], None]) -> None:
+        """Have the socket's thread call `answer` soon, as a sign that it works. From any thread."""
+        self._turns.ask(answer)
+
     def counters(self) -> CountersSnapshot:
         """Counts so far, from any thread."""
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)

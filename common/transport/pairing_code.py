@@ -39,7 +39,7 @@ _MADE_BY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a cloud tells a device. `key` is its public key (Z85); `name` is empty where it has none for the device."""
+    """A cloud's invitation. `key` is its public key (Z85); `name` is empty where it has none for the device."""
 
     address: str
     key: str
@@ -49,7 +49,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a device tells the cloud that invited it. `key` is its public key (Z85)."""
+    """A device's reply to the cloud that invited it. `key` is its public key (Z85)."""
 
     key: str
     proof: bytes = field(repr=False)
@@ -121,7 +121,7 @@ def _code(kind: _Kind, content: bytes) -> str:
 
 
 def _content(kind: _Kind, code: str) -> bytes:
-    """What a code of this kind says behind its tag, a key at least."""
+    """The bytes of a code of this kind behind its tag, a key at least."""
     found = _CODE.fullmatch("".join(code.split()).lower())
     if found is None:
         raise TransportError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -53,11 +54,17 @@ class Turns:
         self.closing = threading.Event()
         self._steps = steps
         self._wake = wake
+        self._asked: deque[Callable[[], None]] = deque()
         self._end = end
         self._thread = vital_thread(self._run, name, died)
 
     def start(self) -> None:
         self._thread.start()
+
+    def ask(self, answer: Callable[[], None]) -> None:
+        """Have the thread call `answer` at the end of a turn: it does its work. From any thread."""
+        self._asked.append(answer)
+        self._wake()
 
     def close(self) -> None:
         """Stop and wait for the thread; from the thread itself, stop after this turn."""
@@ -90,4 +97,6 @@ class Turns:
             except Exception as error:
                 self.mishaps.note(getattr(step, "__name__", "a step"), error)
                 failure = error
+        while self._asked:
+            self._asked.popleft()()
         return failure

@@ -77,6 +77,6 @@ def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypat
 @pytest.mark.parametrize("letter", ["t", "ü", "\U0001f409"])
 def test_titles_of_any_number_of_documents_fit(documents: int, letter: str) -> None:
     titles = fitting([letter * LONGEST_TITLE] * documents)
-    message = Ready(2**32 - 1, titles, 2**24 - 1)
+    message = Ready(2**32 - 1, titles, 2**24 - 1, 0.5)
     assert decode(encode(message)) == message
     assert documents > 64 or titles == (letter * LONGEST_TITLE,) * documents

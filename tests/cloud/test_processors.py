@@ -28,6 +28,11 @@ def processors(**fields: object) -> str:
     return json.dumps(fields)
 
 
+def calls(parameters: object, opening: object = ("<call>",)) -> dict[str, Any]:
+    shape = {"opening": opening, "arguments": "arguments", "closing": ["</call>"], "between": None}
+    return {"shape": shape, "tools": [{"name": "f", "parameters": parameters}], "must": True, "most": 1}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -43,6 +48,14 @@ def processors(**fields: object) -> str:
         processors(response_format=json.dumps({"$ref": "#"})),
         processors(response_format=json.dumps(HOSTILE["elsewhere"])),
         processors(response_format="[" * 8000),
+        processors(calls={}),
+        processors(calls=calls({"type": "car"})),
+        processors(calls=calls(HOSTILE["an intersection"])),
+        processors(calls=calls(CAR) | {"tools": []}),
+        processors(calls=calls(CAR) | {"most": 10**6}),
+        processors(calls=calls(CAR, opening=[10**9])),
+        processors(calls=calls(CAR, opening=["x" * 1000])),
+        processors(calls=calls(CAR, opening=[]) | {"must": False}, response_format=json.dumps(CAR)),
     ],
 )
 def test_what_can_not_be_is_refused(town: Town, text: str) -> None:
@@ -75,7 +88,9 @@ def test_a_schema_that_takes_hours_costs_neighbours_nothing(town: Town, device: 
 
 
 class Flood:
-    """Opens and cancels answers with schemas that all cost the most there is, as fast as the link takes them."""
+    """Opens and cancels answers with schemas that all cost the most there is, as fast as the link takes them: every
+    other one is that of a tool.
+    """
 
     def __init__(self, stranger: Stranger, *, cancelling: bool) -> None:
         self.opened = 0
@@ -96,10 +111,11 @@ class Flood:
     def _run(self) -> None:
         while not self._enough.wait(PAUSE if self.opened > FLOOD else 0.0):
             self.opened += 1
-            schema = json.dumps(HOSTILE["an intersection"] | {"title": str(self.opened)})
-            self._stranger.send(
-                replace(OPEN, session=self.opened + 1000, processors=processors(response_format=schema))
-            )
+            schema = HOSTILE["an intersection"] | {"title": str(self.opened)}
+            text = processors(response_format=json.dumps(schema))
+            if self.opened % 2:
+                text = processors(calls=calls(schema))
+            self._stranger.send(replace(OPEN, session=self.opened + 1000, processors=text))
             if self._cancelling:
                 self._stranger.send(Cancel(self.opened + 1000))
 
@@ -122,7 +138,7 @@ def test_a_device_that_has_formats_compiled_without_end_holds_up_itself(
 
 def test_all_connections_of_a_key_have_one_share(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: list[object] = []
-    monkeypatch.setattr(town.cloud, "begin", lambda start: owners.append(start.peer))
+    monkeypatch.setattr(town.cloud, "begin", lambda start, _: owners.append(start.peer))
     for peer in (Peer(1001, "a key"), Peer(1002, "a key"), Peer(1003, "another key")):
         town.sessions.on_message(peer, replace(town.cloud.hello, role="device"), 0)
         town.sessions.on_message(peer, OPEN, 0)

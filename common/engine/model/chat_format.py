@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
-from common.engine.model.prompt import Conversation, Query, Turn, document_part, query_tokens
+from common.engine.model.conversation import Conversation, Turn
+from common.engine.model.prompt import Query, document_part, query_tokens
 from common.engine.model.tokenizer import Tokenizer
+from common.engine.model.tool_templates import GUARD, UNKNOWN_SHAPE, Guarded, told_of_tools, tool_format
+from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
 from proto.control import Control
 
 _APART = "\n\n"
@@ -31,6 +35,9 @@ class ChatFormat:
         self._tokenizer = tokenizer
         self._instruction = instruction
         self._specials = _pattern(tokenizer.special_ids)
+        self._guarded = Guarded(list(tokenizer.special_ids))
+        self._told_of_tools = told_of_tools(tokenizer)
+        self._tools = tool_format(tokenizer, self._split) if self._told_of_tools else PLAIN_TOOLS
         self._with_system = True
         try:
             parts = self._rendered(_PROBE)
@@ -52,8 +59,30 @@ class ChatFormat:
 
     def query(self, conversation: Conversation) -> Query:
         """Everything behind the document."""
-        query = self._filled(self._rendered(conversation)[1:], self._texts(conversation))
+        if not self._told_of_tools:
+            conversation = in_plain_words(conversation)
+        before, *literals = self._rendered(conversation)
+        if conversation.calls_tools:
+            literals[0] = self._moved(before) + literals[0]
+        query = self._filled(literals, self._texts(conversation))
         return replace(query, text=query.text + conversation.begun)
+
+    @property
+    def tools(self) -> ToolFormat:
+        """As the template puts them, or in plain words where it knows none."""
+        if self._tools is None:
+            raise ValueError(UNKNOWN_SHAPE)
+        return self._tools
+
+    def _moved(self, before: str) -> str:
+        """What the template says of tools in front of the document, where every row is the same: behind it."""
+        usual = self._rendered(_PROBE)[0]
+        pairs = enumerate(zip(before, usual, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))
+        for name in [] if self._specials is None else chain(*map(self._specials.finditer, (before, usual))):
+            if name.start() < same < name.end():  # different tokens whose names begin alike
+                same = name.start()
+        return before[same:].removesuffix(usual[same:])
 
     def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
         """The template's own words with a text between any two stretches of them."""
@@ -70,35 +99,46 @@ class ChatFormat:
     def _texts(self, conversation: Conversation) -> list[str]:
         """The texts in the order of their marks, but for the document's."""
         instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
-        return [instructions, *(turn.text for turn in conversation.turns)]
+        return [instructions, *(turn.text for turn in conversation.turns if _is_marked(turn))]
 
     def _rendered(self, conversation: Conversation) -> list[str]:
         """The template's texts before, between and behind the marks of the document and of all texts, in order."""
-        marks = [_MARK.format(number) for number in range(2 + len(conversation.turns))]
+        marks = [_MARK.format(number) for number in range(2 + sum(map(_is_marked, conversation.turns)))]
         head = marks[0] + marks[1]  # what keeps them apart ends the document part
-        roles = [turn.role for turn in conversation.turns]
-        messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks[2:], strict=True)]
+        left = iter(marks[2:])
+        messages = [
+            {"role": turn.role, "content": next(left)} if _is_marked(turn) else self._guarded.message(turn)
+            for turn in conversation.turns
+        ]
         if self._with_system:
             messages = [{"role": "system", "content": head}, *messages]
-        elif roles[0] == "user":
+        elif messages[0]["role"] == "user":
             messages[0]["content"] = f"{head}{_APART}{messages[0]['content']}"
         else:
             messages = [{"role": "user", "content": head}, *messages]
-        pieces = _MARKS.split(self._tokenizer.render_chat(messages))
+        pieces = _MARKS.split(self._tokenizer.render_chat(messages, self._guarded.tools(conversation.tools)))
         if [int(number) for number in pieces[1::2]] != list(range(len(marks))):
             raise ValueError("the model's chat template does not keep every text once and in order")
         return pieces[::2]
 
     def _split(self, literal: str) -> list[str | int]:
         """A stretch of the template's own words, with the special tokens that it names as their ids."""
-        if self._specials is None:
-            return [literal] if literal else []
-        parts = self._specials.split(literal)
-        named = [self._tokenizer.special_ids[part] if index % 2 else part for index, part in enumerate(parts)]
+        parts = [literal] if self._specials is None else self._specials.split(literal)
+        named = [
+            self._tokenizer.special_ids[part] if index % 2 else part.replace(GUARD, "")
+            for index, part in enumerate(parts)
+        ]
         return [part for part in named if part != ""]
+
+
+def _is_marked(turn: Turn) -> bool:
+    """Whether a mark stands for the turn's text. Templates may put what tools say, and what is said beside calls, in
+    their own ways, or leave it out.
+    """
+    return turn.role != "tool" and not turn.calls
 
 
 def _pattern(special_ids: dict[str, int]) -> re.Pattern[str] | None:
     """Matches the longest name that fits, as a group."""
     names = sorted(special_ids, key=len, reverse=True)
-    return re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None
+    return re.compile(f"(?<!{GUARD})(" + "|".join(map(re.escape, names)) + ")") if names else None

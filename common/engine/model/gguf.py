@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import filelock
 from common.engine.model.errors import ModelError
 from common.process.private_files import private_folder
 from common.process.python import child_command, python_environment
+from common.process.startup import Startup
 
 SUFFIX = ".gguf"
 MANIFEST = "imported.json"  # sizes and SHA-256 of the files, written last
@@ -29,6 +31,7 @@ _MAGIC = b"GGUF"
 _IDENTITY = 16  # hexadecimal digits of the file's SHA-256 in the folder's name
 _LOCK = "import.lock"
 _WORK = ".import-"  # with which the names of folders begin in which imports are made
+_BAR = re.compile(r"(\d{1,3})%\|")  # of tqdm
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +41,12 @@ def is_gguf(model: str) -> bool:
     return model.lower().endswith(SUFFIX)
 
 
-def imported(file: Path, models: Path) -> Path:
+def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
     """The folder below `models` with the model of a GGUF file; it is made when it is not there. Raises `ModelError`.
 
     Takes as long as reading both once it is there, and the first time as the model is large: 10 to 30 s for 135M
-    parameters. An import that is not what was written is made anew. Several processes may ask at the same time; one of
-    them does the work.
+    parameters; the `startup` is told how far it is. An import that is not what was written is made anew. Several
+    processes may ask at the same time; one of them does the work.
     """
     file = file.expanduser()
     folder = models / f"{file.stem}-{_digest(file)[:_IDENTITY]}"
@@ -51,12 +54,13 @@ def imported(file: Path, models: Path) -> Path:
         return folder
     try:
         private_folder(models)
+        startup = Startup() if startup is None else startup
+        startup.at("waiting for another process that imports a model")
         with filelock.FileLock(models / _LOCK):
             if not _is_whole(folder):
-                log.info("importing %s, once", file.name)
                 began = time.monotonic()
                 _clear(models)
-                _import(file, folder)
+                _import(file, folder, startup)
                 log.info("imported %s in %.0f s", file.name, time.monotonic() - began)
     except OSError as error:
         raise ModelError(
@@ -103,18 +107,15 @@ def _clear(models: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _import(file: Path, folder: Path) -> None:
+def _import(file: Path, folder: Path, startup: Startup) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what an interruption left, or somebody damaged
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=folder.parent) as work:
         made = Path(work) / "model"
         # A process of its own: it takes several times the model's memory, and the file may be a stranger's.
         command = child_command("common.engine.model.gguf_conversion", str(file.absolute()), str(made))
-        # What goes to stderr is progress, for people only.
-        watched = None if sys.stderr is not None and sys.stderr.isatty() else subprocess.DEVNULL
-        environment = python_environment()
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=watched, text=True, check=False)
-        if done.returncode:
-            reason = done.stdout.strip().rpartition("\n")[2] or f"the conversion ended with {done.returncode}"
+        said, code = _followed(command, startup)
+        if code:
+            reason = said.strip().rpartition("\n")[2] or f"the conversion ended with {code}"
             raise ModelError(f"{file}: can't be imported: {reason}")
         files = {path.name: (path.stat().st_size, _digest(path)) for path in sorted(made.iterdir())}
         (made / MANIFEST).write_text(json.dumps(files, indent=1) + "\n")
@@ -122,6 +123,31 @@ def _import(file: Path, folder: Path) -> None:
             _to_disk(path)
         os.replace(made, folder)
         _to_disk(folder.parent)
+
+
+def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
+    """Run a conversion to its end; what it wrote to stdout, and its exit code. Its progress comes by stderr."""
+    work = "importing the model, once"
+    startup.at(work)
+    shown = sys.stderr is not None and sys.stderr.isatty() and not log.isEnabledFor(logging.INFO)  # a person waits
+    with subprocess.Popen(
+        command, env=python_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as conversion:
+        assert conversion.stderr is not None and conversion.stdout is not None
+        try:
+            # Its bars end lines by a carriage return, which reads as a line's end here.
+            for line in conversion.stderr:
+                if bar := _BAR.search(line):
+                    startup.at(work, int(bar[1]) / 100)
+                    if shown:
+                        print(f"\r{startup}", end="", file=sys.stderr, flush=True)
+            said = conversion.stdout.read()
+        except BaseException:  # as when this process is told to stop
+            conversion.kill()
+            raise
+    if shown:
+        print(file=sys.stderr)
+    return said, conversion.returncode
 
 
 def _to_disk(path: Path) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from common.engine.model.errors import ModelError
+from common.engine.model.hub import snapshot
 from common.engine.model.model_files import check_files
 
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHTS = ("*.safetensors",)
 # A decoder's files lie in its top folder; Mistral's `consolidated` ones are the same weights once more.
-_NOT_A_DECODER_S = ("*/*", "consolidated*")
+NOT_A_DECODER_S = ("*/*", "consolidated*")
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -35,22 +35,8 @@ def locate(folder_or_hub_id: str, weights: bool = True) -> Path:
         folder = Path(folder_or_hub_id).expanduser()
     else:
         try:
-            folder = snapshot(folder_or_hub_id, SETTINGS + (WEIGHTS if weights else ()), _NOT_A_DECODER_S)
+            folder = snapshot(folder_or_hub_id, SETTINGS + (WEIGHTS if weights else ()), NOT_A_DECODER_S)
         except FileNotFoundError as error:
-            raise ModelError(f"{folder_or_hub_id}: not available from the Hub: {error}") from error
+            raise ModelError(f"{folder_or_hub_id}: no folder here, and not available from the Hub: {error}") from error
     check_files(folder)
     return folder
-
-
-def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
-    """The files of a Hub model, from the cache when they are there.
-
-    Neither pickled weights nor code is asked for. Raises `FileNotFoundError`, which says why.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(wanted), ignore_patterns=list(unwanted)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise FileNotFoundError(str(error).strip().partition("\n")[0]) from error

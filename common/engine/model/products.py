@@ -33,7 +33,7 @@ class RowBlocks:
     most: int = _EVERYTHING
 
     def padding(self, rows: int) -> int:
-        """How many rows are missing to the next multiple."""
+        """Number of rows that are missing to the next multiple."""
         return -rows % self.unit
 
     def multiplied(self, multiply: _Multiply, rows: Tensor) -> Tensor:

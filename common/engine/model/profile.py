@@ -61,7 +61,7 @@ def profile_decode(
 
     def timed_step() -> float:
         start = clock()
-        # TreeWork a number waits for a GPU to finish.
+        # Reading a number waits for a GPU to finish.
         decoder.step(held, [_DUMMY_TOKEN])[0, 0].item()
         taken = clock() - start
         held.crop(held.answer - 1)

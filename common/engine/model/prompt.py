@@ -8,38 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from common.engine.model.conversation import Conversation
 from common.engine.model.tokenizer import Tokenizer
+from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
 from proto.control import Control
 
 DOCUMENT = " {document}"
 QUESTION = "\nQuestion: {question}\nAnswer:"
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A message of one of the two."""
-
-    role: Literal["user", "assistant"]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A question, the last turn, with what was said before it and the instructions for all of it.
-
-    `begun` is how the answer begins, where the model is to go on from there.
-    """
-
-    turns: tuple[Turn, ...]
-    instructions: tuple[str, ...] = ()
-    begun: str = ""
-
-    @classmethod
-    def of(cls, question: str) -> Conversation:
-        """A question by itself."""
-        return cls((Turn("user", question),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +46,11 @@ class PromptFormat(Protocol):
         """The query part. Raises `ValueError` for a conversation that can't be put."""
         ...
 
+    @property
+    def tools(self) -> ToolFormat:
+        """How the model is told of tools, and calls them. Raises `ValueError`, one sentence, where that is unknown."""
+        ...
+
 
 class TextFormat:
     """A template for each part, for models that were not trained on conversations."""
@@ -95,8 +77,13 @@ class TextFormat:
         return document_part(self._begin, self._tokenizer.encode(before + text), closing, budget)
 
     def query(self, conversation: Conversation) -> Query:
-        """As `text_query`."""
-        return text_query(conversation, self._query)
+        """As `text_query`; of tools it is told in plain words."""
+        return text_query(in_plain_words(conversation), self._query)
+
+    @property
+    def tools(self) -> ToolFormat:
+        """Plain words."""
+        return PLAIN_TOOLS
 
 
 def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[int], budget: int | None) -> list[int]:

@@ -91,13 +91,19 @@ class Tokenizer:
         # By itself, a token of some tokenizers loses the space that it begins with.
         return self.continuation(self._anchor, [token])
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The model's chat template on `messages` (role, content), up to where the answer begins. The template runs in
-        a sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> str:
+        """The model's chat template on `messages` (role, content, calls), up to where the answer begins, which may call
+        `tools`. The template runs in a sandbox. Raises `ValueError`, one sentence, when there is none, or when it
+        refuses them.
         """
         try:
             text: str = self._pretrained.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                [dict(message) for message in messages],
+                tools=None if tools is None else [dict(tool) for tool in tools],
+                tokenize=False,
+                add_generation_prompt=True,
             )
         except Exception as error:  # a template may raise what it likes
             reason = " ".join(str(error).split())[:200]

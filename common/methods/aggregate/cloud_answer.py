@@ -15,6 +15,7 @@ from common.answer.values import Commit
 from common.answer.watch import Patience
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.engine.sampling import Drafter
 from common.methods.aggregate.driver import SessionDriver
 from common.methods.aggregate.setup import SessionParts, open_session
@@ -63,7 +64,7 @@ class CloudAnswer(NullObserver):
 
     def retrieve(self, request: Open) -> PromptRows:
         """The rows of the answer. On the retrieval thread."""
-        return self.context.side.retrieve(request)
+        return self.context.side.retrieve(request, Scope(request.only))
 
     def announce(self, message: Message) -> None:
         """Send a message of the session."""
@@ -72,7 +73,7 @@ class CloudAnswer(NullObserver):
     def retrieved(self, retrieved: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
         self._titles = retrieved.titles
-        ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens)
+        ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
         if self.answer.recorder is not None:
             self.answer.recorder.message("send", ready)
         self.context.send(ready)
@@ -83,7 +84,7 @@ class CloudAnswer(NullObserver):
         side = self.context.side
         decoded = partial(side.profiler.decoded, self.context.estimates)
         part, drafter, owner = self.answer.part, self._drafting, self.context.owner
-        side.begin(Start(part, self.request, drafter, decoded, self.retrieved, self._retrieve, owner))
+        side.begin(Start(part, self.request, drafter, decoded, self.retrieved, owner), self._retrieve)
 
     def check(self, message: Message) -> None:
         """Refuse nothing: what can be told at once, the codec has told."""

@@ -63,7 +63,8 @@ class AggregateDevice:
         if "device" in self.answer.session.config.participants:
             waited, drafter = context.record.waited, self._own.drafting
             part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
-            context.side.begin(Start(part, opening, drafter, decoded, self._retrieved, self.retrieve, waited=waited))
+            start = Start(part, opening, drafter, decoded, self._retrieved, waited=waited)
+            context.side.begin(start, self.retrieve)
 
     def receive(self, message: Message) -> None:
         context = self._context
@@ -84,7 +85,7 @@ class AggregateDevice:
 
     def retrieve(self, request: Open) -> PromptRows:
         """This side's rows. On the retrieval thread."""
-        return self._context.side.retrieve(request)
+        return self._context.side.retrieve(request, self._context.scope)
 
     def without_cloud(self, sentence: str) -> None:
         if self._context.request.sources == "cloud":

@@ -16,6 +16,7 @@ from common.answer.spans import span_messages
 from common.answer.values import Action
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.methods.aggregate.cloud_answer import fitting
 from common.methods.drafted.machine.values import Proposed
 from common.methods.drafted.machine.verifying import Verifying
@@ -57,7 +58,7 @@ class VerifyingCloud(NullObserver):
         decoded = partial(side.profiler.decoded, estimates)
         owner = self._context.owner
         drafter = self._scheme.verifier
-        side.begin(Start(self._part, self._request, drafter, decoded, self._retrieved, self._retrieve, owner))
+        side.begin(Start(self._part, self._request, drafter, decoded, self._retrieved, owner), self._retrieve)
 
     def check(self, message: Message) -> None:
         if isinstance(message, Propose):
@@ -111,10 +112,15 @@ class VerifyingCloud(NullObserver):
 
     # --- the prompt, on the retrieval thread
 
+    @property
+    def scope(self) -> Scope:
+        """The documents that may be read."""
+        return Scope(self._request.only)
+
     def _retrieve(self, request: Open) -> PromptRows:
         """Look up what both sides read, and hand the drafter its passages."""
         side = self._context.side
-        found = self._reading.find(side, request)
+        found = self._reading.find(side, request, self.scope)
         rows = self._claimed(found)
         with self._passages_lock:
             if not found.passages:
@@ -131,7 +137,7 @@ class VerifyingCloud(NullObserver):
 
     def _retrieved(self, retrieved: PromptRows) -> None:
         self._titles = retrieved.titles
-        ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens)
+        ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
         if self._driver.recorder is not None:
             self._driver.recorder.message("send", ready)
         self._context.send(ready)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from common.daemon.model_runtime import ModelRuntime
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from proto.messages import Open
 
@@ -19,6 +20,7 @@ class Passage:
     title: str
     similarity: float  # retrieval cosine
     text: str
+    passing: bool = False  # it is for one answer: its keys and values are not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,11 @@ class Reading(Protocol):
         """Passages that are handed over at most."""
         ...
 
-    def find(self, side: SideRuntime, request: Open) -> Found:
-        """Look up what the verifier reads. Raises `AnswerFailed`, or `RequestError` for what can't be looked up."""
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+        """Look up what the verifier reads, in `scope`.
+
+        Raises `AnswerFailed`, or `RequestError` for what can't be looked up.
+        """
         ...
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
@@ -52,8 +57,8 @@ class SharedPassages:
 
     most: int
 
-    def find(self, side: SideRuntime, request: Open) -> Found:
-        hits = side.search(request.question, request.documents, request.earlier)
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+        hits = side.search(request.question, request.documents, request.earlier, scope)
         passages = [Passage(hit.source, hit.similarity, hit.text) for hit in hits]
         return Found(self.rows(side.target, request, passages), passages)
 

@@ -127,7 +127,9 @@ class Gathering:
             self._asked += 1
             self._context.phase.restart()
         opening = self._context.opening
-        self._context.send(Fetch(opening.session, opening.question, opening.documents, self._form, opening.earlier))
+        self._context.send(
+            Fetch(opening.session, opening.question, opening.documents, self._form, opening.earlier, opening.only)
+        )
 
     def _alone(self, sentence: str) -> None:
         self._context.note(sentence)
@@ -168,7 +170,7 @@ class Gathering:
     def _find(self) -> None:
         """Retrieve the device's own documents."""
         if not self._over():
-            self._own = self._side.find(self._context.opening, self._room)
+            self._own = self._side.find(self._context.opening, self._context.scope, self._room)
             self._proceed()
 
     def _proceed(self) -> None:

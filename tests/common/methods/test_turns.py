@@ -12,6 +12,7 @@ import pytest
 
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import Request
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.model.prompt import Query
 from common.methods.aggregate.samplers.choice import make_aggregation
@@ -63,7 +64,7 @@ def one_by_one(device: SideRuntime, cloud: SideRuntime, turn: int, temperature: 
     sides = []
     for role, side in (("device", device), ("cloud", cloud)):
         sampler = make_aggregation(role, opening, side.decoder.vocabulary)  # type: ignore[arg-type]
-        sides.append(OneSide(side.decoder, side.retrieve(opening).prompt, side.scorer, sampler, LENGTH + 1))
+        sides.append(OneSide(side.decoder, side.retrieve(opening, Scope()).prompt, side.scorer, sampler, LENGTH + 1))
     tokens: list[int] = []
     while len(tokens) < LENGTH and not (tokens and tokens[-1] in device.eos):
         tokens.append(sides[len(tokens) // turn % 2].draft(tokens).view.token)

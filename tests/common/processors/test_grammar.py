@@ -16,7 +16,7 @@ from common.configuration.settings import EMBEDDED_TOKENIZER
 from common.engine.model.tokenizer import Tokenizer
 from common.processors.grammar import Grammar, Grammars
 from common.processors.options import ProcessorError
-from common.processors.trial import Unwanted, why_not
+from common.processors.trial import Unwanted, json_grammar, why_not
 from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
 
 TOKENIZER = Tokenizer.load(str(EMBEDDED_TOKENIZER))
@@ -25,7 +25,7 @@ TOKENS = Grammars(TOKENIZER, TOKENIZER.size)
 
 
 def compiled(schema: object = CAR, eos: tuple[int, ...] = EOS) -> Grammar:
-    return TOKENS.compile(json.dumps(schema), eos)
+    return TOKENS.compile(json_grammar(json.dumps(schema)), eos)
 
 
 def walk(grammar: Grammar, seed: int, most: int = 400) -> list[int]:
@@ -100,15 +100,15 @@ class TestRefusals:
             return not looks
 
         with pytest.raises(Unwanted):
-            TOKENS.compile(json.dumps(HOSTILE["an intersection"] | {"title": "unwanted"}), EOS, wanted)
+            TOKENS.compile(json_grammar(json.dumps(HOSTILE["an intersection"] | {"title": "unwanted"})), EOS, wanted)
         assert looks and not any(psutil.pid_exists(child) for child in looks)
 
     def test_the_same_is_compiled_once_whoever_asks_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tried: list[str] = []
 
-        def noting(schema: str, wanted: Callable[[], bool]) -> str | None:
-            tried.append(schema)
-            return why_not(schema, wanted)
+        def noting(grammar: str, wanted: Callable[[], bool]) -> str | None:
+            tried.append(grammar)
+            return why_not(grammar, wanted)
 
         monkeypatch.setattr("common.processors.grammar.why_not", noting)
         with ThreadPoolExecutor(6) as pool:
@@ -119,7 +119,7 @@ class TestRefusals:
     def test_a_schema_that_is_larger_than_a_pipe_holds_is_tried_in_full(self) -> None:
         large = {"enum": [f"{number:08}" for number in range(2**14)]}
         assert len(json.dumps(large)) > 2**17
-        assert why_not(json.dumps(large)) is None
+        assert why_not(json_grammar(json.dumps(large))) is None
 
     @pytest.mark.parametrize("name", COSTLY)
     def test_a_costly_schema_is_followed_in_steps_that_neighbours_hardly_notice_or_ends(self, name: str) -> None:

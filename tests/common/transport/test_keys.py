@@ -11,6 +11,7 @@ import zmq
 
 from common.transport.address import TransportError
 from common.transport.keys import KeyFolder, fingerprint, nobody
+from proto.fields import Side
 
 
 def public() -> str:
@@ -93,6 +94,30 @@ def test_a_name_stands_for_one_key(tmp_path: Path) -> None:
     assert folder.device_keys().cloud == first
     with pytest.raises(TransportError, match="keys trust other"):
         folder.device_keys("other")
+
+
+@pytest.mark.parametrize("role", ["device", "cloud"])
+def test_sentences_name_the_role(tmp_path: Path, role: Side) -> None:
+    folder = KeyFolder(tmp_path, role)
+    with pytest.raises(TransportError, match=f"`dragon keys new --role {role}`"):
+        folder.own()
+    with pytest.raises(TransportError, match=f"`dragon keys show --role {role}`"):
+        folder.revoke("nobody")
+    (tmp_path / "own.json").write_text("")
+    with pytest.raises(TransportError, match=f"`dragon keys new --replace --role {role}`"):
+        folder.own()
+
+
+def test_who_is_renamed_or_forgotten_is_known_before(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path)
+    laptop, phone = public(), public()
+    first, second = folder.trust("laptop", laptop), folder.trust("phone", phone)
+    assert folder.displaced("laptop", laptop) == folder.displaced("new", public()) == ()
+    assert folder.displaced("laptop", phone) == (first, second)
+    with pytest.raises(TransportError, match="pass --replace to rename it tablet"):
+        folder.trust("tablet", laptop)
+    folder.trust("laptop", phone, replace=True)
+    assert [(peer.name, peer.key) for peer in folder.trusted()] == [("laptop", phone)]
 
 
 @pytest.mark.parametrize("name", ["", "../own", "a/b", ".hidden", "x" * 65, "a b", "a\n"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from common.daemon.model_runtime import ModelRuntime
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.model.tokenizer import Tokenizer
 from common.methods.drafted.rapid.request import RapidRequest
@@ -27,12 +28,12 @@ class DocumentReading:
     request: RapidRequest
     most: int = MOST_FETCHED
 
-    def find(self, side: SideRuntime, request: Open) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
         """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
-        whole = read_whole(side, self.request.long_document, request)
+        whole = read_whole(side, self.request.long_document, request, scope)
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
         near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
-        passages = [Passage(hit.source, hit.similarity, hit.text) for hit in near]
+        passages = [Passage(hit.source, hit.similarity, hit.text, scope.library is not None) for hit in near]
         return Found(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
@@ -43,7 +44,8 @@ class DocumentReading:
             return model.arrange(request, (), ())
         text = BETWEEN.join(each.text for each in kept)
         best = max(kept, key=lambda each: each.similarity)
-        return model.arrange(request, [model.document(best.title, text, best.similarity, room)], ())
+        document = model.document(best.title, text, best.similarity, room)
+        return model.arrange(request, [replace(document, passing=best.passing)], ())
 
 
 def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:

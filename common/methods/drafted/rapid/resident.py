@@ -17,6 +17,7 @@ from common.answer.watch import Patience
 from common.daemon.failures import as_failure
 from common.daemon.model_runtime import claimed
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.kv.claims import Claim
 from common.estimates.peer_estimates import PeerEstimates
@@ -79,6 +80,10 @@ class Inside:
     def side(self) -> SideRuntime:
         return self._outer.side
 
+    @property
+    def scope(self) -> Scope:
+        return self._outer.scope
+
     def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
         return self._outer.trace("device", alone=True)
 
@@ -116,11 +121,17 @@ class ResidentVerifier(VerifyingCloud):
         reading: Reading,
         claim: Callable[[Found], PromptRows],
         failed: Callable[[Exception], None],
+        scope: Scope,
     ) -> None:
-        """`claim` gives the rows with a part of the answer's KV memory."""
+        """`claim` gives the rows with a part of the answer's KV memory. The document is in the device's `scope`."""
         super().__init__(request, context, scheme, reading)
+        self._scope = scope
         self._claim = claim
         self._failed = failed
+
+    @property
+    def scope(self) -> Scope:
+        return self._scope
 
     def _claimed(self, found: Found) -> PromptRows:
         return self._claim(found)
@@ -141,7 +152,9 @@ class ResidentRapid(RapidDevice):
         side = context.side
         surroundings = CloudContext(side, side.profiler.nobody, self._to_drafter, lambda: 0, _nothing, _waits)
         opening = replace(context.opening, trace=False)  # the drafter's trace has no second side
-        self._verifier = ResidentVerifier(opening, surroundings, verifying, reading, self._claim_both, self._failed)
+        self._verifier = ResidentVerifier(
+            opening, surroundings, verifying, reading, self._claim_both, self._failed, context.scope
+        )
 
     def start(self, absence: str | None) -> None:
         super().start(None)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from common.daemon.failures import as_failure
+from common.daemon.scope import Scope
 from common.engine.document_job import DocumentJob
 from common.engine.kv.document_states import pack_states
 from common.engine.kv.layout import DocumentStates
@@ -90,7 +91,7 @@ class FetchCloud:
         request = self._request
         if self._over:
             return
-        hits = self._side.search(request.question, request.documents, request.earlier)
+        hits = self._side.search(request.question, request.documents, request.earlier, Scope(request.only))
         with self._lock:
             self._hits, self._preparing = hits, False
             if not hits:

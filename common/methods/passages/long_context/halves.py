@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.methods.aggregate.cloud_half import AggregateCloud
 from common.methods.aggregate.device_half import AggregateDevice
 from common.methods.interface import CloudContext, DeviceContext
@@ -18,7 +19,7 @@ class LongContextDevice(AggregateDevice):
         self._document = document
 
     def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self._context.side, self._document, request).rows
+        return read_whole(self._context.side, self._document, request, self._context.scope).rows
 
 
 class LongContextCloud(AggregateCloud):
@@ -29,4 +30,4 @@ class LongContextCloud(AggregateCloud):
         self._document = document
 
     def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self.context.side, self._document, request).rows
+        return read_whole(self.context.side, self._document, request, Scope(request.only)).rows

@@ -82,9 +82,8 @@ class SequenceWiseDevice:
     def start(self, absence: str | None) -> None:
         context = self._context
         decoded, waited = context.cloud.decoded, context.record.waited
-        context.side.begin(
-            Start(self._answer.part, context.opening, self._recording, decoded, self._retrieved, waited=waited)
-        )
+        start = Start(self._answer.part, context.opening, self._recording, decoded, self._retrieved, waited=waited)
+        context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
         if absence is None:
             self._ask()
         else:

@@ -132,7 +132,7 @@ class EdgeDevice:
 
     def _search(self) -> None:
         if not self._driver.over:
-            self._found(self._context.side.find(self._context.opening, self._room), [])
+            self._found(self._context.side.find(self._context.opening, self._context.scope, self._room), [])
 
     def _found(self, own: list[Document], fetched: list[Document]) -> None:
         """Make rows of the documents, the same for both models, and begin."""

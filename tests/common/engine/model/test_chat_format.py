@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from common.configuration.settings import INSTRUCTION
 from common.engine.model.chat_format import ChatFormat
-from common.engine.model.prompt import Conversation, Turn, query_tokens
+from common.engine.model.conversation import Conversation, Turn
+from common.engine.model.prompt import query_tokens
 from common.engine.model.tokenizer import Tokenizer
 from tests.common.engine.model.tiny_models import byte_level_tokenizer
 

@@ -209,4 +209,7 @@ class TestHub:
         refused("somebody/small", "other.json: a link out of the model's folder")
 
     def test_that_is_nowhere(self) -> None:
-        refused("nobody/nothing", "nobody/nothing: not available from the Hub")
+        refused(
+            "nobody/nothing",
+            "nobody/nothing: no folder here, and not available from the Hub: it is not, or not all, on",
+        )

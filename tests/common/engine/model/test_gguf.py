@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from common.engine.model import gguf
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import _WORK, MANIFEST, damaged_files, imported, is_complete, is_gguf
+from common.process.python import child_command
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, Weights, write_gguf
 
 
@@ -45,14 +45,14 @@ class Together:
 
 @pytest.fixture(scope="module")
 def together(file: Path, weights: Weights, models: Path) -> Together:
-    convert, conversions = subprocess.run, list[object]()
+    conversions = list[str]()
 
-    def counted(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        conversions.append(command)
-        return convert(command, **options)
+    def counted(module: str, *arguments: str) -> list[str]:
+        conversions.append(module)
+        return child_command(module, *arguments)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(subprocess, "run", counted)
+        patch.setattr(gguf, "child_command", counted)
         folders = [*pool.map(imported, [file, file], [models, models])]
     return Together(folders, len(conversions))
 
@@ -96,7 +96,7 @@ def test_it_is_imported_once(folder: Path, file: Path, models: Path, monkeypatch
     def no_more(*arguments: object, **options: object) -> None:
         raise AssertionError("it was converted again")
 
-    monkeypatch.setattr(subprocess, "run", no_more)
+    monkeypatch.setattr(gguf, "child_command", no_more)
     assert imported(file, models) == folder
 
 
@@ -105,7 +105,7 @@ def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: py
     whole = {path.name: path.read_bytes() for path in copy.iterdir()}
     weights, tokenizer, manifest = copy / "model.safetensors", copy / "tokenizer.json", copy / MANIFEST
     convert = sys.executable, "-c", "print('it was begun'); raise SystemExit(1)"
-    monkeypatch.setattr("common.engine.model.gguf.child_command", lambda *_: convert)
+    monkeypatch.setattr(gguf, "child_command", lambda *_: convert)
     for harm in (
         lambda: weights.write_bytes(b""),
         lambda: weights.write_bytes(whole[weights.name][:100]),

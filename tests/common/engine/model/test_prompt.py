@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.engine.model.prompt import Conversation, TextFormat, Turn, query_tokens, text_query
+from common.engine.model.conversation import Conversation, Turn
+from common.engine.model.prompt import TextFormat, query_tokens, text_query
 from common.engine.model.tokenizer import Tokenizer
 from proto.control import Control
 from tests.common.engine.model.tiny_models import DEMO, byte_level_tokenizer, sentencepiece_tokenizer

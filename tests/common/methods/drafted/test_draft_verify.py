@@ -11,6 +11,7 @@ import pytest
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, DraftModel
 from common.daemon.drafter import load_drafter
+from common.process.startup import Startup
 from common.tracing.analysis import CAUSES, steps
 from device.interface import Finished, TokenEvent
 from tests.cloud.town import Resident, Town
@@ -87,4 +88,4 @@ def test_a_draft_model_of_another_tokenizer_is_refused(town: Town, tmp_path: Pat
     target = town.cloud.target
     settings = town.cloud.settings.model_copy(update={"tokenizer": None})
     with pytest.raises(ConfigurationError, match="has another tokenizer than the model"):
-        load_drafter(DraftModel(wordy), settings, target, None)
+        load_drafter(DraftModel(wordy), settings, target, None, Startup())

@@ -57,7 +57,7 @@ class TestProvisionalText:
             "seed": 20,
             "stream": True,
         }
-        with HttpServer(device.engine, HttpOptions(port=0)) as server:
+        with HttpServer(HttpOptions(port=0)).serve(device.engine) as server:
             asked, plain = (
                 chunks(f"{server.url}/v1/chat/completions", body | more) for more in ({"provisional": True}, {})
             )
@@ -69,7 +69,7 @@ class TestProvisionalText:
 
     def test_on_a_terminal_and_in_a_pipe(self, device: EdgeDevice) -> None:
         options = ["--method", "edgellm", "--sources", "device", "--seed", "20", "--provisional"]
-        with HttpServer(device.engine, HttpOptions(port=0)) as server:
+        with HttpServer(HttpOptions(port=0)).serve(device.engine) as server:
             command = [sys.executable, "-m", "device.cli.main", "ask", QUESTIONS[0], *options, "--url", server.url]
             piped = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
             shown = on_terminal(command)

@@ -10,6 +10,7 @@ from common.answer.failures import unknown_session
 from common.answer.request import read_own_options
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.scope import Scope
 from common.methods.aggregate.samplers.choice import make_aggregation
 from common.methods.interface import CloudContext
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
@@ -46,7 +47,8 @@ class TurnsCloud(NullObserver):
                 lambda context, seconds: None,
                 self._retrieved,
                 peer=self._context,
-            )
+            ),
+            lambda request: side.retrieve(request, Scope(request.only)),
         )
 
     def check(self, message: Message) -> None:
@@ -74,7 +76,7 @@ class TurnsCloud(NullObserver):
         self._driver.end()
 
     def _retrieved(self, retrieved: PromptRows) -> None:
-        self._context.send(Ready(self._request.session, retrieved.titles, retrieved.tokens))
+        self._context.send(Ready(self._request.session, retrieved.titles, retrieved.tokens, retrieved.closest))
 
     # --- Observer, under the driver's lock
 

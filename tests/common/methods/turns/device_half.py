@@ -45,7 +45,8 @@ class TurnsDevice:
             context.send(context.opening)
         else:
             self.without_cloud(absence)
-        context.side.begin(Start(self._part, context.opening, self._drafting, context.cloud.decoded, self._retrieved))
+        start = Start(self._part, context.opening, self._drafting, context.cloud.decoded, self._retrieved)
+        context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
 
     def receive(self, message: Message) -> None:
         if not isinstance(message, Target):

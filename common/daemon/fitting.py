@@ -1,0 +1,93 @@
+"""Whether a model fits this machine and the sides that are set up on it, told in lines before it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import torch
+from rich.filesize import decimal
+from transformers import AutoConfig
+
+from common.configuration.settings import Settings, readable_name
+from common.daemon.models_here import Sides
+from common.engine.model.architecture import check_architecture, max_context
+from common.engine.model.configured import model_place
+from common.engine.model.errors import ModelError
+from common.engine.model.loading import resolve_device, resolve_dtype
+from common.engine.model.model_files import check_files
+from common.engine.model.tokenizer import Tokenizer
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.errors import LibraryError
+from proto.fields import Side
+
+
+def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
+    """Lines about a model whose settings and tokenizer are in `folder`, with `stored` bytes of weights.
+
+    Raises `ModelError` for what can't be served at all.
+    """
+    check_files(folder)
+    if (folder / "modules.json").exists():
+        raise ModelError(f"{name}: is an embedding model: give it as the setting `embedder`, which gets it by itself")
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # wrong types and values raise whatever comes of them
+        raise ModelError(f"{name}: the configuration can't be read: {' '.join(str(error).split())}") from error
+    check_architecture(name, config)
+    lines = [f"context     {max_context(name, config):,} tokens", _memory(config, stored, sides["device"])]
+    return [*lines, *_tokenizers(folder, sides), _embedders(sides)]
+
+
+def _memory(config: object, stored: int, settings: Settings) -> str:
+    """What the weights take as they are computed with here, against what is free."""
+    place = resolve_device(settings.torch_device)
+    of_file: torch.dtype = getattr(config, "dtype", None) or torch.float32
+    quantised = getattr(config, "quantization_config", None) is not None
+    here = of_file if quantised else resolve_dtype(settings.dtype, of_file, place)
+    taken = stored * here.itemsize // of_file.itemsize
+    free = torch.cuda.mem_get_info()[0] if place.type == "cuda" else psutil.virtual_memory().available
+    where = "GPU memory" if place.type == "cuda" else "memory"
+    numbers = str(here).removeprefix("torch.")
+    enough = "" if taken < free else ": that is too much; stop other programs, or choose a smaller model"
+    return (
+        f"memory      about {decimal(taken)} for its weights in {numbers}; {decimal(free)} of {where} are free{enough}"
+    )
+
+
+def _tokenizers(folder: Path, sides: Sides) -> list[str]:
+    """Whether the sides' tokenizers are the model's, by what the handshake compares."""
+    try:
+        own = Tokenizer.load(str(folder))
+    except ModelError as error:
+        # Some models leave theirs to the setting `tokenizer`.
+        return [f"tokenizer   none that can be read ({error})"]
+    return [f"tokenizer   {_tokenizer(own, role, settings)}" for role, settings in sides.items()]
+
+
+def _tokenizer(own: Tokenizer, role: Side, settings: Settings) -> str:
+    model = f"the {role}'s model {readable_name(settings.model)}"
+    try:
+        theirs = Tokenizer.load(settings.tokenizer or model_place(settings.model, settings.models))
+    except ModelError as error:
+        return f"can't be compared with that of {model}: {error}"
+    if (own.content_hash, own.size) == (theirs.content_hash, theirs.size):
+        return f"the same as that of {model}"
+    return f"another than that of {model}: the two can't answer together"
+
+
+def _embedders(sides: Sides) -> str:
+    """Whether both sides have one embedding model, which a language model does not change."""
+    try:
+        device, cloud = (
+            SentenceTransformerEmbedder(side.embedder, side.torch_device, side.embedder_dtype).identity
+            for side in (sides["device"], sides["cloud"])
+        )
+    except (LibraryError, ModelError) as error:
+        return f"embedder    can't be compared: {error}"
+    if device == cloud:
+        return f"embedder    {sides['device'].embedder} on both sides, as it has to be"
+    return (
+        f"embedder    {sides['device'].embedder} on the device and {sides['cloud'].embedder} on the cloud: the sides"
+        " can't answer together; set the same on both"
+    )

@@ -1,0 +1,43 @@
+"""Processor time that others take while something is measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from common.process import neighbours
+from common.process.neighbours import Neighbours
+
+BUSY = "while True: pass"
+
+
+def test_others_are_counted_and_this_process_is_not() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
+        try:
+            process = psutil.Process(other.pid)
+            began = time.monotonic()
+            with Neighbours() as watched:
+                before = process.cpu_times().user
+                while process.cpu_times().user < before + 1.0:  # this process is as busy
+                    pass
+            seconds = time.monotonic() - began
+        finally:
+            other.kill()
+    used = watched.cores * seconds
+    assert used > 0.9
+    assert used < seconds * (psutil.cpu_count() or 1) - 0.4, "this process's own time is counted"
+
+
+@pytest.mark.parametrize(
+    ("others", "threads", "crowded"),
+    [(0.0, 2, False), (0.2, 2, False), (1.0, 1, False), (1.0, 2, True), (1.5, 1, True)],
+)
+def test_what_counts_as_crowded(monkeypatch: pytest.MonkeyPatch, others: float, threads: int, crowded: bool) -> None:
+    monkeypatch.setattr(neighbours, "usable_cores", lambda: 2)
+    watched = Neighbours()
+    watched.cores = others
+    assert watched.crowded(threads) is crowded
