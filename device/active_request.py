@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from common.answer.errors import AnswerFailed, RequestError
+from common.answer.failures import NO_DOCUMENT_FITS
 from common.answer.phase import Phase
 from common.answer.recorder import Recorder
 from common.answer.report import Record, Report, build_report
@@ -15,8 +16,10 @@ from common.answer.request import Request
 from common.answer.values import Commit
 from common.answer.watch import Silence, Stopwatch
 from common.daemon.failures import as_failure
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
+from device.closeness import closest
 from device.cloud_view import CloudView
 from device.interface import Finished, Tell
 from device.settings import DeviceSettings
@@ -33,6 +36,7 @@ SOONEST_REOPENING = 0.5  # seconds from one to the next: a cloud that keeps forg
 BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
 BUSY = "it serves as many answers as it can."
 NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
+REPEATS = "The answer was ended: it had begun to say the same again and again."
 MALFORMED = "what it sent of the answer can't be used."
 OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on this device."
 
@@ -49,11 +53,14 @@ class ActiveRequest:
         cloud: CloudView,
         tell: Tell,
         released: Callable[[int], None],
+        match_from: float,
+        scope: Scope,
     ) -> None:
         """Raises `RequestError`, or `AnswerFailed` where the cloud is needed and not there."""
         self.request = request
         self.opening = opening
         self.side = side
+        self.scope = scope
         self.cloud = cloud.of(request)
         self.record = Record(time.monotonic(), opening.seed)
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
@@ -62,6 +69,7 @@ class ActiveRequest:
         self.retry_at: float | None = None  # when a cloud that had no place is asked again
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
         self._released = released
+        self._match_from = match_from  # cosine of a document and the question that are close
         self._ended: float | None = None
         self._closing = Silence()
         self._clock = Stopwatch()
@@ -98,7 +106,7 @@ class ActiveRequest:
         match message:
             case Ready():
                 self.phase.join()
-                self.record.cloud_titles = message.titles
+                self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
             case Contributions():
@@ -110,6 +118,10 @@ class ActiveRequest:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
+            case Error(code=code) if (
+                code == NO_DOCUMENT_FITS and self.request.sources == "cloud" and not self.record.token_times
+            ):
+                self.end(RequestError(message.text, "cloud_documents"))  # there is nothing to answer from
             case Error():
                 self._without_cloud(message.text)
             case Busy():
@@ -231,8 +243,29 @@ class ActiveRequest:
         return now - (times[-1] if times else self.record.started)
 
     def committed(self, commit: Commit) -> bool:
+        first = not self.record.token_times
         self.record.token_times.append(time.monotonic())
-        return self._shown.committed(commit, self.record.alone)
+        if first and self._refuses(commit):
+            return False
+        goes_on = self._shown.committed(commit, self.record.alone)
+        if self._shown.repeats:
+            self.note(REPEATS)
+        return goes_on
+
+    def _refuses(self, commit: Commit) -> bool:
+        """Say that no document is close to the question, if so; whether that is all that will be said."""
+        record, request, wanted = self.record, self.request, self.request.unmatched
+        record.closest = found = closest(self.request, record)
+        if found is None or found >= self._match_from or wanted == "answer":
+            return False
+        record.unmatched = True
+        formed = request.response_format is not None or request.calls is not None  # the sentence is neither
+        if wanted == "warn" or formed:
+            self._shown.unmatched(found)
+            return False
+        record.refused = True
+        self._shown.refuse(commit, found)
+        return True
 
     def provisional(self, drafts: Sequence[int]) -> None:
         self._shown.provisional(drafts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from common.answer.errors import RequestError
 from common.answer.request import PRIVACY_LEVELS, Request
 from common.methods.catalog import METHODS
+from common.methods.checks import check_documents
 from common.methods.interface import Method
 from device.settings import DeviceSettings
 from proto.limits import LONGEST_QUESTION
@@ -30,5 +31,6 @@ def check(request: Request, settings: DeviceSettings) -> Method:
         )
     if request.sources == "cloud" and request.privacy == "offline":
         raise RequestError("Privacy 'offline' keeps the question here: sources can't be 'cloud'.", "sources")
+    check_documents(request)
     method.check(request)
     return method

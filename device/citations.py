@@ -52,7 +52,7 @@ class _Word:
 
 
 def citations(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Citation] | None:
-    """What documents said of an answer, in its order; None where nothing is known of single tokens.
+    """Citations of an answer, in its order; None where nothing is known of single tokens.
 
     Of parts that would nearly as likely have been there without the document, nothing is said.
     """

@@ -7,13 +7,18 @@ from contextlib import ExitStack
 from functools import partial
 
 from common.answer.request import Request
+from common.configuration.settings import is_loopback
 from common.daemon.daemon import THREADS_END, device_keys, serving
-from common.daemon.side import SideRuntime
+from common.daemon.watchdog import Watchdog
+from common.process.service_manager import ServiceManager
+from common.process.startup import Startup
 from common.process.stopping import until_told, within
 from common.process.vital import end_process
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
-from device.engine import DeviceEngine
+from device.access import tls
+from device.access.admission import Admission
+from device.access.api_keys import ApiKeyFiles
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings, origins_in
@@ -25,19 +30,25 @@ DEFAULT_MAX_TOKENS = 128  # of a request that names no limit
 
 def run(settings: DeviceSettings) -> None:
     """Serve until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
-    with serving("dragon device", settings) as stack:
-        _serve(settings, stack)
+    with serving("dragon device", settings) as (stack, manager):
+        _serve(settings, stack, manager)
 
 
-def _serve(settings: DeviceSettings, stack: ExitStack) -> None:
+def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) -> None:
     """Serve until `Stopped`; the `stack` ends it then: clients are told first, then the cloud, then the threads end."""
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)
-    side = SideRuntime("device", settings, end_process, settings.draft, settings.verifying)
+    _judge_way(options)
+    startup = Startup(manager.status)
+    server = stack.enter_context(_listening(options, startup))
+    # Imported here: torch takes seconds, and who asks meanwhile is told that the daemon is starting.
+    from common.daemon.side import SideRuntime
+    from device.engine import DeviceEngine
+
+    side = SideRuntime("device", settings, end_process, settings.draft, settings.verifying, startup)
     stack.callback(partial(within, THREADS_END, side.close))
     engine = DeviceEngine(settings, side)
-    server = _listening(engine, options)
     link = None
     if settings.cloud is not None and engine.cloud.connection is not None:
         link = DeviceLink(
@@ -53,14 +64,31 @@ def _serve(settings: DeviceSettings, stack: ExitStack) -> None:
     if link is not None:
         stack.enter_context(link)
     stack.callback(engine.close)
-    stack.enter_context(server)
+    stack.callback(server.stop)
+    server.serve(engine)
+    of_link = {} if link is None else {"link": link.ask}
+    stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))
+    manager.ready(f"serving on {server.url}")
     log.info("device ready on %s", server.url)
     until_told()
 
 
-def _listening(engine: DeviceEngine, options: HttpOptions) -> HttpServer:
+def _judge_way(options: HttpOptions) -> None:
+    """Check the TLS files, and say what is wrong with the way to the HTTP interface. Raises `TlsError`."""
+    if options.tls is not None:
+        for text in tls.complaints(options.tls, tls.checked(options.tls), tls.now()):
+            log.warning("%s", text)
+    elif not is_loopback(options.host):
+        log.warning(
+            "HTTP on %s is not encrypted: keys, questions and answers travel in the clear; set tls_certificate and"
+            " tls_key, unless a proxy in front has TLS",
+            options.host,
+        )
+
+
+def _listening(options: HttpOptions, startup: Startup) -> HttpServer:
     try:
-        return HttpServer(engine, options, end_process)
+        return HttpServer(options, startup, end_process)
     except OSError as error:
         raise TransportError(
             f"{options.host}:{options.port} can't be listened on ({(error.strerror or str(error)).lower()}); stop "
@@ -78,11 +106,14 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
         placement=settings.placement,
         entries=settings.entries,
         documents=settings.documents,
+        unmatched=settings.unmatched,
+        end_repetition=settings.end_repetition,
     )
     return HttpOptions(
         host=settings.host,
         port=settings.port,
-        api_key=settings.api_key.get_secret_value() if settings.api_key is not None else None,
+        admission=Admission(ApiKeyFiles(settings.keys)),
+        tls=settings.tls,
         insecure=settings.insecure,
         defaults=defaults,
         most_tokens=settings.max_tokens,

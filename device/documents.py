@@ -17,7 +17,7 @@ from common.library.documents import most_bytes
 from common.library.errors import LibraryError, PathError, UnknownDocument
 from common.library.ingest import is_within
 from common.library.library import Hit, Library
-from common.library.readers.formats import SUFFIXES
+from common.library.readers.formats import SUFFIXES, refusal
 from common.library.states import forget_states
 from common.library.store import FileRecord, StoredChunk
 from common.process.private_files import private_folder
@@ -42,7 +42,7 @@ class OwnDocuments:
     def listing(self) -> Listing:
         """All documents, and how far the folders have been read."""
         library = self._library
-        return Listing(tuple(library.files()), tuple(library.watched()), tuple(library.readings()))
+        return Listing(tuple(library.files()), tuple(library.watched()), tuple(library.readings()), library.tags())
 
     def passage(self, chunk: int) -> StoredChunk:
         """One passage. Raises `UnknownDocument`."""
@@ -52,10 +52,10 @@ class OwnDocuments:
         return found
 
     def most_bytes(self, name: str) -> int:
-        """How large a file may be. Raises `PathError` for a name that can't be taken."""
+        """Most bytes of a file of this name. Raises `PathError` for a name that can't be taken."""
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in SUFFIXES:
-            raise PathError(f"files of this type are not read; these are: {' '.join(sorted(SUFFIXES))}")
+            raise PathError(refusal(suffix))
         if Path(name).name != name or name.startswith(".") or "\\" in name:
             raise PathError("the name must be that of a file, without folders, and not begin with a dot")
         if len(name.encode(errors="replace")) > _LONGEST_NAME:

@@ -12,9 +12,12 @@ from common.answer.errors import RequestError
 from common.answer.request import Request
 from common.configuration.settings import readable_name
 from common.daemon.failures import as_failure
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.daemon.ticker import Ticker
-from common.engine.model.prompt import Conversation, Query
+from common.engine.model.conversation import Conversation
+from common.engine.model.prompt import Query
+from common.engine.model.tool_words import ToolFormat
 from common.library.library import Hit
 from common.methods.open_message import open_message
 from device.active_request import ActiveRequest
@@ -23,6 +26,7 @@ from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import CloudView
 from device.documents import OwnDocuments
 from device.interface import Embedded, EngineStatus, Tell
+from device.request_files import RequestFiles
 from device.settings import DeviceSettings
 from proto.messages import Message, Open
 
@@ -41,6 +45,7 @@ class DeviceEngine:
         self._lock = threading.Lock()  # of the table
         self._served = 0
         self.documents = OwnDocuments(settings, side.library, self._search)
+        self._files = RequestFiles(settings, side.embedder, self.documents.most_bytes)
         self._ticker = Ticker(self._tick, side.died)
         connection = None
         if settings.cloud is not None and settings.privacy != "offline":
@@ -57,6 +62,7 @@ class DeviceEngine:
         for active in self._all():
             active.cancel()
         self._ticker.close()
+        self._files.clear()
 
     # --- Engine
 
@@ -66,7 +72,17 @@ class DeviceEngine:
         opening = open_message(method, request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
         self._check_length(opening)
         self._side.target.processor(opening)  # refused before anything is begun
-        active = ActiveRequest(method, request, opening, self._side, self.cloud, tell, self._release)
+        match_from = self._settings.match_from
+        library = self._files.open(request.files) if request.files else None
+        scope = Scope(request.device_documents, library)
+        try:
+            self._side.check(scope)
+            active = ActiveRequest(
+                method, request, opening, self._side, self.cloud, tell, self._release, match_from, scope
+            )
+        except BaseException:
+            self._forget(scope)
+            raise
         with self._lock:
             self._active[opening.session] = active
         with _ending(active):
@@ -76,6 +92,10 @@ class DeviceEngine:
     def put(self, conversation: Conversation) -> Query:
         """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""
         return self._side.format.query(conversation)
+
+    @property
+    def tools(self) -> ToolFormat:
+        return self._side.format.tools
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`."""
@@ -125,7 +145,7 @@ class DeviceEngine:
         )
 
     def _search(self, query: str, count: int) -> list[Hit]:
-        return self._in_turn(lambda: self._side.search(query, count))
+        return self._in_turn(lambda: self._side.search(query, count, "", Scope()))
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
         """The result of `work`, from the retrieval thread. Raises what it raises."""
@@ -174,8 +194,17 @@ class DeviceEngine:
 
     def _release(self, session: int) -> None:
         with self._lock:
-            if self._active.pop(session, None) is not None:
-                self._served += 1
+            active = self._active.pop(session, None)
+            if active is None:
+                return
+            self._served += 1
+        if active.scope.library is not None:  # behind a search in it, and on no thread that others wait for
+            self._side.later(lambda: self._forget(active.scope), lambda error: self._forget(active.scope))
+
+    def _forget(self, scope: Scope) -> None:
+        """Remove the files that came with a request."""
+        if scope.library is not None:
+            self._files.close(scope.library)
 
 
 @contextmanager

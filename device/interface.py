@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from common.answer.report import Report
 from common.answer.request import Privacy, Request
-from common.engine.model.prompt import Conversation, Query
+from common.engine.model.conversation import Conversation
+from common.engine.model.prompt import Query
+from common.engine.model.tool_words import ToolFormat
 from common.library.library import Hit
 from common.library.readings import Reading
 from common.library.store import FileRecord, StoredChunk
@@ -53,6 +55,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmatched:
+    """No document that the answer reads is close to its question. Comes before the first token."""
+
+    closest: float  # cosine of the closest document and the question
+    sentence: str  # for people
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of a generation."""
 
@@ -61,7 +71,7 @@ class Finished:
     report: Report
 
 
-AnswerEvent = TokenEvent | Provisional | Waiting | Finished
+AnswerEvent = TokenEvent | Provisional | Waiting | Unmatched | Finished
 
 
 # Takes the events of an answer, on any thread of the engine, and returns at once. The last one is `Finished`, or what
@@ -122,11 +132,12 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the device's library holds."""
+    """Contents of the device's library."""
 
     documents: tuple[FileRecord, ...]  # by path
     watched: tuple[str, ...]  # folders
     readings: tuple[Reading, ...]  # the latest of every folder
+    tags: Mapping[str, tuple[str, ...]]  # of every folder and document that was tagged itself
 
 
 class Documents(Protocol):
@@ -145,7 +156,7 @@ class Documents(Protocol):
         ...
 
     def most_bytes(self, name: str) -> int:
-        """How large an upload of this name may be. Raises `PathError` for a name that can't be taken."""
+        """Most bytes of an upload of this name. Raises `PathError` for a name that can't be taken."""
         ...
 
     def put(self, name: str, content: bytes) -> Path:
@@ -190,6 +201,11 @@ class Engine(Protocol):
 
     def put(self, conversation: Conversation) -> Query:
         """A conversation as the model reads it. Raises `ValueError`, one sentence, for one that can't be put."""
+        ...
+
+    @property
+    def tools(self) -> ToolFormat:
+        """How the model calls tools. Raises `ValueError`, one sentence, where that is unknown."""
         ...
 
     def encode(self, text: str) -> list[int]:

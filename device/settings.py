@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from common.answer.request import Privacy
-from common.configuration.settings import Address, DraftModel, Folder, LocalTarget, Settings, default_data, is_loopback
+from common.answer.request import Privacy, Unmatched
+from common.configuration.settings import Address, DraftModel, File, Folder, LocalTarget, Settings, is_loopback
 from proto.fields import Placement
 from proto.limits import MOST_ENTRIES
 
@@ -33,6 +34,14 @@ def origins_in(value: str | None) -> frozenset[str]:
     return frozenset(each.strip() for each in value.split(",")) if value else frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: a certificate, with those of its issuers behind it if there are any, and its private key."""
+
+    certificate: Path
+    key: Path
+
+
 Origins = Annotated[str, AfterValidator(_origins)]
 
 
@@ -43,14 +52,16 @@ class DeviceSettings(Settings):
 
     role: ClassVar[Literal["device", "cloud"]] = "device"
 
-    data: Folder = Field(default_factory=lambda: default_data("device"))
-    """Folder of all state: library, keys, decode profile, keys and values of documents."""
+    data: Folder = Field(default_factory=lambda known: known["data_dir"] / "device")
+    """Folder of this role's state: library, keys, uploads, decode profile, keys and values of documents."""
     host: str = Field(default="127.0.0.1", min_length=1)
-    """Address of the HTTP interface; off loopback it needs api_key."""
+    """Address of the HTTP interface; off loopback it needs an API key."""
     port: int = Field(default=8600, ge=0, lt=2**16)
     """Port of the HTTP interface; 0: any free one."""
-    api_key: SecretStr | None = Field(default=None, min_length=1)
-    """Key that HTTP clients must send; best given by the environment."""
+    tls_certificate: File = None
+    """PEM file of the certificate, those of its issuers behind it: HTTPS instead of HTTP."""
+    tls_key: File = None
+    """PEM file of the certificate's private key."""
     queue: int = Field(default=16, ge=0, le=MOST_WAITING)
     """HTTP answers that wait for a place before more are told to come again later."""
     allow_origins: Origins | None = Field(default=None, min_length=1)
@@ -67,6 +78,12 @@ class DeviceSettings(Settings):
     """Who aggregates; all but device need privacy balanced."""
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)
     """K: entries of a race list."""
+    unmatched: Unmatched = "warn"
+    """Where no document is close to a question: warn before the answer, refuse to answer, or just answer."""
+    match_from: float = Field(default=0.4, ge=-1.0, le=1.0, allow_inf_nan=False)
+    """Cosine of a document and a question from which they are close; it depends on the embedder."""
+    end_repetition: bool = True
+    """Whether an answer ends that says the same again and again."""
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)
     """Seconds of waiting for the cloud after which the device carries on alone."""
     wait_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
@@ -92,8 +109,29 @@ class DeviceSettings(Settings):
         return self.data / "uploads"
 
     @property
+    def shares_machine(self) -> bool:
+        """Whether the cloud runs on this machine, as far as these settings tell."""
+        return self.cloud is not None and self.privacy != "offline" and is_loopback(self.cloud)
+
+    @property
+    def request_files(self) -> Path:
+        """Folder of the files that came with requests which are being answered."""
+        return self.data / "request-files"
+
+    @property
+    def kept(self) -> dict[str, Path]:
+        return {"uploads": self.uploads, "request files": self.request_files} | super().kept
+
+    @property
     def private_folders(self) -> tuple[Path, ...]:
-        return *super().private_folders, self.uploads
+        return *super().private_folders, self.uploads, self.request_files
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files for HTTPS, if there are any."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_key)
 
     @property
     def verifying(self) -> LocalTarget | None:
@@ -118,13 +156,10 @@ class DeviceSettings(Settings):
             )
         if self.memory_budget is not None and self.local_target is None:
             return "memory_budget is that of a model that verifies here: set local_target, or memory_budget = 'none'"
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            return "HTTPS needs both files: set tls_certificate and tls_key, or neither"
         if self.insecure:
             return None
-        if not is_loopback(self.host) and self.api_key is None:
-            return (
-                f"host = {self.host!r} would let everybody on the network question the private documents:"
-                " set api_key, or insecure = true"
-            )
         if self.cloud is not None and not is_loopback(self.cloud) and self.curve == "off":
             return (
                 f"cloud = {self.cloud!r} with curve = 'off' would send questions and answers in the clear:"

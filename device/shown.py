@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from common.answer.request import Request
 from common.answer.values import Commit
 from common.engine.model.tokenizer import StopFilter, Tokenizer
-from device.interface import Finished, FinishReason, Provisional, Tell, TokenChance, TokenEvent, Waiting
+from device.closeness import sentence
+from device.interface import Finished, FinishReason, Provisional, Tell, TokenChance, TokenEvent, Unmatched, Waiting
+from device.repetition import Repetition
 
 RECENT = 8  # tokens behind which provisional ones are decoded
 
@@ -28,6 +30,8 @@ class ShownAnswer:
         self._stream = tokenizer.stream()
         self._stops = StopFilter(request.stop)
         self._recent: deque[int] = deque(maxlen=RECENT)
+        self._repetition = Repetition() if request.end_repetition else None
+        self.repeats = False  # it was ended because it did nothing else
         self._tell = tell
 
     @property
@@ -46,11 +50,25 @@ class ShownAnswer:
         text, stopped = self._stops.push(self._stream.push(commit.token))
         if stopped:
             self.reason = "stop"
+        elif self._repetition is not None and self._repetition.push(commit.token):
+            self.reason, self.repeats, stopped = "stop", True, True
+            text += self._rest()
         elif self._tokens >= self._request.max_tokens:
             self.reason = "length"
             text += self._rest()
         self._emit(commit, text, alone)
         return not stopped
+
+    def unmatched(self, closest: float) -> None:
+        """Show that no document is close to the question, before the first token."""
+        self._tell(Unmatched(closest, sentence(closest, refused=False)))
+
+    def refuse(self, commit: Commit, closest: float) -> None:
+        """Show that no document is close to the question in place of the first token, and of all others."""
+        self.reason = "stop"
+        text = sentence(closest, refused=True)
+        self._text.append(text)
+        self._tell(TokenEvent(text, commit.token, commit.position, commit.degraded))
 
     def provisional(self, drafts: Sequence[int]) -> None:
         """Show tokens that may be taken back."""

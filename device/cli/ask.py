@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from device.cli import options
+from device.cli.failures import bad_input
 
 
 @options.asking
@@ -15,8 +17,14 @@ def ask(
     question: options.Question = None,
     report: Annotated[bool, typer.Option("--report", help="Print the whole report, with who said what")] = False,
     as_json: options.AsJson = False,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--files", metavar="<file> ...", help="Answer from these files, no others of this device"),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Add the files to the library, too")] = False,
     url: options.Url = None,
-    api_key: options.ApiKey = None,
+    api_key_file: options.KeyFile = None,
+    ca: options.Authority = None,
     *,
     fields: dict[str, Any],
 ) -> None:
@@ -25,13 +33,19 @@ def ask(
     The answer goes to stdout as it comes; where it comes from, and figures, go to stderr.
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
-    from device.cli.connection import find_daemon
+    from device.cli.connection import ready_daemon
+    from device.cli.files import as_fields, content_of
     from device.cli.render import as_json_text, full_report, summary
 
+    given = files or []
+    if keep and not given:
+        raise bad_input("--keep adds the --files to the library: there are none")
     asked = options.read_question(question)
-    body = {"messages": conversation([], asked)} | fields
-    with find_daemon(url, api_key) as daemon:
+    body = {"messages": conversation([], asked)} | fields | as_fields(given)
+    with ready_daemon(url, api_key_file, ca) as daemon:
         printed = stream_answer(daemon, body, None if as_json else sys.stdout)
+        for path in given if keep else ():
+            daemon.upload(path.name, content_of(path))
     if as_json:
         value = {
             "answer": printed.text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,26 +13,27 @@ from device.cli.failures import NOT_REACHABLE, CommandFailed
 if TYPE_CHECKING:
     from device.cli.daemon import Daemon
 
-PROMPT = "> "
+PROMPT, MORE = "> ", "  "
+PASTED = 0.05  # seconds within which a terminal hands over the next line of a pasted text
 HELP = "commands: /sources (of the last answer), /quit"
 
 
 @options.asking
 def chat(
     url: options.Url = None,
-    api_key: options.ApiKey = None,
+    api_key_file: options.KeyFile = None,
+    ca: options.Authority = None,
     *,
     fields: dict[str, Any],
 ) -> None:
     """Hold a conversation.
 
     Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows
-    where the last one came from; /quit ends.
+    where the last one came from; /quit ends. Lines that are pasted at once are one question.
     """
-    from device.cli.connection import find_daemon
+    from device.cli.connection import ready_daemon
 
-    with find_daemon(url, api_key) as daemon:
-        daemon.status()
+    with ready_daemon(url, api_key_file, ca) as daemon:
         _converse(daemon, fields)
 
 
@@ -41,7 +43,7 @@ def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
 
     turns: list[tuple[str, str]] = []
     report: dict[str, Any] | None = None
-    while (line := _read_line()) not in (None, "/quit"):
+    while (line := _read_question()) not in (None, "/quit"):
         if not line:
             continue
         if line == "/sources":
@@ -64,14 +66,27 @@ def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
             to_stderr(summary(report))
 
 
-def _read_line() -> str | None:
-    """The next line, or None at the end of the input."""
+def _read_question() -> str | None:
+    """The next line, or None at the end of the input. From a terminal, lines that came at once are one text."""
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
         return line.strip() if line else None
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  (gives input() its line editing)
+        import readline  # gives input() its line editing
+
+        # Terminals that can then mark where a pasted text begins and ends; others send it line by line.
+        readline.parse_and_bind("set enable-bracketed-paste on")
+    lines: list[str] = []
     try:
-        return input(PROMPT).strip()
+        lines.append(input(PROMPT))
+        while _is_waiting():
+            lines.append(input(MORE))
     except EOFError:
-        return None
+        if not lines:
+            return None
+    return "\n".join(lines).replace("\r", "\n").strip()
+
+
+def _is_waiting() -> bool:
+    """Whether the terminal holds input already: the rest of a pasted text, or what was typed ahead."""
+    return bool(select.select([sys.stdin], [], [], PASTED)[0])

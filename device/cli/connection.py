@@ -1,18 +1,134 @@
-"""Choice of the daemon that a command talks to."""
+"""Choice of the daemon that a command talks to, of the key that it is shown, and of whom it must be."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
 from device.cli.daemon import Daemon
+from device.cli.failures import NOT_REACHABLE, CommandFailed, DaemonStarting, bad_input
+
+if TYPE_CHECKING:
+    import ssl
+
+    from device.settings import DeviceSettings
+
+KEY_VARIABLE: Final = "DRAGON_API_KEY"
+LONGEST_KEY: Final = 4096
+POLL: Final = 0.2  # seconds
+COMING: Final = 5.0  # seconds from a daemon's start, as of commands pasted together, until it listens
 
 
-def find_daemon(url: str | None, api_key: str | None) -> Daemon:
+def find_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> Daemon:
     """The daemon at `url`, with http:// or without, else the one that this machine's device settings describe.
 
-    The settings' API key is for the settings' daemon only: it is not sent to another `url`.
+    It is shown the key in `key_file`, else that of `$DRAGON_API_KEY`. Where neither is given, this machine's own daemon
+    is shown the key that it made for this user, which is never sent to another `url`. Over https the daemon must have a
+    certificate that `authority` vouches for, where one is given. Raises `CommandFailed`.
     """
+    key = _given_key(key_file)
+    trusted = None if authority is None else _trusting(authority)
     if url is not None:
-        return Daemon(url if "://" in url else f"http://{url}", api_key)
-    from device.cli.settings import device_http
+        daemon = Daemon(url if "://" in url else f"http://{url}", key, trusted)
+        try:
+            daemon.refuse_cloud()
+        except CommandFailed:
+            daemon.close()
+            raise
+        return daemon
+    from device.cli.settings import load_device
 
-    local = device_http()
-    return Daemon(local.url, api_key or local.api_key)
+    return own_daemon(load_device(), None, key, trusted)
+
+
+@contextmanager
+def ready_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> Iterator[Daemon]:
+    """The same daemon, when it can answer: one that is starting is waited for, and stderr says what it is at.
+
+    Raises `CommandFailed`, for this machine's own daemon after `COMING` seconds without a sign of it.
+    """
+    with ExitStack() as stack:
+        daemon = stack.enter_context(find_daemon(url, key_file, authority))
+        end = time.monotonic() + (COMING if url is None else 0.0)
+        said = ""
+        while (missing := _missing(daemon)) is not None:
+            if not isinstance(missing, DaemonStarting) and time.monotonic() > end:
+                raise missing
+            text = (
+                str(missing) if isinstance(missing, DaemonStarting) else f"Waiting for a device daemon at {daemon.url}."
+            )
+            if text != said:
+                print(text, file=sys.stderr, flush=True)
+                said = text
+            time.sleep(POLL)
+            if not isinstance(missing, DaemonStarting):
+                stack.close()
+                daemon = stack.enter_context(find_daemon(url, key_file, authority))  # which has a new key then
+        yield daemon
+
+
+def own_daemon(
+    settings: DeviceSettings, port: int | None = None, key: str | None = None, trusted: ssl.SSLContext | None = None
+) -> Daemon:
+    """This machine's device daemon; `port`: another one than the settings say. Raises `CommandFailed`."""
+    from device.access.api_keys import ApiKeyFiles
+    from device.cli.settings import local_url
+
+    own = trusted if trusted is not None else own_trust(settings)
+    return Daemon(local_url(settings, port), key or ApiKeyFiles(settings.keys).local(), own)
+
+
+def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
+    """The proof over https that this machine's own daemon answers; None without https. Raises `CommandFailed`."""
+    if settings.tls is None:
+        return None
+    from device.access.tls import TlsError, read_certificate, trusting_only
+
+    try:
+        return trusting_only(read_certificate(settings.tls.certificate))
+    except TlsError as error:
+        raise bad_input(str(error)) from None
+
+
+def _missing(daemon: Daemon) -> CommandFailed | None:
+    """Why the daemon can't answer yet. Raises `CommandFailed` where waiting does not help."""
+    try:
+        daemon.status()
+    except DaemonStarting as starting:
+        return starting
+    except CommandFailed as failure:
+        if failure.exit_code != NOT_REACHABLE:
+            raise
+        return failure
+    return None
+
+
+def _trusting(authority: Path) -> ssl.SSLContext:
+    from device.access.tls import TlsError, trusting
+
+    try:
+        return trusting(authority)
+    except TlsError as error:
+        raise bad_input(str(error)) from None
+
+
+def _given_key(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(KEY_VARIABLE, "").strip() or None
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(LONGEST_KEY + 1)
+    except OSError as error:
+        raise bad_input(f"--api-key-file {file} can't be read: {(error.strerror or str(error)).lower()}") from None
+    try:
+        key = text.decode("ascii").strip()
+    except UnicodeDecodeError:
+        key = ""
+    if not key.isprintable() or " " in key or not key or len(text) > LONGEST_KEY:
+        raise bad_input(f"--api-key-file {file} does not hold one API key and nothing else")
+    return key

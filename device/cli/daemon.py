@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -10,26 +11,36 @@ from typing import Any
 
 import httpx
 
-from device.cli.failures import CommandFailed, answer_failed, bad_input, not_reachable
+from device.cli.failures import CommandFailed, DaemonStarting, answer_failed, bad_input, not_reachable
 
 CONNECT_PATIENCE = 3.0  # seconds
 # A stream is never silent for longer than the daemon's keep-alive comments.
 SILENCE_PATIENCE = 60.0
+READING_PATIENCE = 900.0  # while the daemon reads files, nothing comes; each may take it minutes
+STARTING = "starting"  # code of an error
 SERVER_ERRORS = ("server_error", "rate_limit_error")
 
 
 class Daemon:
-    """A device daemon at `url`; a context manager. Every method raises `CommandFailed`."""
+    """A device daemon at `url`; a context manager. Every method raises `CommandFailed`.
 
-    def __init__(self, url: str, api_key: str | None) -> None:
+    `trusted` says which certificates count over https, instead of the usual authorities.
+    """
+
+    def __init__(self, url: str, api_key: str | None, trusted: ssl.SSLContext | None = None) -> None:
         self.url = url.rstrip("/")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(SILENCE_PATIENCE, connect=CONNECT_PATIENCE)
+        self._reading = httpx.Timeout(READING_PATIENCE, connect=CONNECT_PATIENCE)
         try:
             # trust_env would send questions to whatever proxy the environment names.
-            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
+            self._http = httpx.Client(
+                base_url=self.url, headers=headers, timeout=timeout, trust_env=False, verify=trusted or True
+            )
         except (httpx.InvalidURL, ValueError) as error:
-            raise bad_input(f"the daemon's address {url!r} or the API key can't be used: {error}") from None
+            # An error of encoding quotes what it could not encode, which may be the key.
+            reason = "a character of the key can't be sent" if isinstance(error, UnicodeError) else str(error)
+            raise bad_input(f"the daemon's address {url!r} or the API key can't be used: {reason}") from None
 
     def __enter__(self) -> Daemon:
         return self
@@ -37,7 +48,26 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
         self._http.close()
+
+    def refuse_cloud(self) -> None:
+        """Raise `CommandFailed` where a cloud listens, which never answers HTTP: a question would wait in vain."""
+        from device.cli.doctor.ports import speaks_zmtp
+
+        if self.url.startswith("tcp://"):  # as settings and `dragon pair` write a cloud's address
+            raise bad_input(_at_a_cloud(self.url))
+        try:
+            self._http.get("/health", timeout=CONNECT_PATIENCE)
+        except (httpx.TimeoutException, httpx.RemoteProtocolError):
+            place = httpx.URL(self.url)
+            if speaks_zmtp(place.host, place.port or 80):
+                raise bad_input(_at_a_cloud(self.url)) from None
+        except (httpx.HTTPError, httpx.InvalidURL):
+            pass  # what is asked next says it better
 
     def status(self) -> dict[str, Any]:
         """`GET /status`."""
@@ -52,7 +82,11 @@ class Daemon:
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The chunks of `POST /v1/chat/completions`; closing the iterator cancels the answer."""
         body = {"model": "dragon", "stream": True, "stream_options": {"include_usage": True}} | body
-        with self._failures(), self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+        patience = self._reading if body.get("files") else self._http.timeout
+        with (
+            self._failures(),
+            self._http.stream("POST", "/v1/chat/completions", json=body, timeout=patience) as response,
+        ):
             _raise_for_error(response)
             for line in response.iter_lines():
                 if not line.startswith("data:"):
@@ -66,18 +100,60 @@ class Daemon:
                 yield chunk
         raise answer_failed("the connection ended in the middle of the answer")
 
+    def upload(self, name: str, content: bytes) -> None:
+        """`POST /library/documents`."""
+        headers = {"content-type": "application/octet-stream"}
+        with self._failures():
+            sent = self._http.post(
+                "/library/documents", params={"name": name}, content=content, headers=headers, timeout=self._reading
+            )
+            _raise_for_error(sent)
+
     @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
             yield
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            raise not_reachable(self.url) from None
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            problem = tls_problem(error)
+            raise (not_reachable(self.url) if problem is None else bad_input(f"{self.url}: {problem}")) from None
         except httpx.UnsupportedProtocol:
-            raise bad_input(f"the daemon's address must start with http://, not {self.url!r}") from None
+            raise bad_input(f"the daemon's address must start with http:// or https://, not {self.url!r}") from None
         except httpx.TimeoutException:
             raise answer_failed("the device daemon stopped answering") from None
+        except httpx.RemoteProtocolError as error:
+            if self.url.startswith("http://") and "without sending a response" in str(error):
+                raise answer_failed(
+                    f"{self.url} closed the connection without an answer; is its address one with https:// instead?"
+                ) from None
+            raise answer_failed("the connection ended in the middle of the answer") from None
         except (httpx.HTTPError, json.JSONDecodeError):
             raise answer_failed("the connection ended in the middle of the answer") from None
+
+
+def _at_a_cloud(url: str) -> str:
+    from device.cli.settings import load_device, local_url
+
+    try:
+        usual = local_url(load_device())
+    except CommandFailed:
+        usual = "http://127.0.0.1:8600"
+    return (
+        f"{url} is a cloud's port, where devices connect; questions go to the device daemon, on this machine at"
+        f" {usual} by its settings: leave --url out, or give its address"
+    )
+
+
+def tls_problem(error: BaseException) -> str | None:
+    """The clause that says why there is no TLS connection, where that is so."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return None
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        reason = cause.verify_message.rstrip(".").lower()
+        return f"its certificate is not trusted: {reason} (--ca names the file of whom to trust)"
+    return "it does not speak TLS as it should; is its address one with http:// instead?"
 
 
 def _raise_for_error(response: httpx.Response) -> None:
@@ -93,4 +169,6 @@ def _raise_for_error(response: httpx.Response) -> None:
 
 def _from_error(error: dict[str, Any]) -> CommandFailed:
     text = str(error.get("message"))
+    if error.get("code") == STARTING:
+        return DaemonStarting(text)
     return answer_failed(text) if error.get("type") in SERVER_ERRORS else bad_input(text)

@@ -16,6 +16,13 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
+class DaemonStarting(CommandFailed):
+    """The daemon can't answer yet. `text` says what it is at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, ANSWER_FAILED)
+
+
 def bad_input(text: str) -> CommandFailed:
     """The command can't be carried out as given: wrong input, settings or files."""
     return CommandFailed(text, BAD_INPUT)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from device.cli.failures import bad_input
+from device.cli.options import Group
 from device.cli.settings import Role
 from proto.fields import Side
 
 if TYPE_CHECKING:
-    from common.transport.keys import KeyFolder
+    from common.transport.keys import KeyFolder, TrustedPeer
 
-app = typer.Typer(help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(
+    cls=Group, help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
+)
 Name = Annotated[str, typer.Argument(help="A name for the peer, e.g. cloud")]
 
 
@@ -50,11 +54,16 @@ def trust(
     role: Role = "device",
 ) -> None:
     """Trust a peer's public key. Compare fingerprints over another channel."""
+    from common.daemon.daemon import TRUSTED_CLOUD
     from common.transport.key_text import key_of
 
     with _folder(role) as folder:
+        displaced = folder.displaced(name, key_of(key))
         peer = folder.trust(name, key_of(key), replace)
+        print_displaced(displaced, name)
         print(f"trusted     {peer.name}  {peer.fingerprint}")
+    if role == "device" and name != TRUSTED_CLOUD:
+        print(f"but a device talks to the peer {TRUSTED_CLOUD} only; a cloud's keys need --role cloud", file=sys.stderr)
 
 
 @app.command("revoke")
@@ -65,6 +74,15 @@ def revoke(name: Annotated[str, typer.Argument(help="The peer's name or fingerpr
             print(f"revoked     {peer.name}  {peer.fingerprint}")
 
 
+def print_displaced(displaced: Sequence[TrustedPeer], name: str) -> None:
+    """Say what became of those that were trusted before, now that `name` stands for another key or is a key's name."""
+    for peer in displaced:
+        if peer.name == name:
+            print(f"forgotten   {peer.name}  {peer.fingerprint}")
+        else:
+            print(f"renamed     {peer.name}, which is {name} now")
+
+
 @contextmanager
 def _folder(role: Side) -> Iterator[KeyFolder]:
     from common.transport.address import TransportError
@@ -72,7 +90,7 @@ def _folder(role: Side) -> Iterator[KeyFolder]:
     from device.cli.settings import load_common
 
     try:
-        yield KeyFolder(load_common(role).keys)
+        yield KeyFolder(load_common(role).keys, role)
     except TransportError as error:
         raise bad_input(str(error)) from None
 

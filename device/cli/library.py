@@ -7,24 +7,34 @@ from typing import Annotated
 
 import typer
 
+from common.library.readers.formats import READ
 from common.process.python import wait_passively
+from device.cli.failures import bad_input
+from device.cli.options import Group
 from device.cli.settings import Role, load_common
 
-app = typer.Typer(help="The documents that answers draw on.", rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="The documents that answers draw on.", rich_markup_mode=None)
 
 
 @app.command("add")
 def add(
-    paths: Annotated[list[Path], typer.Argument(help="Folders or documents")],
+    paths: Annotated[list[Path], typer.Argument(help=f"Folders, or documents: {READ}")],
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Embed what is there again first")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Let the daemon read what changes there from now on")] = False,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="<tag>", help="Tag them, in place of the tags they have")
+    ] = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Take their tags away")] = False,
     role: Role = "device",
 ) -> None:
     """Bring the library up to date with folders or documents."""
+    if tag and no_tags:
+        raise bad_input("--tag gives tags and --no-tags takes them away: use one of them")
     wait_passively()
     from common.library import commands
 
-    raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch))
+    tags = [] if no_tags else tag or None
+    raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch, tags))
 
 
 @app.command("list")

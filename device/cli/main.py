@@ -11,9 +11,11 @@ from typer.exceptions import Abort, TyperException
 
 from common.process.private_files import keep_private
 from device.cli import (
+    api_keys,
     ask,
     chat,
     daemons,
+    data,
     explain,
     init,
     keys,
@@ -31,12 +33,14 @@ from device.cli import (
 from device.cli.doctor import command as doctor
 from device.cli.failures import BAD_INPUT, CommandFailed
 from device.cli.render import printable
+from device.cli.service import command as service
 
 INTERRUPTED = 130
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
     name="dragon",
+    cls=options.Group,
     help="Answers from this device's private documents and the cloud's public ones.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
@@ -53,8 +57,11 @@ app.command("doctor")(doctor.doctor)
 app.command("pair")(pair.pair)
 app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.device)
 app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
+app.add_typer(service.app, name="service")
+app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
+app.add_typer(api_keys.app, name="api-keys")
 app.command("config")(settings.config)
 app.command("trace", cls=options.Asking)(trace.trace)
 app.command("profile")(profile.profile)
@@ -80,6 +87,8 @@ def _no_command(
 def main() -> None:
     """Run one command and exit: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted."""
     keep_private()
+    # Read when the model hub's library is imported: nothing tells it who asks, or with what.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     sys.exit(run(sys.argv[1:]))
 
 

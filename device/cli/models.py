@@ -2,53 +2,90 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from device.cli.failures import bad_input
+from device.cli.options import Group
 from device.cli.settings import Role, load_common, load_device
 
-app = typer.Typer(help="The language models that daemons run.", rich_markup_mode=None)
+if TYPE_CHECKING:
+    from common.daemon.models_here import Sides
+
+app = typer.Typer(cls=Group, help="The language models that daemons run.", rich_markup_mode=None)
 
 
 @app.command("list")
 def list_models() -> None:
-    """Show the models that were imported."""
-    from common.daemon import models_command
+    """Show the models that are on this machine, and which settings name them."""
+    from rich.filesize import decimal
 
-    for line in models_command.list_models(load_device().models):
-        print(line)
+    from common.daemon import models_here
+    from common.library.terminal import say, show_table
+
+    listed = models_here.list_models(_sides())
+    if not listed:
+        say("no models yet: `dragon models pull NAME` brings one")
+    show_table(
+        ("name", "size", "numbers", "licence", "tokenizer", "used by", "where"),
+        [
+            (each.name, decimal(each.size), each.numbers, each.licence, each.tokenizer, each.used, each.state)
+            for each in listed
+        ],
+    )
 
 
-@app.command("import")
-def import_model(file: Annotated[Path, typer.Argument(help="A .gguf file")]) -> None:
-    """Import a .gguf file now; a daemon does it at its first start."""
-    from common.daemon import models_command
-    from common.engine.model.errors import ModelError
+@app.command("pull")
+def pull(model: Annotated[str, typer.Argument(help="Hub id, folder or .gguf file")]) -> None:
+    """Bring a model to this machine: download, import or link it.
 
-    try:
-        print(models_command.import_model(file, load_device().models))
-    except ModelError as error:
-        raise bad_input(str(error)) from None
+    Says first what it takes, whether it fits here, and its licence. Where a download was interrupted, the same
+    command goes on with it. --model takes the name that is printed.
+    """
+    from common.daemon import pull_command
+    from common.library.terminal import say
+
+    with _one_sentence():
+        print(pull_command.pull(model, _sides(), say))
 
 
 @app.command("remove")
-def remove(names: Annotated[list[str], typer.Argument(help="Models, as `list` shows them")]) -> None:
-    """Remove imported models; the files that they came from stay."""
-    from common.daemon import models_command
-    from common.engine.model.errors import ModelError
+def remove(
+    names: Annotated[list[str], typer.Argument(help="Models, as `list` shows them")],
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing")] = False,
+) -> None:
+    """Remove models; the files and folders that they were imported from, or are linked to, stay."""
+    from rich.filesize import decimal
 
-    try:
-        models_command.remove_models(names, load_device().models)
-    except ModelError as error:
-        raise bad_input(str(error)) from None
+    from common.daemon import models_here
+    from common.engine.model import pulled
+
+    with _one_sentence():
+        sides = _sides()
+        models = load_device().models
+        chosen = models_here.find_models(names, models)
+        if not yes and (sys.stdin is None or not sys.stdin.isatty()):
+            raise bad_input("standard input is no terminal, so nothing can be asked: give --yes")
+        for each in chosen:
+            used = ", ".join(models_here.used_by(each, sides))
+            size = "" if each.kind == "linked" else f" ({decimal(each.size)})"
+            print(f"{each.name}{size}{f', which is used as {used}' if used else ''}", file=sys.stderr)
+        if not yes and not typer.confirm("Remove?" if len(chosen) == 1 else "Remove all of these?", err=True):
+            raise bad_input("nothing was removed")
+        pulled.remove(chosen, models)
+        for each in chosen:
+            print(f"removed {each.name}")
 
 
 @app.command("check")
 def check(
-    model: Annotated[str | None, typer.Argument(help="Folder, .gguf file or Hub id [default: the role's]")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Name, folder, .gguf file or Hub id [default: the role's]")
+    ] = None,
     role: Role = "device",
 ) -> None:
     """Load a model: what it takes, how fast it is, and whether both sides fit together."""
@@ -58,8 +95,19 @@ def check(
     other = load_common("cloud" if role == "device" else "device")
     from common.daemon import models_command
 
-    try:
+    with _one_sentence():
         for line in models_command.check_model(settings, other):
             print(line, flush=True)
-    except ValueError as error:  # of the model, its context or the scorer
+
+
+def _sides() -> Sides:
+    return {"device": load_common("device"), "cloud": load_common("cloud")}
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Bad models, contexts and scorers are one line."""
+    try:
+        yield
+    except ValueError as error:
         raise bad_input(str(error)) from None

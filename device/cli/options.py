@@ -6,13 +6,14 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from common.methods.catalog import METHODS
 from device.cli.failures import bad_input
@@ -23,9 +24,14 @@ Url = Annotated[
     str | None,
     typer.Option("--url", envvar="DRAGON_URL", help="Address of the device daemon [default: from its settings]"),
 ]
-ApiKey = Annotated[
-    str | None,
-    typer.Option("--api-key", envvar="DRAGON_API_KEY", help="The daemon's API key [default: from its settings]"),
+# A key itself is no option: everybody on a machine can read the arguments of its processes.
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--api-key-file", help="File that holds the daemon's API key [default: $DRAGON_API_KEY]"),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option("--ca", envvar="DRAGON_CA", help="PEM file of the certificates to trust, for https"),
 ]
 Question = Annotated[str | None, typer.Argument(help="The question; - or none reads it from standard input")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead")]
@@ -35,6 +41,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 EVERYDAY = (
     "sources",
     "documents",
+    "device_documents",
+    "cloud_documents",
     "privacy",
     "wait",
     "max_tokens",
@@ -45,10 +53,33 @@ EVERYDAY = (
     "long_document",
 )
 RESEARCH = "For research"
+_SPELT = {"device_documents": ("--only", "--device-documents")}
+_SHOWN = {"device_documents": "<pattern>", "cloud_documents": "<pattern>"}
+_FILES = "--files"
+WHOLE = 1000  # characters that a command's first sentence never has
+
+
+class Group(TyperGroup):
+    """Commands, of which the help tells the whole first sentence, on several lines where one is too short."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the section of the commands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        records = [
+            (name, command.get_short_help_str(WHOLE))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(records)
 
 
 class Asking(TyperCommand):
     """A command that asks: its help has the everyday options first, those for research in a section of their own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let `--files` have several values: what follows it, as long as there are files of these names."""
+        return super().parse_args(ctx, _each_with_its_option(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the sections of the help."""
@@ -65,6 +96,22 @@ class Asking(TyperCommand):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+
+def _each_with_its_option(args: Sequence[str]) -> list[str]:
+    """`--files a b` as `--files a --files b`."""
+    spread: list[str] = []
+    left = list(args)
+    while left:
+        spread.append(left.pop(0))
+        if spread[-1] == "--":
+            return [*spread, *left]
+        if spread[-1] != _FILES or not left:
+            continue
+        spread.append(left.pop(0))
+        while left and not left[0].startswith("-") and Path(left[0]).is_file():
+            spread += [_FILES, left.pop(0)]
+    return spread
 
 
 def read_question(given: str | None) -> str:
@@ -121,10 +168,14 @@ def _described() -> dict[str, FieldInfo]:
 
 
 def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
+    kind = _bare(kind)
     listed = get_origin(kind) is tuple
-    taken: Any = list[get_args(kind)[0]] if listed else _bare(kind)  # type: ignore[misc]
-    shown = "<str>" if listed else None
-    annotation: Any = Annotated[taken | None, typer.Option(help=explanation, metavar=shown)]
+    taken: Any = list[get_args(kind)[0]] if listed else kind  # type: ignore[misc]
+    shown = _SHOWN.get(name, "<str>") if listed else None
+    if name == "method":  # too many for one line, where the values of others stand
+        shown, explanation = "<name>", f"{explanation}: {', '.join(METHODS)}"
+    spelt = _SPELT.get(name, ())  # none: by its name, and `--no-` before it where it is a switch
+    annotation: Any = Annotated[taken | None, typer.Option(*spelt, help=explanation, metavar=shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

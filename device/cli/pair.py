@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from device.cli.failures import bad_input
+from device.cli.keys import print_displaced
 from device.cli.settings import File, Role
 
 if TYPE_CHECKING:
@@ -88,10 +89,12 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
     # Whatever would be refused is, before anything is changed.
     overrides = {"cloud": invitation.address}
     settings = load_settings(DeviceSettings, file, overrides, missing_ok=True)
-    folder = KeyFolder(settings.keys)
+    folder = KeyFolder(settings.keys, "device")
     folder.check_trust(TRUSTED_CLOUD, invitation.key, replace)
+    displaced = folder.displaced(TRUSTED_CLOUD, invitation.key)
     written = set_in_file(path, "cloud", invitation.address)
     reply = accept(folder, invitation, TRUSTED_CLOUD, replace)
+    print_displaced(displaced, TRUSTED_CLOUD)
     _print_fingerprint("cloud", invitation.key)
     _print_fingerprint("this device", reply.key)
     print(f"address     {invitation.address}, {'written to' if written else 'as it stands in'} {path}")
@@ -111,7 +114,9 @@ def _admit(code: str, name: str, replace: bool, file: Path | None) -> None:
 
     reply = read_reply(code)
     folder, _ = _of_cloud(file)
+    before = folder.trusted()
     peer = admit(folder, reply, name, replace)
+    print_displaced([each for each in before if (each.name == peer.name) != (each.key == peer.key)], peer.name)
     _print_fingerprint("this cloud", folder.own().public)
     _print_fingerprint(peer.name, peer.key)
     print(f"{peer.name} is trusted from its next attempt on.")
@@ -123,11 +128,11 @@ def _of_cloud(file: Path | None) -> tuple[KeyFolder, str]:
     from device.cli.settings import cloud_settings
 
     values, _ = cloud_settings(file)
-    return KeyFolder(Path(values["keys"])), str(values["bind"])
+    return KeyFolder(Path(values["keys"]), "cloud"), str(values["bind"])
 
 
 def _print_start(address: str, bind: str) -> None:
-    """How the cloud is to be started, so that it listens where the device will look for it."""
+    """The command that starts the cloud so that it listens where the device will look for it."""
     from common.transport.address import is_loopback, split_address
 
     port = split_address(address)[1]
@@ -146,6 +151,6 @@ def _print_fingerprint(whose: str, key: str) -> None:
 
 
 def _own_name() -> str:
-    """What this machine is called, as a peer's name."""
+    """This machine's name, as a peer's."""
     own = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0])
     return own.strip("-_")[:64] or NAMELESS

@@ -18,8 +18,6 @@ LABEL_WIDTH = 12
 SHOWN = 12  # digits of a model's identity
 ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
-LITTLE_MATCH = 0.4  # cosine; questions that no document answers are below, by the suite `citations`
-NO_MATCH = "No document of this device is close to the question (the closest: {:.2f} of 1): the answer may be invented."
 OWN_WORDS = "No document says this: the model would have said it without any."
 # Embeddings, overrides and isolates make text look like another one.
 REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
@@ -73,10 +71,6 @@ def footnotes(report: Json) -> list[str]:
         lines.append(f"[{number}] {_name(report['sources'][source])}" + (f': "{cut}"' if cut else ""))
     if more := len(quoted) - len(lines):
         lines.append(f"and parts from {_count(more, 'other document')}")
-    used = [report["sources"][source] for source in quoted]
-    closest = max((each["similarity"] for each in report["sources"] if "similarity" in each), default=1.0)
-    if used and all("similarity" in each for each in used) and closest < LITTLE_MATCH:
-        lines.append(NO_MATCH.format(closest))
     return lines
 
 

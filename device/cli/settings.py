@@ -6,9 +6,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -34,14 +33,6 @@ except ConfigurationError as error:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAddress:
-    """Address and API key of this machine's device daemon."""
-
-    url: str
-    api_key: str | None
-
-
 def config(role: Role = "device", file: File = None) -> None:
     """Show the settings in force and where each comes from."""
     print(_described(role, file), end="")
@@ -49,25 +40,34 @@ def config(role: Role = "device", file: File = None) -> None:
 
 def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> DeviceSettings:
     """The device's settings with command-line flags on top. Raises `CommandFailed`."""
+    from common.configuration.caches import keep_caches
     from common.configuration.configuration import ConfigurationError, load_settings
     from common.configuration.flags import FlagError, parse_flags
     from device.settings import DeviceSettings
 
     try:
         named, overrides = parse_flags(DeviceSettings, arguments)
-        return load_settings(DeviceSettings, named or file, overrides)
+        settings = load_settings(DeviceSettings, named or file, overrides)
     except (ConfigurationError, FlagError) as error:
         raise bad_input(str(error)) from None
+    keep_caches(settings)
+    return settings
 
 
 def load_common(role: Side) -> Settings:
     """Settings of `role`, without those that only the cloud has. Raises `CommandFailed`."""
     if role == "device":
         return load_device()
+    from common.configuration.caches import keep_caches
     from common.configuration.settings import Settings
 
+    class OfCloud(Settings):
+        role: ClassVar[Literal["cloud"]] = "cloud"
+
     values, _ = cloud_settings()
-    return Settings(**{name: values[name] for name in Settings.model_fields})
+    settings = OfCloud(**{name: values[name] for name in Settings.model_fields})
+    keep_caches(settings)
+    return settings
 
 
 def cloud_settings(file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -77,16 +77,10 @@ def cloud_settings(file: Path | None = None) -> tuple[dict[str, Any], dict[str, 
     return tomllib.loads(text), {line.partition(" = ")[0]: origin for line, _, origin in lines}
 
 
-def device_http() -> HttpAddress:
-    """The device daemon of this machine, from its settings."""
-    settings = load_device()
-    key = settings.api_key.get_secret_value() if settings.api_key else None
-    return HttpAddress(local_url(settings.host, settings.port), key)
-
-
-def local_url(host: str, port: int) -> str:
-    """Where a device daemon that listens on `host` is reached on this machine."""
-    return f"http://{reachable(host)}:{port}"
+def local_url(settings: DeviceSettings, port: int | None = None) -> str:
+    """Where this machine's device daemon is reached on it; `port`: another one than the settings say."""
+    scheme = "http" if settings.tls is None else "https"
+    return f"{scheme}://{reachable(settings.host)}:{settings.port if port is None else port}"
 
 
 def reachable(host: str) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from device.cli import options
 
 
-def status(as_json: options.AsJson = False, url: options.Url = None, api_key: options.ApiKey = None) -> None:
+def status(
+    as_json: options.AsJson = False,
+    url: options.Url = None,
+    api_key_file: options.KeyFile = None,
+    ca: options.Authority = None,
+) -> None:
     """Show the device daemon and its link to the cloud."""
     from device.cli.connection import find_daemon
     from device.cli.render import as_json_text, status_table, strip_controls
 
-    with find_daemon(url, api_key) as daemon:
+    with find_daemon(url, api_key_file, ca) as daemon:
         value = daemon.status()
     print(as_json_text(value) if as_json else strip_controls(status_table(value)))

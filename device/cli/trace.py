@@ -24,7 +24,8 @@ def trace(
     png: Annotated[Path | None, typer.Option("--png", help="Draw both pipelines, RTT, score and acceptance")] = None,
     text: Annotated[bool, typer.Option("--text", help="One line for each token")] = False,
     url: options.Url = None,
-    api_key: options.ApiKey = None,
+    api_key_file: options.KeyFile = None,
+    ca: options.Authority = None,
     *,
     fields: dict[str, Any],
 ) -> None:
@@ -34,7 +35,7 @@ def trace(
     """
     from common.tracing.trace import from_json
     from device.cli.answers import conversation, stream_answer
-    from device.cli.connection import find_daemon
+    from device.cli.connection import ready_daemon
     from device.cli.render import strip_controls
     from device.cli.timeline import summary, table
 
@@ -44,7 +45,7 @@ def trace(
     for path in filter(None, (output, png)):
         _require_folder(path)
     body = {"messages": conversation([], asked)} | fields | {"trace": True}
-    with find_daemon(url, api_key) as daemon:
+    with ready_daemon(url, api_key_file, ca) as daemon:
         printed = stream_answer(daemon, body, sys.stderr)
     if printed.report.get("trace") is None:
         raise answer_failed("the daemon sent no trace")

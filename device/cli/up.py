@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -23,20 +22,20 @@ POLL: Final = 0.1  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is started: flags of either daemon beside its settings, and where both will serve."""
+    """Flags of either daemon beside its settings, and the addresses at which both will serve."""
 
     device: list[str]
     cloud: list[str]
+    settings: DeviceSettings
+    port: int  # of the device
     url: str
-    api_key: str | None
     bind: str
 
 
 def up() -> None:
     """Start both daemons on this machine.
 
-    Both take their settings; where these don't say how many threads, each gets half of this machine's cores. Ctrl-C
-    stops both.
+    Both take their settings. Ctrl-C stops both.
     """
     from common.process.python import child_command
     from common.process.stopping import Stopped
@@ -47,7 +46,7 @@ def up() -> None:
         if _listens(address.hostname, address.port):
             raise bad_input(
                 f"something listens on port {address.port} of this machine already, perhaps a daemon; stop it, or"
-                f" choose another {'port of the device' if address.scheme == 'http' else 'bind of the cloud'}"
+                f" choose another {'port of the device' if address.scheme != 'tcp' else 'bind of the cloud'}"
             )
     commands = {
         "cloud": child_command("cloud.__main__", *plan.cloud, writes=True),
@@ -66,23 +65,13 @@ def up() -> None:
         print("both daemons have stopped", flush=True)
 
 
-def share_of_cores() -> int:
-    """Threads of each daemon: half of the cores that this process may use, at least one."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable // 2)
-
-
 def _planned() -> Plan:
-    from common.configuration.configuration import DEFAULT, origin_of
+    from common.configuration.configuration import DEFAULT
     from device.cli.settings import cloud_settings, load_device, local_url
 
     device = load_device()
     cloud, of_cloud = cloud_settings()
     flags: dict[str, list[str]] = {"device": [], "cloud": []}
-    origins = {"device": origin_of(device, "threads"), "cloud": of_cloud["threads"]}
-    for role, origin in origins.items():
-        if origin == DEFAULT:
-            flags[role].append(f"--threads={share_of_cores()}")
     bind, met = _meeting(device, cloud["bind"], of_cloud["bind"] != DEFAULT)
     if bind != cloud["bind"]:
         flags["cloud"].append(f"--bind={bind}")
@@ -91,8 +80,7 @@ def _planned() -> Plan:
     port = device.port or _free_port()
     if not device.port:
         flags["device"].append(f"--port={port}")
-    key = device.api_key.get_secret_value() if device.api_key else None
-    return Plan(flags["device"], flags["cloud"], local_url(device.host, port), key, met)
+    return Plan(flags["device"], flags["cloud"], device, port, local_url(device, port), met)
 
 
 def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
@@ -121,32 +109,33 @@ def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
 
 def _wait_until_ready(both: Together, plan: Plan) -> None:
     """Wait until both serve, and say where. Raises `CommandFailed` if one ends."""
-    from device.cli.daemon import Daemon
     from device.cli.render import printable
 
     at, bind = urlsplit(plan.url), urlsplit(plan.bind)
     while not (_listens(at.hostname, at.port) and _listens(bind.hostname, bind.port)):
         _check(both)
         time.sleep(POLL)
-    with Daemon(plan.url, plan.api_key) as daemon:
-        while (status := _status(daemon))["cloud"]["state"] not in ("connected", "refused"):
-            _check(both)
-            time.sleep(POLL)
+    while (status := _status(plan))["cloud"]["state"] not in ("connected", "refused"):
+        _check(both)
+        time.sleep(POLL)
     if status["cloud"]["state"] == "refused":
         print(f"the device answers without the cloud: {printable(status['cloud']['detail'])}")
     print(f"both daemons serve; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
     if not status["documents"]:
         print("the device has no documents yet: dragon library add --watch FOLDER")
     other = any(flag.startswith("--port=") for flag in plan.device)
-    print(f'ask with: dragon ask{f" --url {plan.url}" if other else ""} "..."', flush=True)
+    print(f'ask with: {f"DRAGON_DEVICE_PORT={plan.port} " if other else ""}dragon ask "..."', flush=True)
 
 
-def _status(daemon: Any) -> dict[str, Any]:
+def _status(plan: Plan) -> dict[str, Any]:
+    from device.cli.connection import own_daemon
+
     try:
-        status: dict[str, Any] = daemon.status()
+        # Anew each time: a daemon makes its key for this user's commands when it begins to serve.
+        with own_daemon(plan.settings, plan.port) as daemon:
+            return daemon.status()
     except CommandFailed:  # it may be about to end, of which `_check` tells more
         return {"cloud": {"state": "connecting"}}
-    return status
 
 
 def _check(both: Together) -> None:

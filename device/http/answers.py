@@ -16,7 +16,7 @@ from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import Request
 from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
 from device.http.places import Place
-from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional, TokenEvent, Waiting
+from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional, TokenEvent, Unmatched, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class Answers:
         if isinstance(event, ApiError):
             raise event
         answer.unread -= 1
-        if isinstance(event, Waiting):
+        if isinstance(event, Waiting | Unmatched):
             return event
         if answer.silent or (isinstance(event, Finished) and not self._continued):
             event = replace(event, text=event.text.lstrip())

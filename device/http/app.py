@@ -18,12 +18,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from common.configuration.settings import is_loopback
+from common.process.startup import Startup
 from device.http import openapi
 from device.http.answers import Answers, Patience
-from device.http.bodies import disconnected, file_body, json_body
+from device.http.bodies import body_too_large, declared, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
-from device.http.errors import ApiError, server_failed, stopping
+from device.http.errors import ApiError, server_failed, starting, stopping
 from device.http.library import (
     FolderBody,
     done,
@@ -57,10 +58,11 @@ Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class Api:
-    """The endpoints over one engine. Its methods run on the server's event loop."""
+    """The endpoints over one engine, once there is one. Its methods run on the server's event loop."""
 
-    def __init__(self, engine: Engine, options: HttpOptions) -> None:
-        self._engine = engine
+    def __init__(self, options: HttpOptions, startup: Startup | None = None) -> None:
+        self._served: Engine | None = None
+        self._startup = Startup() if startup is None else startup
         self._options = options
         self._answers: set[Answers] = set()
         self._places = Places(options.max_active, options.max_waiting)
@@ -84,6 +86,17 @@ class Api:
         application = Starlette(routes=routes, exception_handlers=handlers)
         application.router.redirect_slashes = False
         self.application: ASGIApp = RequestGuard(application, options)
+
+    def serve(self, engine: Engine) -> None:
+        """Answer by `engine` from now on; on any thread."""
+        self._served = engine
+
+    @property
+    def _engine(self) -> Engine:
+        """The engine. Raises `ApiError` while there is none yet."""
+        if self._served is None:
+            raise starting(str(self._startup))
+        return self._served
 
     def stop(self) -> None:
         """Cancel what runs and refuse what comes."""
@@ -117,7 +130,11 @@ class Api:
         return handle
 
     async def _health(self, _: HttpRequest) -> Response:
-        return JSONResponse({"status": "stopping" if self._stopping else "ok"}, 503 if self._stopping else 200)
+        if self._stopping:
+            return JSONResponse({"status": "stopping"}, 503)
+        if self._served is None:
+            return JSONResponse({"status": "starting", "doing": str(self._startup)}, 503)
+        return JSONResponse({"status": "ok"})
 
     async def _status(self, _: HttpRequest) -> Response:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
@@ -149,7 +166,7 @@ class Api:
 
     async def _chat_completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ChatBody, http)
-        asked = chat_asked(body.messages, body.options, body.n, self._options, self._engine)
+        asked = chat_asked(body.messages, body.options, body.n, self._options, self._engine, body.toolbox)
         return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
 
     async def _responses(self, http: HttpRequest) -> Response:
@@ -246,7 +263,17 @@ class Api:
             raise disconnected()
 
     async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
-        return parse(kind, await json_body(http, self._options))
+        if not issubclass(kind, GenerationBody) or declared(http) <= self._options.body_limit:
+            return parse(kind, await json_body(http, self._options))
+        (place,) = self._uploading.take(1)
+        try:
+            await place.reached()
+            content = await json_body(http, self._options, self._options.files_limit)
+            if b'"files"' not in content:
+                raise body_too_large(self._options.body_limit)
+            return await asyncio.to_thread(parse, kind, content)
+        finally:
+            place.leave()
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -286,7 +313,8 @@ class Api:
 
 
 def _completions(body: CompletionBody | ChatBody, asked: Asked, served: Served, chat: bool) -> Completions:
-    return Completions(served, chat, len(asked.requests), body.include_usage, asked.requests[0].top_logprobs)
+    requests = asked.requests
+    return Completions(served, chat, len(requests), body.include_usage, requests[0].top_logprobs, asked.shape)
 
 
 def _headers(notes: tuple[str, ...]) -> dict[str, str]:

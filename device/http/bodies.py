@@ -13,14 +13,22 @@ from device.http.options import HttpOptions
 SLOWEST_UPLOAD = 1e5  # bytes per second
 
 
-async def json_body(http: HttpRequest, options: HttpOptions) -> bytes:
+async def json_body(http: HttpRequest, options: HttpOptions, limit: int | None = None) -> bytes:
     """The body, which must be declared as JSON: browsers don't send that across sites without asking.
 
-    Raises `ApiError`.
+    It has `limit` bytes at most, None: as any body. Raises `ApiError`.
     """
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "The Content-Type must be application/json.", code="unsupported_media_type")
-    return await body_of(http, options.body_limit, options.body_patience)
+    if limit is None:
+        return await body_of(http, options.body_limit, options.body_patience)
+    return await body_of(http, limit, options.body_patience + limit / SLOWEST_UPLOAD)
+
+
+def declared(http: HttpRequest) -> int:
+    """Bytes that the body is said to have; 0 where nothing is said."""
+    told = http.headers.get("content-length", "0")
+    return int(told) if told.isdecimal() else 0
 
 
 async def file_body(http: HttpRequest, options: HttpOptions, limit: int) -> bytes:
@@ -30,11 +38,15 @@ async def file_body(http: HttpRequest, options: HttpOptions, limit: int) -> byte
     return await body_of(http, limit, options.body_patience + limit / SLOWEST_UPLOAD)
 
 
+def body_too_large(limit: int) -> ApiError:
+    """The body has more bytes than one of its kind may have."""
+    return ApiError(413, f"The body is larger than {limit} bytes.", code="body_too_large")
+
+
 async def body_of(http: HttpRequest, limit: int, patience: float) -> bytes:
     """The body, of at most `limit` bytes and within `patience` seconds. Raises `ApiError`."""
-    too_large = ApiError(413, f"The body is larger than {limit} bytes.", code="body_too_large")
-    declared = http.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared) > limit:
+    too_large = body_too_large(limit)
+    if declared(http) > limit:
         raise too_large
     body = bytearray()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,8 +23,9 @@ class Connection(H11Protocol):
     that clients who connect and stay silent keep nobody out. Where all are being answered, the new one gets 503.
     """
 
-    def __init__(self, options: HttpOptions, *arguments: Any, **more: Any) -> None:
+    def __init__(self, options: HttpOptions, settled: Callable[[int], None], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self._settled = settled  # told the descriptor of a connection that is made, after its handshake
         self._options = options
         self._refused = False
         self._waiting_since = self._moved = self.loop.time()
@@ -43,6 +45,7 @@ class Connection(H11Protocol):
             self.transport.abort()  # closing would wait for the client to read what is left
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._settled(transport.get_extra_info("socket").fileno())
         if len(self.connections) >= self._options.max_connections and not self._make_room():
             self._refused = True
             transport.write(_raw(too_many_connections(len(self.connections))))

@@ -50,6 +50,26 @@ def busy() -> ApiError:
     )
 
 
+def wrong_key() -> ApiError:
+    """The request has no API key that counts."""
+    return ApiError(
+        401,
+        "Missing or incorrect API key: send it as 'Authorization: Bearer KEY'.",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+def keys_unreadable() -> ApiError:
+    """Nobody's API key can be compared with anything."""
+    return ApiError(
+        503,
+        "The daemon can't read its API keys, and lets nobody in; its log says what to do.",
+        kind=SERVER_ERROR,
+        code="api_keys_unreadable",
+    )
+
+
 def unknown(param: str) -> ApiError:
     """A field that the request can't have."""
     return ApiError(400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter")
@@ -93,6 +113,17 @@ def too_many_connections(open_now: int) -> ApiError:
 def stopping() -> ApiError:
     """The daemon is shutting down."""
     return ApiError(503, "The device daemon is stopping.", kind=SERVER_ERROR, code="stopping")
+
+
+def starting(doing: str) -> ApiError:
+    """The daemon can't answer yet; `doing` is what it is at."""
+    return ApiError(
+        503,
+        f"The device daemon is starting: {doing}.",
+        kind=SERVER_ERROR,
+        code="starting",
+        headers={"retry-after": "1"},
+    )
 
 
 def answer_failed(sentence: str) -> ApiError:

@@ -9,7 +9,8 @@ from typing import Any
 
 from device.http.errors import ApiError, unknown
 
-# Fields that ask for another answer than this daemon gives, with the values that ask for nothing (null always does).
+# Fields that ask for another answer than this daemon gives, with the values that ask for nothing (null always does);
+# but for bodies that have a use for them.
 REFUSED: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
     "echo": (False,),
@@ -45,8 +46,8 @@ MOST_FIELDS = 256  # of a body
 # What they say is for an operator of many users, and changes no answer.
 WITHOUT_EFFECT = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "max_tool_calls"})
 
-# Whoever misspells one of these would have more leave the device than was asked for.
-_PROTECTED = ("privacy", "sources")
+# Whoever misspells one of these would have more leave the device, or be used, than was asked for.
+_PROTECTED = ("privacy", "sources", "device_documents", "cloud_documents")
 _LIKENESS = 0.8
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -65,7 +66,7 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
     for name, value in body.items():
         if value is None:
             continue
-        if name in REFUSED:
+        if name in REFUSED and name not in known:
             if not _is_one_of(value, REFUSED[name]):
                 raise ApiError(400, f"'{name}' is not supported.", param=name, code="unsupported_parameter")
         elif name in known:

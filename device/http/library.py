@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from common.answer.errors import AnswerFailed
 from common.library.errors import LibraryBusy, LibraryError, PathError, UnknownDocument
 from common.library.library import Hit
 from common.library.store import FileRecord, StoredChunk
+from common.library.tags import tags_of
 from device.http.errors import SERVER_ERROR, ApiError, answer_failed, sentence_of
 from device.http.schema import Body
 from device.http.tokens import check_length
@@ -35,7 +36,7 @@ class FolderBody(Body):
 def listing_json(listing: Listing) -> dict[str, Any]:
     """`GET /library`."""
     return {
-        "documents": [_document(file) for file in listing.documents],
+        "documents": [_document(file, tags_of(file.path, listing.tags)) for file in listing.documents],
         "watched": list(listing.watched),
         "readings": [
             asdict(reading) | {"skipped": [{"path": path, "reason": reason} for path, reason in reading.skipped]}
@@ -98,7 +99,7 @@ async def done(work: Callable[[], Result]) -> Result:
         raise ApiError(500, sentence_of(error), kind=SERVER_ERROR, code="library") from None
 
 
-def _document(file: FileRecord) -> dict[str, Any]:
+def _document(file: FileRecord, tags: Sequence[str]) -> dict[str, Any]:
     return {
         "id": file.id,
         "title": file.title,
@@ -106,6 +107,7 @@ def _document(file: FileRecord) -> dict[str, Any]:
         "root": file.root,
         "chunks": file.chunks,
         "bytes": file.size,
+        "tags": list(tags),
     }
 
 

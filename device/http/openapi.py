@@ -45,7 +45,8 @@ def document() -> dict[str, Any]:
     options["seed"] = {"type": ["integer", "null"], "minimum": -(2**63), "maximum": 2**64 - 1}
     for body in bodies:
         if issubclass(body, GenerationBody):
-            schemas[body.__name__]["properties"] |= options | _refused()
+            properties = schemas[body.__name__]["properties"]
+            schemas[body.__name__]["properties"] = options | _refused() | properties
     for kind in methods:
         schemas.pop(kind.__name__, None)
     schemas["Error"] = _ERROR

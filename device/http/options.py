@@ -6,19 +6,22 @@ from dataclasses import dataclass, field
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
+from device.access.admission import Admission
+from device.settings import TlsFiles
 from proto.limits import MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Address to listen on, API key and limits, and defaults for fields that a request leaves out.
+    """Address to listen on, who may ask, and limits, and defaults for fields that a request leaves out.
 
     Raises ValueError for a bind off loopback without an API key.
     """
 
     host: str = "127.0.0.1"
     port: int = 8600  # 0: any free port
-    api_key: str | None = None
+    admission: Admission | None = None  # whose keys count; none: nobody needs one
+    tls: TlsFiles | None = None  # none: in the clear
     insecure: bool = False  # listen off loopback without a key
     # for fields that a client leaves out; question and prompt are always replaced
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
@@ -33,10 +36,13 @@ class HttpOptions:
     unread_limit: int = 1024  # events a stream's reader may lag behind before its answer is cancelled
     stall_limit: float = 60.0  # seconds one write may wait for the reader, and until it is cut off after the last one
     body_limit: int = 2**20  # bytes
+    files_limit: int = 3 * 2**23  # bytes of a body with files, of which one is read at a time
     body_patience: float = 30.0  # seconds for a request's body to arrive
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.api_key and not self.insecure:
+        keyed = self.admission is not None and self.admission.wanted
+        if not is_loopback(self.host) and not keyed and not self.insecure:
             raise ValueError(
-                f"the HTTP interface would be open to the network on {self.host}: set an api_key, or bind 127.0.0.1"
+                f"host = {self.host!r} would let everybody on the network question the private documents: make a key"
+                " with `dragon api-keys create NAME`, or set insecure = true"
             )

@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from common.answer.report import Report, SideReport, Source
+from common.processors.calls import CallShape
 from device.citations import citations
 from device.http.answers import Told
+from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
 from device.http.logprobs import chat_entries, completion_lists
 from device.http.rendering import DONE, event
 from device.http.version import VERSION
-from device.interface import EngineStatus, TokenEvent
+from device.interface import EngineStatus, TokenEvent, Unmatched
 
 SHARE_DIGITS = 4  # of an attribution share
 FINGERPRINT_DIGITS = 12  # of the model's identity
@@ -55,6 +57,8 @@ class Completions:
     count: int = 1
     include_usage: bool = False  # of a stream
     logprobs: int | None = None  # alternatives of each token; None: no log-probabilities
+    shape: CallShape | None = None  # of the calls of tools that a chat's answers may make
+    _readers: dict[int, CallReader] = field(default_factory=dict)  # of a stream's calls, by index
     _told: dict[int, Told] = field(default_factory=dict)  # of a stream, by index
     _shown: dict[int, int] = field(default_factory=dict)  # characters of a stream, by index
 
@@ -71,11 +75,20 @@ class Completions:
                 yield event(self._chunk(index, {"role": "assistant", "content": ""}))
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """The chunk of text that became final."""
-        chunk = self._chunk(index, {"content": text} if self.chat else {"text": text})
-        chunk["choices"][0]["logprobs"] = self._logprobs(tokens, self._shown.get(index, 0))
+        """The chunk of text that became final; where there may be calls, a chunk for each part of it."""
+        logprobs = self._logprobs(tokens, self._shown.get(index, 0))
         self._shown[index] = self._shown.get(index, 0) + len(text)
-        yield event(chunk)
+        if self.shape is None:
+            deltas = [{"content": text} if self.chat else {"text": text}]
+        else:
+            reader = self._readers.setdefault(index, CallReader(self.shape))
+            deltas = [self._delta(index, part) for part in reader.read(text, tokens)]
+            if not deltas and logprobs is not None:
+                deltas = [{}]
+        for delta in deltas:
+            chunk = self._chunk(index, delta)
+            chunk["choices"][0]["logprobs"], logprobs = logprobs, None
+            yield event(chunk)
 
     def provisional(self, index: int, text: str) -> Iterable[bytes]:
         """A chunk without content that has the text in the extra field `dragon`."""
@@ -85,10 +98,17 @@ class Completions:
         """A chunk without content that says so in the extra field `dragon`."""
         yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"waiting": True}})
 
+    def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
+        """A chunk without content that says so in the extra field `dragon`."""
+        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"unmatched": asdict(told)}})
+
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""
         self._told[index] = told
-        chunk = self._chunk(index, {} if self.chat else {"text": ""}, told.finished.reason)
+        reader = self._readers.get(index)
+        for part in reader.finish() if reader is not None else ():
+            yield event(self._chunk(index, self._delta(index, part)))
+        chunk = self._chunk(index, {} if self.chat else {"text": ""}, _reason(told, reader))
         if self.count > 1:
             chunk["choices"][0]["dragon"] = self.served.report(told)
         elif not self.include_usage:
@@ -110,12 +130,33 @@ class Completions:
     def _choice(self, index: int, told: Told) -> dict[str, Any]:
         text = told.finished.text
         choice: dict[str, Any] = {"index": index}
+        reader = None if self.shape is None else read_calls(self.shape, told)
         if self.chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+            message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+            if reader is not None:
+                message["content"] = reader.text or (None if reader.calls else "")
+                calls = [self._call(index, n, made.name, made.arguments) for n, made in enumerate(reader.calls)]
+                message |= {"tool_calls": calls} if calls else {}
+            choice["message"] = message
         else:
             choice["text"] = text
-        choice |= {"logprobs": self._logprobs(told.tokens, 0), "finish_reason": told.finished.reason}
+        choice |= {"logprobs": self._logprobs(told.tokens, 0), "finish_reason": _reason(told, reader)}
         return choice | {"dragon": self.served.report(told)} if self.count > 1 else choice
+
+    def _delta(self, index: int, part: Part) -> dict[str, Any]:
+        """What a stream tells of a part of an answer."""
+        match part:
+            case Said(text):
+                return {"content": text}
+            case Opened(number, name):
+                return {"tool_calls": [{"index": number} | self._call(index, number, name, "")]}
+            case Argued(number, text):
+                return {"tool_calls": [{"index": number, "function": {"arguments": text}}]}
+
+    def _call(self, index: int, number: int, name: str, arguments: str) -> dict[str, Any]:
+        """A call of the answer `index`."""
+        identity = f"call_{self.served.identity}_{index}_{number}"
+        return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
     def _logprobs(self, tokens: Sequence[TokenEvent], offset: int) -> dict[str, Any] | None:
         if self.logprobs is None:
@@ -139,6 +180,23 @@ class Completions:
             "system_fingerprint": self.served.fingerprint,
             "choices": choices,
         }
+
+
+def read_calls(shape: CallShape, told: Told) -> CallReader:
+    """The calls of a finished answer, and its text beside them."""
+    reader, shown = CallReader(shape), "".join(told.pieces)
+    for token in told.tokens:
+        reader.read(token.text, [token])
+    reader.read(told.finished.text[len(shown) :] if told.finished.text.startswith(shown) else "", ())
+    reader.finish()
+    return reader
+
+
+def _reason(told: Told, reader: CallReader | None) -> str:
+    """Why the answer ended, in OpenAI's words."""
+    if reader is None or not reader.calls or told.finished.reason != "stop":
+        return told.finished.reason
+    return "tool_calls" if reader.complete else "length"  # it was ended on the way, as for saying the same again
 
 
 def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()) -> dict[str, Any]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from common.answer.request import Request
-from common.engine.model.prompt import Conversation, Query, Turn
+from common.engine.model.conversation import Call, Conversation, Turn
+from common.engine.model.prompt import Query
+from common.engine.model.tool_words import ToolFormat
 from common.methods.catalog import METHODS
 from common.methods.interface import Method
+from common.processors.calls import CallShape
 from device.http.errors import ApiError, prompt_too_long, sentence_of
 from device.http.fields import foreign, notes_of
 from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
+from device.http.tools import Toolbox
 from device.interface import Engine
 from proto.control import Control
 from proto.limits import LONGEST_QUESTION, MOST_CONTROLS, SEEDS
 
 FOLLOWED = 2  # questions before the last one that it may follow up on
+UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Asked:
     notes: tuple[str, ...]
     per_prompt: int = 1
     continued: bool = False  # the answer goes on from a text of the client, with the space that may be between them
+    shape: CallShape | None = None  # of the calls of tools that it may make
 
 
 def completion_asked(body: CompletionBody, options: HttpOptions, engine: Engine) -> Asked:
@@ -40,12 +45,25 @@ def completion_asked(body: CompletionBody, options: HttpOptions, engine: Engine)
 
 
 def chat_asked(
-    messages: Sequence[ChatMessage], fields: dict[str, Any], n: int, options: HttpOptions, engine: Engine
+    messages: Sequence[ChatMessage],
+    fields: dict[str, Any],
+    n: int,
+    options: HttpOptions,
+    engine: Engine,
+    tools: Toolbox | None = None,
 ) -> Asked:
-    """Requests whose question is the last user message; everything before it is history in the prompt."""
+    """Requests whose question is the last user message; everything else is history in the prompt, and the `tools` that
+    their answers may call.
+    """
     conversation = read_conversation(messages)
-    parts = (*conversation.instructions, *(turn.text for turn in conversation.turns), conversation.begun)
-    if sum(map(len, parts)) > LONGEST_QUESTION:  # each character is a byte at least
+    notes: tuple[str, ...] = ()
+    shape = None
+    if tools is not None:
+        told = _tool_format(engine)
+        shape, notes = told.shape, () if told.trained else (UNTRAINED,)
+        conversation = replace(conversation, tools=tools.told)
+        fields = fields | {"calls": tools.calls(shape)}
+    if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # each character is a byte at least
         raise prompt_too_long("messages", LONGEST_QUESTION)
     try:
         query = engine.put(conversation)
@@ -54,26 +72,72 @@ def chat_asked(
     *before, question = [turn.text for turn in conversation.turns if turn.role == "user"]
     earlier = "\n".join(before[-FOLLOWED:])
     continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
-    return _asked([(question, earlier, query)], fields, options, n, continued)
+    asked = _asked([(question, earlier, query)], fields, options, n, continued)
+    return replace(asked, notes=notes + asked.notes, shape=shape)
+
+
+def _tool_format(engine: Engine) -> ToolFormat:
+    try:
+        return engine.tools
+    except ValueError as error:
+        raise ApiError(400, sentence_of(error), param="tools", code="unsupported_value") from None
+
+
+def _texts(conversation: Conversation) -> Iterator[str]:
+    yield from (*conversation.instructions, *conversation.tools, conversation.begun)
+    for turn in conversation.turns:
+        yield from (turn.text, *(call.arguments for call in turn.calls))
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
-    """System and developer messages as instructions, and the turns; consecutive messages of one role are one turn.
+    """System and developer messages as instructions, and the turns; consecutive messages of one role are one turn, but
+    for calls of tools and what these say.
 
     A last turn of the assistant is how the answer begins. Raises `ApiError` (400) where there is no question.
     """
-    turns = []
-    said = [message for message in messages if message.role in ("user", "assistant")]
-    for role, group in groupby(said, key=lambda message: message.role):
-        text = "\n".join(filter(None, (message.content.strip() for message in group)))
-        turns.append(Turn("user" if role == "user" else "assistant", text))
+    turns = _turns(messages)
+    if turns and turns[-1].calls and turns[-1].role == "assistant":
+        raise ApiError(
+            400, "The last message calls tools, and none says what they return.", param="messages", code="invalid_value"
+        )
     begun = turns.pop().text if turns and turns[-1].role == "assistant" else ""
-    if not turns:
+    questions = [turn.text for turn in turns if turn.role == "user"]
+    if not questions:
         raise ApiError(400, "There must be a message with the role 'user'.", param="messages", code="no_question")
-    if not turns[-1].text:
+    if not questions[-1]:
         raise ApiError(400, "The question is empty.", param="messages", code="empty_query")
     instructions = (message.content.strip() for message in messages if message.role in ("system", "developer"))
     return Conversation(tuple(turns), tuple(filter(None, instructions)), begun)
+
+
+def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
+    turns: list[Turn] = []
+    calls: dict[str, Call] = {}  # by the ids that their client has for them
+    made = 0
+    for index, message in enumerate(messages):
+        text = message.content.strip()
+        if message.role == "tool":
+            call = calls.get(message.tool_call_id or "")
+            if call is None:
+                raise ApiError(
+                    400,
+                    f"'messages[{index}].tool_call_id' names no call of a message before it.",
+                    param=f"messages[{index}].tool_call_id",
+                    code="invalid_value",
+                )
+            turns.append(Turn("tool", message.content, (call,)))
+        elif message.tool_calls:
+            named = [(each.id, each.function) for each in message.tool_calls]
+            own = [Call(made + n, each.name, each.arguments) for n, (_, each) in enumerate(named)]
+            made += len(named)
+            calls |= {key: call for (key, _), call in zip(named, own, strict=True)}
+            turns.append(Turn("assistant", text, tuple(own)))
+        elif message.role in ("user", "assistant"):
+            role: Literal["user", "assistant"] = "user" if message.role == "user" else "assistant"
+            if turns and turns[-1].role == role and not turns[-1].calls:
+                text = "\n".join(filter(None, (turns.pop().text, text)))
+            turns.append(Turn(role, text))
+    return turns
 
 
 def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "") -> Request:
@@ -114,9 +178,12 @@ def _asked(
     fields = {name: value for name, value in fields.items() if name in method.request.model_fields}
     fields, notes = _within_limits(fields, options)
     notes = (*notes_of(ignored), *notes)
-    requests = [
-        make_request(fields, options.defaults, question, query, earlier) for question, earlier, query in queries
-    ]
+    listed = list(queries)
+    if fields.get("files") and n * len(listed) > 1:
+        raise ApiError(
+            400, "Files go with one answer: ask for one, to one prompt.", param="files", code="invalid_value"
+        )
+    requests = [make_request(fields, options.defaults, question, query, earlier) for question, earlier, query in listed]
     if n > 1 and requests[0].temperature == 0:
         notes = (*notes, "At temperature 0 all answers to a prompt are the same.")
     each = [_numbered(request, index) for request in requests for index in range(n)]

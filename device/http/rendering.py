@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from device.http.answers import Told
 from device.http.errors import ApiError
-from device.interface import TokenEvent
+from device.interface import TokenEvent, Unmatched
 
 DONE = b"data: [DONE]\n\n"
 
@@ -34,6 +34,10 @@ class Rendering(Protocol):
 
     def waiting(self, index: int) -> Iterable[bytes]:
         """The events of a wait for the cloud in the answer `index`, until a piece of it or its end comes."""
+        ...
+
+    def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
+        """The events that no document is close to the question of the answer `index`, before its first piece."""
         ...
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from device.http.answers import Answers, Told
 from device.http.errors import ApiError, reader_too_slow
 from device.http.rendering import Rendering
-from device.interface import Finished, Provisional, TokenEvent, Waiting
+from device.interface import Finished, Provisional, TokenEvent, Unmatched, Waiting
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -100,6 +100,9 @@ class StreamedReply(Response):
                 continue
             if isinstance(event, Waiting):
                 await self._send(send, self._rendering.waiting(index))
+                continue
+            if isinstance(event, Unmatched):
+                await self._send(send, self._rendering.unmatched(index, event))
                 continue
             tokens[index].append(event)
             if event.text:

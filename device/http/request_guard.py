@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import logging
 import secrets
 import time
@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.configuration.settings import is_loopback
+from common.process.quiet_log import QuietLog
 from device.http.endpoints import ENDPOINTS
-from device.http.errors import ApiError, server_failed
+from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
 from device.http.options import HttpOptions
 from device.http.page import PAGE
 from device.http.version import VERSION
@@ -38,7 +39,8 @@ class RequestGuard:
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
         self._app = app
-        self._key = options.api_key.encode() if options.api_key else None
+        self._admission = options.admission
+        self._refusals = QuietLog(logger)
         self._local = is_loopback(options.host)
         self._allowed = options.allow_origins
 
@@ -53,10 +55,13 @@ class RequestGuard:
         try:
             self._check_host(headers)
             if allowed is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                exchange.let_in = True
                 await _preflight(headers)(scope, receive, exchange.send)
                 return
             if scope["path"] not in PUBLIC_PATHS:
-                self._admit(headers, allowed)
+                self._check_page(headers, allowed)
+                self._check_key(headers)
+            exchange.let_in = True
             await self._app(scope, receive, exchange.send)
         except ApiError as refusal:
             await refusal.response()(scope, receive, exchange.send)
@@ -68,7 +73,10 @@ class RequestGuard:
         finally:
             path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
             seconds = time.monotonic() - started
-            logger.info("%s %s %s %s %.3f s", exchange.identity, scope["method"], path, exchange.status, seconds)
+            # Whoever is not let in must not be able to fill the disk.
+            tell = logger.log if exchange.let_in else self._refusals.tell
+            line = exchange.identity, scope["method"], path, exchange.status, seconds
+            tell(logging.INFO, "%s %s %s %s %.3f s", *line)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
         """The origin of the page that asks, where the settings name it."""
@@ -84,7 +92,7 @@ class RequestGuard:
                 code="host_not_allowed",
             )
 
-    def _admit(self, headers: Headers, allowed: str | None) -> None:
+    def _check_page(self, headers: Headers, allowed: str | None) -> None:
         # Browsers say whose page is asking. Other clients say nothing, and whoever can lie here needs no browser.
         if allowed is None and not _asked_by_itself(headers):
             raise ApiError(
@@ -92,16 +100,17 @@ class RequestGuard:
                 "A web page of another origin may not use this daemon.",
                 code="origin_not_allowed",
             )
-        if self._key is not None:
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            key = given.strip().encode("latin-1")  # the bytes that were sent
-            if scheme.lower() != "bearer" or not hmac.compare_digest(key, self._key):
-                raise ApiError(
-                    401,
-                    "Missing or incorrect API key: send it as 'Authorization: Bearer KEY'.",
-                    code="invalid_api_key",
-                    headers={"www-authenticate": "Bearer"},
-                )
+
+    def _check_key(self, headers: Headers) -> None:
+        if self._admission is None or not self._admission.wanted:
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        key = given.strip().encode("latin-1")  # the bytes that were sent
+        digest = self._admission.admitted(key) if scheme.lower() == "bearer" else None
+        if digest is None:
+            raise keys_unreadable() if self._admission.broken else wrong_key()
+        if self._admission.to_note(digest):
+            asyncio.get_running_loop().run_in_executor(None, self._admission.note, digest)
 
 
 class _Exchange:
@@ -114,6 +123,7 @@ class _Exchange:
         self._allowed = allowed
         self.identity = f"req_{secrets.token_hex(12)}"
         self.status: int | None = None
+        self.let_in = False  # whether the checks were passed
         self._send = send
 
     async def send(self, message: Message) -> None:

@@ -10,8 +10,10 @@ from pydantic_core import from_json
 
 from common.answer.request import MOST_LOGPROBS
 from common.methods.catalog import METHODS
+from common.processors.calls import MOST_TOOLS
 from device.http.errors import ApiError, unknown
 from device.http.fields import notes_of, sift
+from device.http.tools import CallBody, Choice, GivenChoice, ToolBody, Toolbox, toolbox
 
 MOST_CHOICES = 128  # of a prompt, and prompts of a request
 MOST_MESSAGES = 1024
@@ -23,6 +25,7 @@ OPTIONS = frozenset(name for method in METHODS.values() for name in method.reque
     "prompt",
     "controls",
     "earlier",
+    "calls",
 }
 
 Model = TypeVar("Model", bound="Body")
@@ -70,7 +73,7 @@ class GenerationBody(Body):
     metadata: dict[str, Any] | None = None
     store: bool | None = None  # nothing is kept
     service_tier: str | None = None
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: bool | None = None  # of use in chats only
 
     @property
     def include_usage(self) -> bool:
@@ -116,22 +119,24 @@ class CompletionBody(GenerationBody):
 class ChatMessage(Lenient):
     """One turn of a conversation; `content` is text, parts of type `text` are joined."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str = ""
     name: str | None = None  # of several speakers; ignored
-    tool_calls: list[Any] = Field(default_factory=list)
+    tool_calls: list[CallBody] = Field(default_factory=list, max_length=MOST_TOOLS)
+    tool_call_id: Annotated[str, Field(max_length=256)] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: object) -> object:
         return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
-    @field_validator("tool_calls")
-    @classmethod
-    def _none(cls, value: list[Any]) -> list[Any]:
-        if value:
-            raise ValueError("calls of tools are not supported")
-        return value
+    @model_validator(mode="after")
+    def _calls(self) -> ChatMessage:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only messages of the role 'assistant' have 'tool_calls'")
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise ValueError("messages of the role 'tool', and no others, have a 'tool_call_id'")
+        return self
 
     @field_validator("content", mode="before")
     @classmethod
@@ -147,6 +152,18 @@ class ChatBody(GenerationBody):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
+    tools: list[ToolBody] = Field(default_factory=list, max_length=MOST_TOOLS)
+    tool_choice: GivenChoice = Choice(mode="auto")
+
+    @model_validator(mode="after")
+    def _tools(self) -> ChatBody:
+        toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return self
+
+    @property
+    def toolbox(self) -> Toolbox | None:
+        """What the answer may call; None: nothing."""
+        return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
     def _logprobs(self) -> ChatBody:

@@ -6,44 +6,54 @@ import asyncio
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 import uvicorn
 
+from common.process.startup import Startup
 from common.process.vital import Died, vital_thread
 from device.http.app import Api
 from device.http.connections import Connection
+from device.http.listening import Listener, Loop
 from device.http.options import HttpOptions
 from device.interface import Engine
 
-BACKLOG = 128
 GRACE = 0.5  # seconds for connections to finish after their answers were cancelled
 REST = 0.2  # seconds for the thread to end then; something that it waits for may not
 
 
 class HttpServer:
-    """Serves `engine` over HTTP from a thread. A context manager; `stop` may be called more than once.
+    """Serves an engine over HTTP from a thread. A context manager; `stop` may be called more than once.
 
-    Raises OSError from the constructor when the address can't be bound.
+    Until there is an engine, `serve`, clients are told how far the `startup` is. Raises OSError from the constructor
+    when the address can't be bound.
     """
 
-    def __init__(self, engine: Engine, options: HttpOptions, died: Died | None = None) -> None:
+    def __init__(self, options: HttpOptions, startup: Startup | None = None, died: Died | None = None) -> None:
         # Its lines hold the path and query as the client wrote them; no logging configuration brings it back.
         logging.getLogger("uvicorn.access").disabled = True
-        self.listener = _listen(options.host, options.port)
+        self.listener = Listener(options.host, options.port, handshakes=options.tls is not None)
+        if options.admission is not None:
+            # The address is ours: no daemon loses its key that serves there. Nobody comes yet with the one before.
+            options.admission.open_locally()
+        self.listener.open()
+        self._options = options
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
-        self._api = Api(engine, options)
-        protocol: Any = partial(Connection, options)  # called with keywords, like the class that it stands for
+        self._api = Api(options, startup)
+        # Called with keywords, like the class that it stands for.
+        protocol: Any = partial(Connection, options, self.listener.settled)
         self._server = _Server(
             uvicorn.Config(
                 self._api.application,
                 http=protocol,
                 ws="none",
-                loop="asyncio",
                 lifespan="off",
                 interface="asgi3",
+                ssl_certfile=options.tls.certificate if options.tls is not None else None,
+                ssl_keyfile=options.tls.key if options.tls is not None else None,
                 log_config=None,
                 log_level="warning",
                 access_log=False,
@@ -57,15 +67,26 @@ class HttpServer:
     def url(self) -> str:
         """The address that was bound, e.g. `http://127.0.0.1:8600`."""
         host, port = self._address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._options.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def connections(self) -> int:
         """Number of open connections."""
         return len(self._server.server_state.connections)
 
+    def serve(self, engine: Engine) -> HttpServer:
+        """Answer by `engine` from now on. Returns itself."""
+        self._api.serve(engine)
+        return self
+
+    def ask(self, answer: Callable[[], None]) -> None:
+        """Have the server's loop call `answer` soon, as a sign that it works; not before `start`. From any thread."""
+        if self._server.loop is not None:
+            self._server.loop.call_soon_threadsafe(answer)
+
     def start(self) -> None:
-        """Serve; connections are taken when this returns."""
+        """Listen; connections are taken when this returns."""
         self._thread.start()
         self._server.ready.wait()
 
@@ -92,7 +113,8 @@ class HttpServer:
 
     def _serve(self) -> None:
         try:
-            self._server.run(sockets=[self.listener])
+            with asyncio.Runner(loop_factory=Loop) as runner:
+                runner.run(self._server.serve(sockets=[self.listener]))
         finally:
             self._server.ready.set()
             self._api.close()
@@ -117,18 +139,3 @@ class _Server(uvicorn.Server):
             if isinstance(connection, Connection):
                 connection.check(now)
         return await super().on_tick(counter)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from device.access.api_keys import ApiKeyFiles
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
+from tests.device.key_files import admission_of
 from tests.device.table_engine import WAIT, TableEngine
 
 Serve = Callable[..., HttpServer]
@@ -23,7 +26,7 @@ def shared_engine() -> TableEngine:
 
 @pytest.fixture(scope="session")
 def shared_server(shared_engine: TableEngine) -> Iterator[HttpServer]:
-    with HttpServer(shared_engine, HttpOptions(port=0)) as server:
+    with HttpServer(HttpOptions(port=0)).serve(shared_engine) as server:
         yield server
 
 
@@ -42,12 +45,20 @@ def server(shared_server: HttpServer, engine: TableEngine) -> HttpServer:
 
 
 @pytest.fixture
-def serve(engine: TableEngine) -> Iterator[Serve]:
-    """Starts servers of `engine` with other options."""
+def key_files(tmp_path: Path) -> ApiKeyFiles:
+    """Where the keys of a started server lie."""
+    return ApiKeyFiles(tmp_path / "keys of the server")
+
+
+@pytest.fixture
+def serve(engine: TableEngine, key_files: ApiKeyFiles) -> Iterator[Serve]:
+    """Starts servers of `engine` with other options; `api_key`: the one key that there is."""
     with ExitStack() as stack:
 
-        def start(**options: Any) -> HttpServer:
-            return stack.enter_context(HttpServer(engine, HttpOptions(port=0, **options)))
+        def start(api_key: str | None = None, **options: Any) -> HttpServer:
+            if api_key is not None:
+                options["admission"] = admission_of(key_files, api_key)
+            return stack.enter_context(HttpServer(HttpOptions(port=0, **options)).serve(engine))
 
         yield start
 

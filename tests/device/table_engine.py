@@ -11,7 +11,9 @@ import numpy as np
 from common.answer.errors import RequestError
 from common.answer.report import Report, SideReport, Source
 from common.answer.request import Request
-from common.engine.model.prompt import Conversation, Query, text_query
+from common.engine.model.conversation import Conversation
+from common.engine.model.prompt import Query, text_query
+from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
 from device.interface import (
     CloudStatus,
     Documents,
@@ -51,6 +53,7 @@ class TableEngine:
         self.answers: dict[str, Sequence[str]] = {}
         self.allowed: int | None = None
         self.model = MODEL
+        self.tool_format = PLAIN_TOOLS
         self.generations: list[TableGeneration] = []
         self.entry: threading.Event | None = None  # `generate` waits for it
         self.waiting = threading.Event()
@@ -98,7 +101,11 @@ class TableEngine:
         return Embedded(vectors, sum(min(len(text), MOST_READ) for text in texts), cut)
 
     def put(self, conversation: Conversation) -> Query:
-        return text_query(conversation)
+        return text_query(in_plain_words(conversation))
+
+    @property
+    def tools(self) -> ToolFormat:
+        return self.tool_format
 
     def status(self) -> EngineStatus:
         active = sum(not generation.ended.is_set() for generation in self.generations)

@@ -40,7 +40,7 @@ def http(side: SideRuntime) -> Iterator[httpx.Client]:
     settings = side.settings
     assert isinstance(settings, DeviceSettings)
     engine = DeviceEngine(settings, side)
-    with HttpServer(engine, HttpOptions(port=0)) as server:
+    with HttpServer(HttpOptions(port=0)).serve(engine) as server:
         engine.start(None)
         with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
             yield client

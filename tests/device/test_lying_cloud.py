@@ -94,7 +94,7 @@ def at_opening(*messages: Callable[[int], Message], then: Callable[[int], Messag
 
 
 def ready(session: int, tokens: int = 10) -> Ready:
-    return Ready(session, ("a document",), tokens)
+    return Ready(session, ("a document",), tokens, 0.5)
 
 
 def no_passages(session: int) -> Fetched:

@@ -55,7 +55,7 @@ def verifying(seconds: float, declared: float) -> Script:
         match message:
             case Open(session=session):
                 cloud.say(Fetched(session, 0, 0, 0, 0, 0.0, "", b""))
-                cloud.say(Ready(session, (), 10))
+                cloud.say(Ready(session, (), 10, 0.5))
             case Propose():
                 cloud.later(seconds, agreeing(message, cloud.hello.vocabulary, declared))
 
@@ -67,7 +67,7 @@ def deciding(pauses: Callable[[int], float]) -> Script:
 
     def script(cloud: ScriptedCloud, message: Message) -> None:
         if isinstance(message, Open):
-            cloud.say(Ready(message.session, ("a document",), 10))
+            cloud.say(Ready(message.session, ("a document",), 10, 0.5))
             positions = range(message.max_tokens)
             cloud.say_in_turn(
                 [(pauses(each), Target(message.session, 0, each, (TOKEN,), "cloud")) for each in positions]
@@ -105,7 +105,7 @@ class TestRefusal:
         match message:
             case Open(session=session):
                 cloud.say(Fetched(session, 0, 0, 0, 0, 0.0, "", b""))
-                cloud.say(Ready(session, ("a document",), 10))
+                cloud.say(Ready(session, ("a document",), 10, 0.5))
                 cloud.say(Target(session, 0, 0, (TOKEN, TOKEN), "cloud"))
                 cloud.changes = {"tokenizer": "another"}
                 cloud.welcome()

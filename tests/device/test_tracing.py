@@ -56,6 +56,6 @@ def test_what_is_malformed_costs_a_line_in_the_log_and_nothing_else(caplog: pyte
 
 def test_other_messages_go_on_to_whom_they_are_for() -> None:
     collecting = tracing()
-    assert not collecting.heard(Ready(1, (), 5))
+    assert not collecting.heard(Ready(1, (), 5, 0.5))
     assert not collecting.heard(Closed(1, 0, 0, 0, 0, 0, 0))
     assert collecting.recorder.spans == []  # the answer notes what it takes in

@@ -1,1 +1,1 @@
-"""What is right and wrong with a side of this machine, and what to do: facts, and findings from them."""
+"""Findings about a side of this machine, right or wrong, each with what to do, and the facts that they come from."""

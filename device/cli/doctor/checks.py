@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from device.cli.doctor.facts import Facts, Keys, LibraryState, Machine, Model, Package, Port, Reach, SettingsFile
+from device.cli.doctor.facts import (
+    Access,
+    Facts,
+    Https,
+    Keys,
+    LibraryState,
+    Machine,
+    Model,
+    Package,
+    Port,
+    Reach,
+    SettingsFile,
+)
 from proto.fields import Side
 
 Level = Literal["ok", "warn", "wrong"]
@@ -14,6 +26,7 @@ Level = Literal["ok", "warn", "wrong"]
 FIRST_YEAR: Final = 2025  # no release is older
 PROGRAM: Final = 700 * 2**20  # bytes of memory that a daemon takes beside its language models
 IMPORTED: Final = 4  # times the size of a quantised .gguf file that its import takes, about
+EXPIRING: Final = 21  # days before its end from which a certificate should be renewed
 LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
 SLOW_MS: Final = 500.0  # of a round trip, from which answers often go on before the cloud is heard
 
@@ -33,6 +46,10 @@ def findings(facts: Facts) -> list[Finding]:
     found = [of_settings(facts.settings, facts.role)]
     if facts.keys is not None:
         found.append(of_keys(facts.keys, facts.role))
+    if facts.access is not None:
+        found.append(of_access(facts.access))
+    if facts.https is not None:
+        found += of_https(facts.https)
     if facts.port is not None:
         found.append(of_port(facts.port, facts.role))
     if facts.reach is not None:
@@ -77,6 +94,45 @@ def of_keys(keys: Keys, role: Side) -> Finding:
     return Finding("ok", "keys", f"own key {keys.fingerprint}; trusted: {', '.join(keys.peers)}")
 
 
+def of_access(access: Access) -> Finding:
+    """Whether those who should not can't ask, and others can."""
+    make = "make a key with `dragon api-keys create NAME`"
+    if access.problem is not None:
+        return Finding("wrong", "access", access.problem)
+    if access.names:
+        keys = f"{_count(len(access.names), 'API key')}: {', '.join(access.names)}"
+        return Finding("ok", "access", f"{access.host} is open to {keys}")
+    if access.loopback:
+        return Finding("ok", "access", f"{access.host} is open to every program of this machine: there are no API keys")
+    text = f"everybody who reaches {access.host} could question the private documents: there are no API keys"
+    if access.insecure:
+        return Finding("warn", "access", f"{text}, and insecure = true", f"{make}, and leave insecure out")
+    return Finding("wrong", "access", text, f"{make}, or set host to 127.0.0.1")
+
+
+def of_https(https: Https) -> Iterator[Finding]:
+    """Whether what is asked and answered can be read on its way, and clients accept the certificate."""
+    if https.file is None:
+        if not https.loopback:
+            text = "keys, questions and answers travel in the clear: there is no certificate"
+            remedy = "set tls_certificate and tls_key, unless a proxy in front has TLS"
+            yield Finding("warn", "tls", text, remedy)
+        return
+    if https.problem is not None:
+        yield Finding("wrong", "tls", https.problem, "set tls_certificate and tls_key to files that fit together")
+        return
+    for text in https.complaints:
+        expired = https.days < 0 and "expired" in text
+        remedy = "renew it, and start the daemon anew" if expired else ""
+        yield Finding("wrong" if expired else "warn", "tls", text, remedy)
+    named = f"{https.file} for {', '.join(https.names) or 'no name'}"
+    left = _count(https.days, "day")
+    if 0 <= https.days < EXPIRING:
+        yield Finding("warn", "tls", f"{named} expires in {left}", "renew it, and start the daemon anew")
+    elif https.days >= EXPIRING:
+        yield Finding("ok", "tls", f"{named} holds for {left}")
+
+
 def of_port(port: Port, role: Side) -> Finding:
     """Whether the daemon can listen, or does."""
     setting = "port" if role == "device" else "bind"
@@ -85,10 +141,14 @@ def of_port(port: Port, role: Side) -> Finding:
             return Finding("ok", "port", f"the daemon answers at {port.address}")
         case "free":
             return Finding("ok", "port", f"{port.address} is free; `dragon {role}` starts the daemon")
+        case "starting":
+            return Finding("ok", "port", f"{port.address}: {port.problem}")
         case "locked":
-            return Finding(
-                "wrong", "port", f"a daemon at {port.address} does not take this api_key", "give both the same api_key"
-            )
+            text = f"a daemon at {port.address} does not take this user's key: {port.problem}"
+            return Finding("wrong", "port", text, "is it another user's, or its data folder another one? Then stop it")
+        case "unproven":
+            text = f"what answers at {port.address} is not this machine's daemon: {port.problem}"
+            return Finding("wrong", "port", text, "start the daemon anew if the certificate is a new one, else stop it")
         case "taken":
             text = f"{port.address} is in use by another program"
             return Finding("wrong", "port", text, f"stop it, or set another {setting}")
@@ -111,7 +171,7 @@ def of_reach(reach: Reach) -> Finding:
 
 
 def of_link(facts: Facts) -> Finding:
-    """How the running device daemon sees its cloud."""
+    """The running device daemon's view of its cloud."""
     assert facts.status is not None
     cloud = facts.status["cloud"]
     state, detail, trip = cloud["state"], cloud["detail"], cloud["rtt_ms"]

@@ -40,11 +40,35 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """Access to the device's HTTP interface at `host`, for holders of the API keys that are called `names`."""
+
+    host: str
+    loopback: bool
+    insecure: bool
+    names: tuple[str, ...] = ()
+    problem: str | None = None  # of the file of keys
+
+
+@dataclass(frozen=True, slots=True)
+class Https:
+    """The certificate of the device's HTTP interface; `days` until it expires. Without `file` there is none."""
+
+    loopback: bool
+    file: str | None = None
+    names: tuple[str, ...] = ()
+    days: int = 0
+    problem: str | None = None  # the files can't be used
+    complaints: tuple[str, ...] = ()  # they can, but
+
+
+@dataclass(frozen=True, slots=True)
 class Port:
     """Where the daemon listens, and what is there now."""
 
     address: str
-    state: Literal["free", "daemon", "locked", "taken", "unusable"]  # locked: a device daemon that wants another key
+    # locked: a device daemon that wants another key; unproven: one over https that is not this machine's own
+    state: Literal["free", "daemon", "starting", "locked", "unproven", "taken", "unusable"]
     problem: str = ""
 
 
@@ -106,6 +130,8 @@ class Facts:
     packages: tuple[Package, ...]
     year: int
     keys: Keys | None = None
+    access: Access | None = None
+    https: Https | None = None
     port: Port | None = None
     status: dict[str, Any] | None = None  # a device daemon's
     reach: Reach | None = None

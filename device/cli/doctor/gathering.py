@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device.cli.doctor import ports
-from device.cli.doctor.facts import Facts, Keys, LibraryState, Machine, Model, SettingsFile
+from device.cli.doctor.facts import Access, Facts, Https, Keys, LibraryState, Machine, Model, SettingsFile
 from device.cli.doctor.packages import packages
 from device.cli.failures import CommandFailed
 from device.cli.settings import cloud_settings, load_device
@@ -18,6 +18,7 @@ from proto.fields import Side
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
+    from device.settings import DeviceSettings
 
 
 def gather(role: Side, file: Path | None) -> Facts:
@@ -29,17 +30,19 @@ def gather(role: Side, file: Path | None) -> Facts:
     path = settings_path(role, file)
     year = datetime.now(UTC).year
     try:
-        settings, own = _settings(role, file)
+        settings, own, device = _settings(role, file)
     except CommandFailed as failure:
         return Facts(role, SettingsFile(str(path), path.is_file(), failure.text), packages(), year)
     address = None if role == "device" and own["privacy"] == "offline" else own["cloud" if role == "device" else "bind"]
-    port, status = ports.of_device(own["host"], own["port"], own["api_key"]) if role == "device" else (None, None)
+    port, status = (None, None) if device is None else ports.of_device(device)
     return Facts(
         role,
         SettingsFile(str(path), path.is_file()),
         packages(),
         year,
         _keys(settings, role, address),
+        None if device is None else _access(device),
+        None if device is None else _https(device),
         ports.of_cloud(own["bind"]) if port is None else port,
         status,
         ports.reach(address) if role == "device" and address is not None else None,
@@ -49,16 +52,43 @@ def gather(role: Side, file: Path | None) -> Facts:
     )
 
 
-def _settings(role: Side, file: Path | None) -> tuple[Settings, Mapping[str, Any]]:
-    """What both roles have, and all by name. Raises `CommandFailed`."""
+def _settings(role: Side, file: Path | None) -> tuple[Settings, Mapping[str, Any], DeviceSettings | None]:
+    """Facts that both roles have, all by name, and those of a device if it is one. Raises `CommandFailed`."""
     from common.configuration.settings import Settings
 
     if role == "cloud":
         values, _ = cloud_settings(file)
-        return Settings(**{name: values[name] for name in Settings.model_fields}), values
+        return Settings(**{name: values[name] for name in Settings.model_fields}), values, None
     device = load_device(file=file)
-    own = {name: getattr(device, name) for name in type(device).model_fields}
-    return device, own | {"api_key": device.api_key.get_secret_value() if device.api_key else None}
+    return device, {name: getattr(device, name) for name in type(device).model_fields}, device
+
+
+def _access(settings: DeviceSettings) -> Access:
+    from common.configuration.settings import is_loopback
+    from device.access.api_keys import ApiKeyError, ApiKeyFiles
+
+    here, host = is_loopback(settings.host), settings.host
+    try:
+        names = tuple(key.name for key in ApiKeyFiles(settings.keys).all())
+    except ApiKeyError as error:
+        return Access(host, here, settings.insecure, problem=str(error))
+    return Access(host, here, settings.insecure, names)
+
+
+def _https(settings: DeviceSettings) -> Https:
+    from common.configuration.settings import is_loopback
+    from device.access import tls
+
+    here, files = is_loopback(settings.host), settings.tls
+    if files is None:
+        return Https(here)
+    try:
+        certificate = tls.checked(files)
+    except tls.TlsError as error:
+        return Https(here, str(files.certificate), problem=str(error))
+    now = tls.now()
+    told = tuple(tls.complaints(files, certificate, now))
+    return Https(here, str(files.certificate), certificate.names, certificate.days_left(now), None, told)
 
 
 def _keys(settings: Settings, role: Side, address: str | None) -> Keys:
@@ -72,7 +102,7 @@ def _keys(settings: Settings, role: Side, address: str | None) -> Keys:
     here = is_loopback(address)
     if settings.curve == "off":
         return Keys("plain", address, here)
-    folder = KeyFolder(settings.keys)
+    folder = KeyFolder(settings.keys, role)
     shared = False
     try:
         shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
@@ -103,8 +133,11 @@ def _model(setting: str, name: str, models: Path, budget: int | None) -> Model:
     from common.engine.model.errors import ModelError
     from common.engine.model.gguf import is_complete, is_gguf
     from common.engine.model.location import is_folder, locate
+    from common.engine.model.pulled import place_of
 
     try:
+        if (named := place_of(name, models)) is not None:
+            return Model(setting, name, "there", _weights(named), memory=budget)
         if is_gguf(name):
             file = Path(name).expanduser()
             done = [folder for folder in models.glob(f"{file.stem}-*") if is_complete(folder)]

@@ -1,41 +1,51 @@
-"""What listens where: the ports of both daemons, and the way to the cloud."""
+"""Ports of both daemons with what listens there, and the way to the cloud."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from device.cli.daemon import Daemon
+from device.cli.connection import own_daemon, own_trust
+from device.cli.daemon import tls_problem
 from device.cli.doctor.facts import Port, Reach
-from device.cli.failures import CommandFailed
+from device.cli.failures import CommandFailed, DaemonStarting
 from device.cli.settings import local_url, reachable
+
+if TYPE_CHECKING:
+    import ssl
+
+    from device.settings import DeviceSettings
 
 PATIENCE: Final = 3.0  # seconds
 _ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte that every ZeroMQ socket sends
 
 
-def of_device(host: str, port: int, api_key: str | None) -> tuple[Port, dict[str, Any] | None]:
-    """What is at the device's HTTP port, and the status of the daemon if one answers there."""
-    url = local_url(host, port)
-    problem = _bind(host, port)
+def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
+    """The device's HTTP port with what is there, and the status of the daemon if one answers."""
+    url = local_url(settings)
+    problem = _bind(settings.host, settings.port)
     if problem is None:
-        return Port(url if port else "some port", "free"), None
+        return Port(url if settings.port else "some port", "free"), None
     if problem.errno != errno.EADDRINUSE:
         return Port(url, "unusable", _reason(problem)), None
-    if not _healthy(url):
-        return Port(url, "taken"), None
     try:
-        with Daemon(url, api_key) as daemon:
+        if not _is_device(url, own_trust(settings)):
+            return Port(url, "taken"), None
+        with own_daemon(settings) as daemon:
             return Port(url, "daemon"), daemon.status()
-    except CommandFailed:
-        return Port(url, "locked"), None
+    except DaemonStarting as starting:
+        return Port(url, "starting", str(starting)), None
+    except _Unproven as error:
+        return Port(url, "unproven", str(error)), None
+    except CommandFailed as failure:
+        return Port(url, "locked", failure.text), None
 
 
 def of_cloud(address: str) -> Port:
-    """What is at the address that the cloud listens on."""
+    """The address that the cloud listens on, with what is there."""
     from common.transport.address import split_address
 
     host, port = split_address(address)
@@ -44,7 +54,7 @@ def of_cloud(address: str) -> Port:
         return Port(address, "free")
     if problem.errno != errno.EADDRINUSE:
         return Port(address, "unusable", _reason(problem))
-    return Port(address, "daemon" if _speaks_zmtp(reachable(host).strip("[]"), port) else "taken")
+    return Port(address, "daemon" if speaks_zmtp(reachable(host).strip("[]"), port) else "taken")
 
 
 def reach(address: str) -> Reach:
@@ -76,16 +86,24 @@ def _bind(host: str, port: int) -> OSError | None:
     return None
 
 
-def _healthy(url: str) -> bool:
-    """Whether a device daemon says there that it is well."""
+class _Unproven(Exception):
+    """No connection over TLS, for this reason."""
+
+
+def _is_device(url: str, trusted: ssl.SSLContext | None) -> bool:
+    """Whether a device daemon listens there. Raises `_Unproven`."""
     try:
-        told = httpx.get(f"{url}/health", timeout=PATIENCE, trust_env=False, verify=False)
-        return told.headers.get("server", "").startswith("dragon") and told.is_success
-    except httpx.HTTPError:
+        told = httpx.get(f"{url}/health", timeout=PATIENCE, trust_env=False, verify=trusted or True)
+    except httpx.HTTPError as error:
+        if (problem := tls_problem(error)) is not None:
+            raise _Unproven(problem) from None
         return False
+    server: str = told.headers.get("server", "")
+    return server.startswith("dragon")
 
 
-def _speaks_zmtp(host: str, port: int) -> bool:
+def speaks_zmtp(host: str, port: int) -> bool:
+    """Whether a ZeroMQ socket, such as a cloud's, listens there."""
     greeting = b""
     try:
         with socket.create_connection((host, port), timeout=PATIENCE) as connection:

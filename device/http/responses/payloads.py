@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,7 @@ from device.http.logprobs import chat_entries
 from device.http.payloads import Served
 from device.http.rendering import DONE, event
 from device.http.responses.schema import ResponsesBody
-from device.interface import TokenEvent
+from device.interface import TokenEvent, Unmatched
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,12 @@ class Responses:
         """The response is still in progress."""
         yield self._event(
             "response.in_progress", response=self._resource("in_progress") | {"dragon": {"waiting": True}}
+        )
+
+    def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
+        """The response is in progress, and its documents are far from the question."""
+        yield self._event(
+            "response.in_progress", response=self._resource("in_progress") | {"dragon": {"unmatched": asdict(told)}}
         )
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:

@@ -58,6 +58,7 @@ export function App({ chats }) {
         <${LinkButton}
           status=${status.value}
           problem=${status.problem}
+          code=${status.code}
           open=${linked}
           onOpen=${() => setLinked(!linked)}
         />

@@ -28,9 +28,9 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
     const { scrollTop, scrollHeight, clientHeight } = scroller.current;
     follows.current = scrollHeight - scrollTop - clientHeight < NEAR;
   };
-  const ask = (question, place = null) => {
+  const ask = (question, place = null, fields = {}) => {
     follows.current = true;
-    chats.ask(question, requestFields(choices), place);
+    chats.ask(question, { ...requestFields(choices), ...fields }, place);
   };
   const close = () => {
     cited.from.focus();
@@ -65,7 +65,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
                         busy=${Boolean(live)}
                         provisional=${chats.provisional}
                         trace=${choices.pipeline ? chats.traces.get(turn) : null}
-                        onAsk=${(question) => ask(question, number)}
+                        onAsk=${(question, fields) => ask(question, number, fields)}
                         onCite=${cite}
                       />`,
                   )}`

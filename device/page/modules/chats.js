@@ -6,8 +6,8 @@ import * as storage from "./storage.js";
 const LONGEST_TITLE = 60;
 
 /**
- * A conversation is `{id, title, created, changed, turns}`, a turn `{question, answer, state, report, error}` with
- * state "waiting", "streaming", "done", "stopped" or "failed". Traces are not kept: they are large.
+ * A conversation is `{id, title, created, changed, turns}`, a turn `{question, answer, doubt, state, report, error}`
+ * with state "waiting", "streaming", "done", "stopped" or "failed". Traces are not kept: they are large.
  */
 export class Chats {
   constructor() {
@@ -58,7 +58,7 @@ export class Chats {
     this.current ??= this.begun(now);
     const conversation = this.current;
     if (place !== null) conversation.turns.splice(place);
-    const turn = { question, answer: "", state: "waiting", report: null, error: null };
+    const turn = { question, answer: "", doubt: null, state: "waiting", report: null, error: null };
     conversation.turns.push(turn);
     conversation.changed = now;
     if (conversation.turns.length === 1) conversation.title = titleOf(question);
@@ -101,6 +101,7 @@ export class Chats {
       turn.state = "streaming";
       this.provisional = "";
     }
+    if (chunk.dragon?.unmatched) turn.doubt = chunk.dragon.unmatched.sentence;
     if (chunk.dragon?.provisional !== undefined) this.provisional = chunk.dragon.provisional;
     else if (chunk.dragon?.pieces) {
       const { trace, ...report } = chunk.dragon;

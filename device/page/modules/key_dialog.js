@@ -17,14 +17,16 @@ export function KeyDialog({ onKey }) {
       await ask("GET", "status");
       onKey();
     } catch (error) {
-      setProblem(error.status === 401 ? "This is not the key." : error.message);
+      setProblem(error.status === 401 ? "This is none of its keys." : error.message);
     }
   };
   return html`
     <dialog ref=${dialog} aria-labelledby="key-title" onCancel=${(event) => event.preventDefault()}>
       <form onSubmit=${take}>
-        <h2 id="key-title">This daemon wants its API key</h2>
-        <p>It is the setting <code>api_key</code> of the device daemon. This tab keeps it until it is closed.</p>
+        <h2 id="key-title">This daemon wants an API key</h2>
+        <p>
+          On its machine, <code>dragon api-keys create NAME</code> makes one. This tab keeps it until it is closed.
+        </p>
         <label for="key">API key</label>
         <input
           id="key"

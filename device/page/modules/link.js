@@ -18,8 +18,14 @@ const EXACTNESS = {
   near: "nearly: a repeated question may be answered differently",
 };
 
-export function LinkButton({ status, problem, open, onOpen }) {
-  const [sign, words] = problem ? ["✕", "no daemon"] : status ? STATES[status.cloud.state] : ["◌", "…"];
+export function LinkButton({ status, problem, code, open, onOpen }) {
+  const [sign, words] = problem
+    ? code === "starting"
+      ? ["◌", "starting"]
+      : ["✕", "no daemon"]
+    : status
+      ? STATES[status.cloud.state]
+      : ["◌", "…"];
   const rtt = !problem && status?.cloud.state === "connected" ? status.cloud.rtt_ms : null;
   return html`<button
     type="button"

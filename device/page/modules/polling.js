@@ -4,11 +4,11 @@ import { useEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
 
 /**
- * What `GET path` says: `{value, problem, refresh}`, asked for every `pause(value)` milliseconds while the page is
- * visible and `active`. Values stay when a later request fails.
+ * What `GET path` says: `{value, problem, code, refresh}`, asked for every `pause(value)` milliseconds while the page
+ * is visible and `active`. Values stay when a later request fails.
  */
 export function usePolling(path, pause, active = true) {
-  const [state, setState] = useState({ value: null, problem: null });
+  const [state, setState] = useState({ value: null, problem: null, code: null });
   const refresh = useRef(() => {});
   useEffect(() => {
     if (!active) return undefined;
@@ -22,10 +22,10 @@ export function usePolling(path, pause, active = true) {
         const value = await ask("GET", path, { signal: controller.signal });
         if (stopped) return;
         wait = pause(value);
-        setState({ value, problem: null });
+        setState({ value, problem: null, code: null });
       } catch (error) {
         if (stopped) return;
-        setState((known) => ({ ...known, problem: error.message }));
+        setState((known) => ({ ...known, problem: error.message, code: error.code ?? null }));
       }
       clearTimeout(timer);
       if (!document.hidden) timer = setTimeout(look, wait);

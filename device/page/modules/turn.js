@@ -64,6 +64,7 @@ export function Turn({ turn, number, live, busy, provisional, trace, onAsk, onCi
               </button>
             </div>`
       }
+      ${turn.doubt && html`<p class="hint">${seen(turn.doubt)}</p>`}
       ${turn.answer && html`<${Answer} turn=${turn} provisional=${live ? provisional : ""} onCite=${onCite} />`}
       ${live && !turn.answer && html`<p class="thinking">${provisional ? seen(provisional) : "Reading …"}</p>`}
       ${turn.state === "stopped" && html`<p class="stopped">Stopped.</p>`}
@@ -73,6 +74,14 @@ export function Turn({ turn, number, live, busy, provisional, trace, onAsk, onCi
         (turn.state === "failed" || turn.state === "stopped") &&
         html`<p class="actions">
           <button type="button" disabled=${busy} onClick=${() => onAsk(turn.question)}>Try again</button>
+        </p>`
+      }
+      ${
+        turn.report?.refused &&
+        html`<p class="actions">
+          <button type="button" disabled=${busy} onClick=${() => onAsk(turn.question, { unmatched: "answer" })}>
+            Answer anyway
+          </button>
         </p>`
       }
       ${trace && turn.report && html`<${Pipeline} report=${turn.report} trace=${trace} />`}

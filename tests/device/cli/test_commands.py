@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+import zmq
 
 from device.http.server import HttpServer
 from tests.device.cli.conftest import ROOT, Dragon, Typed, closed_port
@@ -148,9 +149,18 @@ class TestFailures:
         done = dragon("ask", "q", "--url", url)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
+    @pytest.mark.parametrize("command", [["ask", "q"], ["chat"], ["status"]], ids=lambda command: command[0])
+    def test_a_clouds_port_is_told(self, dragon: Dragon, command: list[str]) -> None:
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as cloud:
+            port = cloud.bind_to_random_port("tcp://127.0.0.1")
+            for url in (f"http://127.0.0.1:{port}", f"127.0.0.1:{port}", f"tcp://127.0.0.1:{port}"):
+                done = dragon(*command, "--url", url, DRAGON_DEVICE_PORT="8765")
+                assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+                assert f"127.0.0.1:{port} is a cloud's port" in done.stderr
+                assert "at http://127.0.0.1:8765 by its settings" in done.stderr
+
     def test_api_key(self, dragon: Dragon, serve: Serve) -> None:
         url = serve(api_key="right").url
-        assert dragon("ask", "q", "--url", url, "--api-key", "right").stdout == "q\n"
         assert dragon("ask", "q", "--url", url, DRAGON_API_KEY="right").returncode == 0
         refused = dragon("ask", "q", "--url", url)
         assert (refused.returncode, "API key" in refused.stderr) == (2, True)
@@ -257,7 +267,7 @@ class TestOthers:
         assert dragon("-h") == done
         assert dragon("library", "add", "-h").stdout == dragon("library", "add", "--help").stdout != ""
         assert dragon("device", "-h").stdout == dragon("device", "--help").stdout != ""
-        names = "ask chat trace status config profile device cloud simulate library models keys"
+        names = "ask chat trace status config profile device cloud simulate library models keys api-keys"
         for command in f"{names} init pair up doctor help".split():
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]

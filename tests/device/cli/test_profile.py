@@ -10,8 +10,10 @@ import pytest
 
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.offline import OfflineProfile, evenly, profiled_line
+from common.engine.model.configured import threads_of
 from common.engine.model.decoder import Decoder
 from common.estimates.estimators import DecodeLine
+from common.process.neighbours import Neighbours
 from tests.common.engine.model.tiny_models import load_pair
 from tests.device.cli.conftest import Dragon
 
@@ -33,7 +35,12 @@ def test_lines_are_printed_and_kept_for_the_daemon(dragon: Dragon, tmp_path: Pat
 
     kept = sorted((tmp_path / "profile").iterdir())
     assert len(kept) == 2
-    decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_MODEL.parent / "tokenizer"), torch_device="cpu")
+    decoder = Decoder.load(
+        str(EMBEDDED_MODEL),
+        tokenizer=str(EMBEDDED_MODEL.parent / "tokenizer"),
+        torch_device="cpu",
+        threads=threads_of(shares_machine=True),  # as the daemon, whose cloud is on this machine
+    )
     line = profiled_line(decoder, 2, tmp_path / "profile")
     assert (1e3 * line.intercept, 1e6 * line.slope) == pytest.approx([float(heads[1][i]) for i in (1, 2)], abs=0.006)
     assert sorted((tmp_path / "profile").iterdir()) == kept  # nothing was measured again
@@ -68,7 +75,12 @@ def test_lengths_are_even_and_end_at_the_longest() -> None:
     assert evenly(6, 4) == [1, 2, 3, 4]
 
 
-def test_a_first_start_measures_and_keeps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_first_start_measures_and_keeps_what_nobody_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded: bool
+) -> None:
+    monkeypatch.setattr(Neighbours, "crowded", lambda others, threads: crowded)
     decoder = load_pair("llama", tmp_path).decoder
-    line = profiled_line(decoder, 3, tmp_path)
-    assert profiled_line(decoder, 3, tmp_path) == line
+    line = profiled_line(decoder, 3, tmp_path / "profile")
+    assert (tmp_path / "profile").exists() is not crowded
+    assert (profiled_line(decoder, 3, tmp_path / "profile") == line) is not crowded

@@ -105,16 +105,6 @@ class TestFootnotes:
         rows = [[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]]
         assert footnotes(example(attribution=rows)) == ['[1] Atlas (cloud): "sat"']
 
-    @pytest.mark.parametrize(("closest", "said"), [(0.39, True), (0.41, False)])
-    def test_documents_that_match_the_question_little_are_said_to(self, closest: float, said: bool) -> None:
-        """Nothing is known of how the cloud's match it."""
-        own = [{"side": "device", "title": name, "similarity": closest - place / 10} for place, name in enumerate("AB")]
-        found = footnotes(example(sources=own))
-        assert (
-            found[-1].startswith(f"No document of this device is close to the question (the closest: {closest}")
-        ) is said
-        assert len(footnotes(example(sources=[own[0], *sources("C")]))) == 2
-
     def test_an_answer_of_no_document_has_none(self) -> None:
         assert footnotes(example(attribution=[[0.0, 0.0]] * 4, sources=[])) == []
 

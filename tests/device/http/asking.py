@@ -33,7 +33,7 @@ def completion(**fields: Any) -> Request:
 
 def ask_chat(*messages: Any, **fields: Any) -> Asked:
     body, notes = parse(ChatBody, encode({"messages": list(messages)} | fields))
-    asked = chat_asked(body.messages, body.options, body.n, OPTIONS, ENGINE)
+    asked = chat_asked(body.messages, body.options, body.n, OPTIONS, ENGINE, body.toolbox)
     return replace(asked, notes=notes + asked.notes)
 
 

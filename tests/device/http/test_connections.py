@@ -167,4 +167,4 @@ class TestStop:
         from device.http.options import HttpOptions
 
         with pytest.raises(OSError, match="in use"):
-            HttpServer(TableEngine(), HttpOptions(port=urlsplit(server.url).port or 0))
+            HttpServer(HttpOptions(port=urlsplit(server.url).port or 0)).serve(TableEngine())

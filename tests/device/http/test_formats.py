@@ -262,7 +262,9 @@ class TestOpenApi:
         chat = schemas["ChatBody"]["properties"]
         assert {"messages", "n", "privacy", "temperature", "stop", "tools"} <= chat.keys()
         assert "prompt" not in chat
-        assert chat["tools"] == {"enum": [None, []]}
+        assert chat["suffix"] == {"enum": [None, ""]}
+        assert schemas["CompletionBody"]["properties"]["tools"] == {"enum": [None, []]}
+        assert chat["tools"]["items"] == {"$ref": "#/components/schemas/ToolBody"}
         references = [part.split('"')[0] for part in str(document).replace("'", '"').split("#/components/schemas/")[1:]]
         assert references
         assert set(references) <= schemas.keys()

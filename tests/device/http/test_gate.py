@@ -10,10 +10,13 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from device.access.admission import Admission
+from device.access.api_keys import ApiKeyFiles
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings, origins_in
 from tests.device.conftest import Serve
+from tests.device.key_files import admission_of
 from tests.device.table_engine import MODEL, WAIT, TableEngine
 
 COMPLETIONS = "/v1/completions"
@@ -190,11 +193,13 @@ class TestKey:
                 assert http.get("/status", headers=header).status_code == status
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "device.example"])
-    def test_binding_off_loopback_needs_one(self, host: str) -> None:
-        with pytest.raises(ValueError, match="api_key"):
-            HttpOptions(host=host)
-        HttpOptions(host=host, api_key="key")
-        HttpOptions(host=host, insecure=True)
+    def test_binding_off_loopback_needs_one(self, key_files: ApiKeyFiles, host: str) -> None:
+        none = Admission(key_files)
+        for admission in (None, none):
+            with pytest.raises(ValueError, match="dragon api-keys create NAME"):
+                HttpOptions(host=host, admission=admission)
+        HttpOptions(host=host, admission=none, insecure=True)
+        HttpOptions(host=host, admission=admission_of(key_files, "key"))
 
 
 class TestStatuses:

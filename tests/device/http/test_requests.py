@@ -55,9 +55,6 @@ class TestFields:
             ("max_tokens", 1.5),
             ("temperature", -0.1),
             ("temperature", 2.1),
-            ("temperature", 0.005),
-            ("temperature", 4e-38),
-            ("temperature", 1e-40),
             ("temperature", "hot"),
             ("top_p", 0.0),
             ("top_p", 1.1),
@@ -151,6 +148,14 @@ class TestFields:
             assert asked.requests[0].max_tokens == 512
             assert "512" in asked.notes[0]
         assert completion(max_tokens=512).max_tokens == 512
+
+    def test_a_temperature_below_the_least_is_0(self) -> None:
+        assert [completion(temperature=value).temperature for value in (0.0099, 4e-38, 1e-40, 0, 0.01)] == [0] * 4 + [
+            0.01
+        ]
+        assert completion(method="coupled", draft_temperature=0.001, privacy="balanced") == completion(
+            method="coupled", draft_temperature=0.0, privacy="balanced"
+        )
 
     def test_a_negative_seed_is_the_unsigned_number_of_the_same_bits(self) -> None:
         for seed, taken in ((-1, 2**64 - 1), (-(2**63), 2**63), (0, 0), (2**64 - 1, 2**64 - 1)):

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from common.process.startup import Startup
+from device.access.admission import Admission
+from device.access.api_keys import ApiKeyFiles
+from device.http.options import HttpOptions
 from device.http.server import HttpServer
+from tests.device.access.certificates import tls_files
 from tests.device.conftest import Serve
 from tests.device.page.browsing import Open, Visit
 from tests.device.table_engine import TableEngine
@@ -266,9 +271,66 @@ class TestKey:
         field = visit.page.get_by_role("textbox", name="API key")
         field.fill("wrong")
         visit.page.keyboard.press("Enter")
-        visit.page.get_by_text("This is not the key.").wait_for()
+        visit.page.get_by_text("This is none of its keys.").wait_for()
         field.fill("right")
         visit.page.keyboard.press("Enter")
         visit.page.get_by_text("connected").first.wait_for()
         visit.ask("let me in")
         assert words(answers(visit)) == ["let me in"]
+
+    def test_one_that_is_made_and_revoked_while_the_page_is_open(
+        self, visits: Open, serve: Serve, key_files: ApiKeyFiles
+    ) -> None:
+        visit = visits(serve(admission=Admission(key_files)).url)
+        visit.expected.append("401")
+        visit.ask("open")
+        for name in ("page", "other page"):
+            key = key_files.create(name.replace(" ", "-"))
+            field = visit.page.get_by_role("textbox", name="API key")
+            field.fill(key)
+            visit.page.keyboard.press("Enter")
+            visit.page.get_by_role("dialog").wait_for(state="detached")
+            visit.ask(name)
+            key_files.revoke(name.replace(" ", "-"))
+        assert words(answers(visit)) == ["open", "page", "other page"]
+
+    def test_it_stays_in_its_tab(self, visits: Open, serve: Serve) -> None:
+        """What the browser keeps for longer, and what the page shows, have none of it."""
+        visit = visits(serve(api_key="a+b/c=").url + "/#key=a+b/c=")
+        visit.ask("let me in")
+        page = visit.page
+        assert page.evaluate("sessionStorage.getItem('dragon.key')") == "a+b/c="
+        assert page.evaluate("JSON.stringify([{...localStorage}, document.cookie, history.state])") == '[{},"",null]'
+        assert "a+b/c=" not in page.content()
+        assert not [url for url in visit.requests[1:] if "a+b" in url]
+        other = page.context.new_page()
+        other.goto(page.url)
+        other.get_by_role("textbox", name="API key").wait_for()
+        visit.expected.append("401")
+
+    def test_over_https(self, browser: Any, serve: Serve, tmp_path: Path) -> None:
+        """Chromium refuses the certificate unless it is told to trust it; the page is the same then."""
+        server = serve(api_key="right", tls=tls_files(tmp_path, "127.0.0.1"))
+        context = browser.new_context()
+        page = context.new_page()
+        with pytest.raises(Exception, match="ERR_CERT_AUTHORITY_INVALID"):
+            page.goto(server.url)
+        context.close()
+        context = browser.new_context(ignore_https_errors=True)
+        page = context.new_page()
+        page.goto(f"{server.url}/#key=right")
+        page.get_by_text("connected").first.wait_for()
+        assert page.get_by_role("dialog").count() == 0
+        context.close()
+
+
+def test_a_daemon_that_is_starting(visits: Open, engine: TableEngine) -> None:
+    startup = Startup()
+    startup.at("loading the language model")
+    with HttpServer(HttpOptions(port=0), startup) as server:
+        visit = visits(server.url)
+        visit.expected.append("503")
+        visit.page.get_by_role("button", name="Cloud starting").click()
+        visit.page.get_by_text("The device daemon is starting: loading the language model.").wait_for()
+        server.serve(engine)
+        visit.page.get_by_role("button", name="Cloud connected").wait_for()

@@ -11,6 +11,8 @@ from device.cli.doctor.checks import (
     Finding,
     findings,
     in_bytes,
+    of_access,
+    of_https,
     of_keys,
     of_library,
     of_link,
@@ -21,12 +23,27 @@ from device.cli.doctor.checks import (
     of_reach,
     of_settings,
 )
-from device.cli.doctor.facts import Facts, Keys, LibraryState, Machine, Model, Package, Port, Reach, SettingsFile
+from device.cli.doctor.facts import (
+    Access,
+    Facts,
+    Https,
+    Keys,
+    LibraryState,
+    Machine,
+    Model,
+    Package,
+    Port,
+    Reach,
+    SettingsFile,
+)
 
 GB = 10**9
 SETTINGS = SettingsFile("/c/device.toml", True)
 KEYS = Keys("exchanged", "tcp://cloud:1", False, None, "aa-bb", ("cloud",))
 LIBRARY = LibraryState("/l", True, None, 1, 2000, 0, "mini", "mini")
+ACCESS = Access("127.0.0.1", True, False)
+OPEN = Access("0.0.0.0", False, False)
+HTTPS = Https(False, "/c.pem", ("device.example",), 80)
 MACHINE = Machine(9 * GB, "/d", 9 * GB, 2 * GB, False)
 FACTS = Facts("device", SETTINGS, (), 2026)
 
@@ -56,7 +73,26 @@ def only(found: Any) -> Finding:
         (of_keys(replace(KEYS, problem="No key."), "device"), "wrong", "No key.", "`dragon pair CODE`"),
         (of_port(Port("u", "free"), "device"), "ok", "u is free; `dragon device` starts", ""),
         (of_port(Port("u", "daemon"), "cloud"), "ok", "the daemon answers at u", ""),
-        (of_port(Port("u", "locked"), "device"), "wrong", "api_key", "give both the same"),
+        (of_port(Port("u", "locked", "no key"), "device"), "wrong", "this user's key: no key", "another user's"),
+        (of_port(Port("u", "unproven", "expired"), "device"), "wrong", "not this machine's daemon: expired", "anew"),
+        (of_access(ACCESS), "ok", "127.0.0.1 is open to every program", ""),
+        (of_access(replace(ACCESS, names=("a", "b"))), "ok", "open to 2 API keys: a, b", ""),
+        (of_access(replace(ACCESS, problem="damaged: make new ones")), "wrong", "damaged: make new ones", ""),
+        (of_access(OPEN), "wrong", "everybody who reaches 0.0.0.0", "`dragon api-keys create NAME`"),
+        (of_access(replace(OPEN, insecure=True)), "warn", "and insecure = true", "leave insecure out"),
+        (of_access(replace(OPEN, names=("a",))), "ok", "open to 1 API key: a", ""),
+        (only(of_https(Https(False))), "warn", "in the clear", "set tls_certificate and tls_key"),
+        (only(of_https(HTTPS)), "ok", "/c.pem for device.example holds for 80 days", ""),
+        (only(of_https(replace(HTTPS, names=()))), "ok", "for no name", ""),
+        (only(of_https(replace(HTTPS, days=20))), "warn", "expires in 20 days", "renew it"),
+        (only(of_https(replace(HTTPS, days=1))), "warn", "expires in 1 day", "renew it"),
+        (
+            only(of_https(replace(HTTPS, days=-1, complaints=("expired on 1.",)))),
+            "wrong",
+            "expired on",
+            "renew it",
+        ),
+        (only(of_https(replace(HTTPS, problem="no key"))), "wrong", "no key", "fit together"),
         (of_port(Port("u", "taken"), "cloud"), "wrong", "another program", "set another bind"),
         (of_port(Port("u", "unusable", "no such host"), "device"), "wrong", "no such host", "host or port"),
         (of_reach(Reach("a", False, True, True)), "ok", "a takes connections", ""),
@@ -94,6 +130,15 @@ def test_a_finding(finding: Finding, level: str, text: str, remedy: str) -> None
     assert text in finding.text
     assert remedy in finding.remedy
     assert level == "ok" or finding.remedy or ": " in finding.text
+
+
+def test_without_a_certificate_on_loopback_nothing_is_said() -> None:
+    assert not [*of_https(Https(True))]
+
+
+def test_a_key_that_others_can_read_is_told_beside_the_certificate() -> None:
+    first, second = of_https(replace(HTTPS, complaints=("others can read it; run `chmod 600 k`",)))
+    assert (first.level, second.level) == ("warn", "ok")
 
 
 def test_an_embedder_that_is_gone_is_told_beside_the_library() -> None:

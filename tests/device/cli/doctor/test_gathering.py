@@ -17,10 +17,13 @@ from common.configuration.settings import EMBEDDED_MODEL
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.transport.keys import KeyFolder
+from device.access.admission import Admission
+from device.access.api_keys import ApiKeyFiles
 from device.cli.doctor import packages
 from device.cli.doctor.checks import in_bytes
 from tests.common.engine.model.gguf_file import write_gguf
 from tests.common.library.toy_embedder import ToyEmbedder
+from tests.device.access.certificates import tls_files
 from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
 
@@ -112,14 +115,56 @@ class TestKeys:
         assert "none are needed" in diagnose(DEVICE_PRIVACY="offline")["keys"][1]
 
 
+class TestAccess:
+    def test_keys(self, diagnose: Diagnose, tmp_path: Path) -> None:
+        own = ApiKeyFiles(tmp_path / "dragon" / "device" / "keys")
+        assert diagnose()["access"] == (
+            "ok",
+            "127.0.0.1 is open to every program of this machine: there are no API keys",
+        )
+        assert diagnose(DEVICE_HOST="0.0.0.0")["access"][0] == "wrong"
+        assert diagnose(DEVICE_HOST="0.0.0.0", DEVICE_INSECURE="true")["access"][0] == "warn"
+        own.create("laptop")
+        assert diagnose(DEVICE_HOST="0.0.0.0")["access"] == ("ok", "0.0.0.0 is open to 1 API key: laptop")
+        own.path.write_text("{")
+        level, text = diagnose()["access"]
+        assert (level, "are damaged: delete that file" in text) == ("wrong", True)
+
+    def test_certificates(self, diagnose: Diagnose, tmp_path: Path) -> None:
+        assert "tls" not in diagnose()
+        assert diagnose(DEVICE_HOST="0.0.0.0", DEVICE_INSECURE="true")["tls"][0] == "warn"
+        for days, level, text in ((90, "ok", "holds for 89 days"), (9, "warn", "in 8 days"), (-1, "wrong", "expired")):
+            files = tls_files(tmp_path, "device.example", days=(-9, days))
+            found = diagnose(DEVICE_TLS_CERTIFICATE=files.certificate, DEVICE_TLS_KEY=files.key)["tls"]
+            assert (found[0], text in found[1]) == (level, True), found
+        files.key.unlink()
+        found = diagnose(DEVICE_TLS_CERTIFICATE=files.certificate, DEVICE_TLS_KEY=files.key)["tls"]
+        assert (found[0], "can't be read" in found[1]) == ("wrong", True)
+
+    def test_the_cloud_has_no_http(self, diagnose: Diagnose) -> None:
+        assert not {"access", "tls"} & diagnose("--role", "cloud").keys()
+
+
 class TestPorts:
-    def test_a_device_daemon(self, diagnose: Diagnose, serve: Serve) -> None:
-        url = serve(api_key="right").url
+    def test_a_device_daemon(self, diagnose: Diagnose, serve: Serve, tmp_path: Path) -> None:
+        own = ApiKeyFiles(tmp_path / "dragon" / "device" / "keys")
+        own.create("laptop")
+        url = serve(admission=Admission(own)).url
         port = url.rpartition(":")[2]
-        found = diagnose(DEVICE_PORT=port, DEVICE_API_KEY="right")
+        found = diagnose(DEVICE_PORT=port)
         assert found["port"] == ("ok", f"the daemon answers at {url}")
         assert found["link"][0] == "ok" and "memory" not in found
-        assert diagnose(DEVICE_PORT=port, DEVICE_API_KEY="other")["port"][0] == "wrong"
+        level, text = diagnose(DEVICE_PORT=port, DEVICE_KEYS=tmp_path / "other")["port"]
+        assert (level, "does not take this user's key" in text) == ("wrong", True)
+
+    def test_a_device_daemon_with_a_certificate(self, diagnose: Diagnose, serve: Serve, tmp_path: Path) -> None:
+        files, other = tls_files(tmp_path / "a", "device.example"), tls_files(tmp_path / "b", "device.example")
+        url = serve(tls=files).url
+        port = url.rpartition(":")[2]
+        for each, level in ((files, "ok"), (other, "wrong")):
+            found = diagnose(DEVICE_PORT=port, DEVICE_TLS_CERTIFICATE=each.certificate, DEVICE_TLS_KEY=each.key)
+            assert found["port"][0] == level and url in found["port"][1]
+        assert "not this machine's daemon" in found["port"][1]
 
     def test_another_program(self, diagnose: Diagnose) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
@@ -128,7 +173,7 @@ class TestPorts:
             assert "another program" in diagnose(DEVICE_PORT=port)["port"][1]
 
     def test_an_address_of_another_machine(self, diagnose: Diagnose) -> None:
-        level, text = diagnose(DEVICE_HOST="203.0.113.1", DEVICE_API_KEY="k")["port"]
+        level, text = diagnose(DEVICE_HOST="203.0.113.1", DEVICE_INSECURE="true")["port"]
         assert (level, "can't be listened on" in text) == ("wrong", True)
         level, text = diagnose("--role", "cloud", CLOUD_BIND="tcp://203.0.113.1:8601")["port"]
         assert (level, "can't be listened on" in text) == ("wrong", True)

@@ -1,0 +1,146 @@
+"""TLS files of the HTTP interface, checked before anything is served, and whom the commands of this machine trust."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from device.settings import TlsFiles
+
+MOST_BYTES: Final = 2**20  # of a file; chains take a few thousand
+_OTHERS: Final = 0o077  # rights of group and others
+_DAY: Final = timedelta(days=1)
+_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which the module ssl has no name for
+
+
+class TlsError(ValueError):
+    """The files can't be used; the text is a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The first certificate of a file: the names that it is for, and how long it holds."""
+
+    names: tuple[str, ...]  # of hosts first, then addresses
+    begins: datetime
+    ends: datetime
+    pem: str = field(repr=False)
+
+    def days_left(self, now: datetime) -> int:
+        """Whole days until it expires; negative when it has."""
+        return (self.ends - now) // _DAY
+
+
+def read_certificate(path: Path) -> Certificate:
+    """The certificate that a server with this file shows. Raises `TlsError`."""
+    return _described(_certificate(path))
+
+
+def checked(files: TlsFiles) -> Certificate:
+    """The certificate of files that a server can use: both are there, and belong together. Raises `TlsError`."""
+    certificate = _certificate(files.certificate)
+    text = _read(files.key, "tls_key")
+    try:
+        key = load_pem_private_key(text, None)
+    except TypeError:
+        raise TlsError(
+            f"tls_key {files.key} is encrypted, and nobody is there to type its passphrase; write it without one"
+            f" (`openssl pkey -in {files.key} -out NEW`), readable by this user alone"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise TlsError(f"tls_key {files.key} holds no private key in PEM that can be used") from None
+    forms = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    if key.public_key().public_bytes(*forms) != certificate.public_key().public_bytes(*forms):
+        raise TlsError(
+            f"tls_key {files.key} is not the key of the first certificate in {files.certificate}: name the files that"
+            " were made together, the server's own certificate before those of its issuers"
+        )
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.certificate, files.key)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsError(f"{files.certificate} and {files.key} are refused by OpenSSL: {_reason(error)}") from None
+    return _described(certificate)
+
+
+def complaints(files: TlsFiles, certificate: Certificate, now: datetime) -> Iterator[str]:
+    """Complaints about files that can be used all the same, in a clause each."""
+    if now > certificate.ends:
+        yield f"the certificate {files.certificate} expired on {certificate.ends:%Y-%m-%d}: clients refuse it"
+    if now < certificate.begins:
+        yield f"the certificate {files.certificate} holds from {certificate.begins:%Y-%m-%d} on: clients refuse it"
+    if files.key.stat().st_mode & _OTHERS:
+        yield f"others on this machine can read the private key {files.key}; run `chmod 600 {files.key}`"
+
+
+def trusting_only(certificate: Certificate) -> ssl.SSLContext:
+    """Trust of a client on the server's own machine: in this certificate, whatever name it is for.
+
+    The name of an address on loopback is in few certificates. Whoever answers must hold this certificate's key, which
+    says more than a name or a date would; that of an issuer counts for nothing.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    context.load_verify_locations(cadata=certificate.pem)
+    return context
+
+
+def trusting(authority: Path) -> ssl.SSLContext:
+    """Trust of a client that is told whom: in the certificates of the PEM file `authority`, and those issued by them.
+
+    Names are compared. Raises `TlsError`.
+    """
+    text = _read(authority, "the certificates to trust,").decode("ascii", "replace")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and compares names
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise TlsError(f"{authority} holds no certificate in PEM that can be trusted") from None
+    return context
+
+
+def now() -> datetime:
+    """The time that certificates are compared with."""
+    return datetime.now(UTC)
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(_read(path, "tls_certificate"))[0]
+    except (ValueError, UnsupportedAlgorithm, IndexError) as error:
+        if isinstance(error, TlsError):
+            raise
+        raise TlsError(f"tls_certificate {path} holds no certificate in PEM that can be used") from None
+
+
+def _described(certificate: x509.Certificate) -> Certificate:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = (*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress)))
+    except (x509.ExtensionNotFound, ValueError):
+        names = ()
+    text = certificate.public_bytes(Encoding.PEM).decode("ascii")
+    return Certificate(names, certificate.not_valid_before_utc, certificate.not_valid_after_utc, text)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise TlsError(f"{what} {path} can't be read: {(error.strerror or str(error)).lower()}") from None
+    if len(text) > MOST_BYTES:
+        raise TlsError(f"{what} {path} is larger than {MOST_BYTES} bytes: that is another file")
+    return text
+
+
+def _reason(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error.strerror or error).replace("_", " ").lower()

@@ -1,0 +1,100 @@
+"""`dragon api-keys`: who may use the device daemon's HTTP interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from device.cli.failures import bad_input
+from device.cli.settings import File
+
+if TYPE_CHECKING:
+    from device.access.api_keys import ApiKeyFiles
+    from device.settings import DeviceSettings
+
+app = typer.Typer(
+    help="Keys for programs and pages that ask over HTTP.",
+    rich_markup_mode=None,
+    no_args_is_help=False,
+)
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="What or whom it is for, e.g. laptop")],
+    page: Annotated[bool, typer.Option("--page", help="Print the page's address with the key in it instead")] = False,
+    file: File = None,
+) -> None:
+    """Make a key and print it, once.
+
+    Only its hash is kept. A daemon that runs takes it at once.
+    """
+    with _opened(file) as (settings, files):
+        address = _page(settings) if page else ""
+        first = not files.all()
+        key = files.create(name)
+    print(f"{address}/#key={key}" if page else key)
+    if first:
+        typer.echo("From now on the daemon wants a key of everybody but this user's commands here.", err=True)
+
+
+@app.command("list")
+def list_keys(file: File = None) -> None:
+    """Show the keys, and when they were used.
+
+    Their names, when they were made, and the day on which each was last used.
+    """
+    with _opened(file) as (_, files):
+        keys, used = files.all(), files.used()
+    width = max((len(key.name) for key in keys), default=0)
+    for key in keys:
+        last = used.get(key.sha256)
+        print(f"{key.name:<{width}}  created {key.created}  {f'used {last}' if last else 'not used yet'}")
+    if not keys:
+        typer.echo("There are no API keys; `dragon api-keys create NAME` makes one.", err=True)
+
+
+@app.command("revoke")
+def revoke(name: Annotated[str, typer.Argument(help="The key's name")], file: File = None) -> None:
+    """Forget a key.
+
+    A daemon that runs refuses it from the next request on.
+    """
+    with _opened(file) as (_, files):
+        files.revoke(name)
+        left = files.all()
+    print(f"revoked {name}")
+    if not left:
+        typer.echo("It was the last one. A daemon that runs lets nobody else in until it is started anew.", err=True)
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[tuple[DeviceSettings, ApiKeyFiles]]:
+    from device.access.api_keys import ApiKeyError, ApiKeyFiles
+    from device.cli.settings import load_device
+
+    settings = load_device(file=file)
+    try:
+        yield settings, ApiKeyFiles(settings.keys)
+    except ApiKeyError as error:
+        raise bad_input(str(error)) from None
+
+
+def _page(settings: DeviceSettings) -> str:
+    """The page's address: by a name in the certificate, which a browser compares, where there is one."""
+    from device.cli.settings import local_url
+
+    if settings.tls is None:
+        return local_url(settings)
+    from device.access.tls import TlsError, read_certificate
+
+    try:
+        names = read_certificate(settings.tls.certificate).names
+    except TlsError as error:
+        raise bad_input(str(error)) from None
+    fitting = [f"[{name}]" if ":" in name else name for name in names if "*" not in name]
+    return f"https://{fitting[0]}:{settings.port}" if fitting else local_url(settings)

@@ -1,0 +1,134 @@
+"""`dragon data`: what this user's daemons keep on this machine, and its removal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from device.cli.failures import bad_input
+from device.cli.settings import load_common, load_device
+from proto.fields import Side
+
+if TYPE_CHECKING:
+    from common.configuration.settings import Settings
+
+BOTH: Final = "both"  # whose folders daemons of both roles use
+
+app = typer.Typer(help="What is kept on this machine.", rich_markup_mode=None, no_args_is_help=False)
+
+OneRole = Annotated[Side | None, typer.Option("--role", help="Of one role alone, without what both use")]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder that daemons write to."""
+
+    role: str
+    content: str
+    folder: Path
+    ours: bool  # whether it is within the data folder, and not where a setting put it
+
+
+@app.command("show")
+def show() -> None:
+    """Show every folder, with its size."""
+    from common.configuration.configuration import settings_path
+    from device.cli.doctor.checks import in_bytes
+
+    for kept in _kept():
+        size = in_bytes(size_of(kept.folder)) if kept.folder.exists() else "nothing yet"
+        print(f"{kept.role:<6}  {kept.content:<27}  {size:>11}  {kept.folder}")
+    for role in ("device", "cloud"):
+        path = settings_path(role)
+        print(f"{role:<6}  {'settings':<27}  {'there' if path.exists() else 'none':>11}  {path}")
+
+
+@app.command("remove")
+def remove(
+    role: OneRole = None, yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it")] = False
+) -> None:
+    """Remove all that daemons keep.
+
+    Settings, and the documents' own files, stay.
+
+    What was uploaded is removed: it lies in the data folder only.
+    """
+    from device.cli.doctor.checks import in_bytes
+
+    wanted = [kept for kept in _kept() if (role is None or kept.role == role) and kept.folder.exists()]
+    for side in ("device", "cloud") if role is None else (role,):
+        _check_stopped(side)
+    ours = [kept for kept in wanted if kept.ours]
+    for kept in wanted:
+        if not kept.ours:
+            print(f"stays: {kept.folder} ({kept.content}), which a setting names and may hold other things")
+    if not ours:
+        print("there is nothing to remove")
+        return
+    for kept in ours:
+        print(f"{in_bytes(size_of(kept.folder)):>8}  {kept.folder}")
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise bad_input("standard input is no terminal, so nothing can be asked: give --yes to remove that")
+        if not typer.confirm("Remove these folders for good?", default=False):
+            raise bad_input("nothing was removed")
+    try:
+        _remove([kept.folder for kept in ours])
+    except OSError as error:
+        raise bad_input(f"{error.filename}: can't be removed: {(error.strerror or str(error)).lower()}") from None
+    print("removed; settings files stay, as `dragon data show` lists them")
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files in the folder. What comes and goes meanwhile counts or not."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def _kept() -> list[Kept]:
+    found: dict[Path, Kept] = {}
+    for role, settings in _settings().items():
+        shared = (settings.local_keys, settings.models, settings.caches)
+        for content, folder in settings.kept.items():
+            ours = folder.is_relative_to(settings.data_dir) or folder.is_relative_to(settings.data)
+            found.setdefault(folder, Kept(BOTH if folder in shared else role, content, folder, ours))
+    return sorted(found.values(), key=lambda kept: ("device", "cloud", BOTH).index(kept.role))
+
+
+def _settings() -> dict[str, Settings]:
+    return {"device": load_device(), "cloud": load_common("cloud")}
+
+
+def _check_stopped(role: Side) -> None:
+    """Refuse to take away what a running daemon uses."""
+    from device.cli.doctor import ports
+    from device.cli.settings import cloud_settings
+
+    if role == "device":
+        port, _ = ports.of_device(load_device())
+    else:
+        port = ports.of_cloud(str(cloud_settings()[0]["bind"]))
+    if port.state in ("daemon", "starting", "locked"):
+        raise bad_input(f"the {role} daemon runs at {port.address}; stop it first")
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    """Remove the folders, and the data folders if they hold nothing else. Raises `OSError`."""
+    for folder in folders:
+        shutil.rmtree(folder)
+    for settings in _settings().values():
+        for parent in (settings.data, settings.data_dir):
+            with suppress(OSError):  # something else is in it, or it is gone already
+                parent.rmdir()

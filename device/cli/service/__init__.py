@@ -1,0 +1,1 @@
+"""`dragon service`: a daemon that the system starts, watches and starts again."""

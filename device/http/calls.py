@@ -1,0 +1,155 @@
+"""Calls of tools in the text of an answer, as it comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.processors.calls import CallShape
+from device.interface import TokenEvent
+
+_HEAD: Final = re.compile(r'\{"name": "([^"]*)", "[a-z_]+": ')  # the spaces are those of the answer's format
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Text beside calls."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A call of this name begins."""
+
+    number: int  # of the answer's calls
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Argued:
+    """A piece of a call's arguments, which are JSON text."""
+
+    number: int
+    text: str
+
+
+Part = Said | Opened | Argued
+
+
+@dataclass(slots=True)
+class Made:
+    """A call that an answer made."""
+
+    name: str
+    arguments: str = ""
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class CallReader:
+    """Tells the calls of one answer, whose format is that of `shape`, from its other text."""
+
+    shape: CallShape
+    calls: list[Made] = field(default_factory=list)
+    text: str = ""  # beside calls
+    _held: str = ""
+    _calling: bool = False  # text has ended: calls, and what stands around them, follow
+    _depth: int = 0  # of brackets in arguments
+    _quoted: bool = False
+    _escaped: bool = False
+
+    def read(self, text: str, tokens: Sequence[TokenEvent]) -> list[Part]:
+        """The parts that become known with `text`, to which `tokens` came."""
+        at = 0
+        for token in tokens:
+            at += len(token.text)
+            if token.token == self.shape.trigger and not self._calling:
+                parts = [*self._feed(text[:at]), *self._end_text()]
+                self._calling = True
+                return [*parts, *self._feed(text[at:])]
+        return [*self._feed(text)]
+
+    def finish(self) -> list[Part]:
+        """The part that was held back at the answer's end."""
+        held, self._held = self._held, ""
+        return [] if self._calling or not held else [self._said(held)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are calls, to their ends."""
+        return bool(self.calls) and self.calls[-1].whole
+
+    def _feed(self, text: str) -> Iterator[Part]:
+        self._held += text
+        if not self._calling:
+            yield from self._before_calls()
+        while self._calling and self._held:
+            if not self.calls or self.calls[-1].whole:
+                head = _HEAD.search(self._held)
+                if head is None:
+                    return
+                self._held = self._held[head.end() :]
+                self.calls.append(Made(head[1]))
+                yield Opened(len(self.calls) - 1, head[1])
+            else:
+                yield self._argued()
+
+    def _before_calls(self) -> Iterator[Part]:
+        """Text, up to where calls begin; what may be their beginning is held back, and the space in front of it."""
+        trigger = self.shape.trigger
+        begun = self._held.find(trigger) if isinstance(trigger, str) and trigger else -1
+        if trigger == "" and not self.text and self._held.lstrip()[:1] == "{":
+            begun = 0
+        if begun >= 0:
+            self._held, after = self._held[:begun], self._held[begun + len(str(trigger)) :]
+            yield from self._end_text()
+            self._held, self._calling = after, True
+            return
+        kept = len(self._held) - (_overlap(self._held, trigger) if isinstance(trigger, str) else 0)
+        kept = len(self._held[:kept].rstrip())
+        if kept:
+            said, self._held = self._held[:kept], self._held[kept:]
+            yield self._said(said)
+
+    def _end_text(self) -> Iterator[Part]:
+        """The text in front of a call, without the space between them."""
+        said, self._held = self._held.rstrip(), ""
+        if said:
+            yield self._said(said)
+
+    def _said(self, text: str) -> Said:
+        self.text += text
+        return Said(text)
+
+    def _argued(self) -> Argued:
+        """The arguments that are held, to their end at most."""
+        call, end = self.calls[-1], len(self._held)
+        for at, character in enumerate(self._held):
+            if self._in_text(character):
+                continue
+            self._depth += (character in "{[") - (character in "}]")
+            if not self._depth:
+                call.whole, end = True, at + 1
+                break
+        text, self._held = self._held[:end], self._held[end:]
+        call.arguments += text
+        return Argued(len(self.calls) - 1, text)
+
+    def _in_text(self, character: str) -> bool:
+        """Whether the next character belongs to a text of JSON, or is one of its quotes."""
+        before = self._quoted
+        if self._escaped:
+            self._escaped = False
+        elif self._quoted and character == "\\":
+            self._escaped = True
+        elif character == '"':
+            self._quoted = not self._quoted
+        return before or self._quoted
+
+
+def _overlap(text: str, trigger: str) -> int:
+    """Length of the longest end of `text` that is a proper beginning of `trigger`."""
+    return next((n for n in range(min(len(text), len(trigger) - 1), 0, -1) if text.endswith(trigger[:n])), 0)

@@ -1,0 +1,157 @@
+"""The tools of a chat's body: what the answer may call, and what it called before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic_core import from_json
+
+from common.processors.calls import MOST_CALLS, TOOL_NAME, Calls, CallShape, Tool
+
+# What a schema tells people of: it binds no arguments, and would take room on the way to the cloud.
+_ANNOTATIONS: Final = ("title", "description", "$comment")
+_VALUES: Final = ("enum", "const", "default", "examples")  # which are no schemas
+_NAMED: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")  # schemas by name
+
+Name = Annotated[str, Field(pattern=TOOL_NAME)]
+
+
+class _Part(BaseModel):
+    """A part of a body; what else it may have binds nothing."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class Function(_Part):
+    """A function that an answer may call; `parameters` is a JSON schema of an object."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _of_an_object(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and value.get("type", "object") != "object":
+            raise ValueError("the schema of a function's parameters is of type 'object'")
+        return value
+
+    @property
+    def told(self) -> str:
+        """What the model is told, as JSON."""
+        value = {"name": self.name, "description": self.description, "parameters": self.parameters or {}}
+        return json.dumps({name: item for name, item in value.items() if item is not None}, ensure_ascii=False)
+
+
+class ToolBody(_Part):
+    """One of `tools`."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class CalledFunction(_Part):
+    """A function's name and its arguments, an object as JSON text."""
+
+    name: Name
+    arguments: str = "{}"
+
+    @field_validator("arguments")
+    @classmethod
+    def _object(cls, value: str) -> str:
+        try:
+            members = from_json(value or "{}", allow_inf_nan=False)
+        except ValueError:
+            members = None
+        if not isinstance(members, dict):
+            raise ValueError("the arguments of a call are a JSON object, as text")
+        return value or "{}"
+
+
+class CallBody(_Part):
+    """One of the `tool_calls` of an earlier answer."""
+
+    id: str = Field(max_length=256)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Choice(_Part):
+    """Whether the answer calls functions, and which one it must call."""
+
+    mode: Literal["none", "auto", "required"]
+    named: str | None = None
+
+
+def _choice(value: object) -> object:
+    if value in ("none", "auto", "required"):
+        return {"mode": value}
+    named = value.get("function") if isinstance(value, dict) and value.get("type") == "function" else None
+    if not (isinstance(named, dict) and isinstance(named.get("name"), str)):
+        raise ValueError("expected 'none', 'auto', 'required', or an object that names a function")
+    return {"mode": "required", "named": named["name"]}
+
+
+GivenChoice = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=str | dict[str, Any])]
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """What an answer may call, or `must`."""
+
+    functions: tuple[Function, ...]
+    must: bool = False
+    named: str | None = None  # the one that it must call
+    parallel: bool = True  # there may be several calls
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What the model is told of each, as JSON."""
+        return tuple(function.told for function in self.functions)
+
+    def calls(self, shape: CallShape) -> Calls:
+        """The calls as a model makes them that puts them in `shape`."""
+        several = self.parallel and self.named is None and shape.between is not None
+        tools = [
+            Tool(name=function.name, parameters=lean(function.parameters or {}))
+            for function in self.functions
+            if self.named in (None, function.name)
+        ]
+        return Calls(shape=shape, tools=tuple(tools), must=self.must, most=MOST_CALLS if several else 1)
+
+
+def toolbox(tools: Sequence[ToolBody], choice: Choice, parallel: bool | None) -> Toolbox | None:
+    """What `tools`, `tool_choice` and `parallel_tool_calls` come to; None: no calls.
+
+    Raises `ValueError` where they don't go together.
+    """
+    functions = tuple(tool.function for tool in tools)
+    names = [function.name for function in functions]
+    if len(set(names)) < len(names):
+        raise ValueError("two of 'tools' have the same name")
+    if choice.named is not None and choice.named not in names:
+        raise ValueError("'tool_choice' names a function that is not among 'tools'")
+    if choice.mode == "required" and not functions:
+        raise ValueError("'tool_choice' asks for a call, and there are no 'tools'")
+    if not functions or choice.mode == "none":
+        return None
+    return Toolbox(functions, choice.mode == "required", choice.named, parallel is not False)
+
+
+def lean(schema: Any) -> Any:
+    """A JSON schema without what it only tells people."""
+    if isinstance(schema, list):
+        return [lean(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _NAMED and isinstance(value, dict):
+            kept[keyword] = {name: lean(each) for name, each in value.items()}
+        elif keyword not in _ANNOTATIONS:
+            kept[keyword] = value if keyword in _VALUES else lean(value)
+    return kept

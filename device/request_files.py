@@ -1,0 +1,120 @@
+"""Files that come with a request: a library for one answer, which is gone when the answer is over.
+
+They never are in the device's own library: another answer can't find them there, a copy that it already has does not
+hide them, and nothing has to be taken out of it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from common.answer.errors import RequestError
+from common.answer.request import RequestFile
+from common.library.embedder import SentenceTransformerEmbedder, chunker_for
+from common.library.errors import LibraryError, PathError
+from common.library.library import Library
+from common.process.private_files import private_folder
+from device.settings import DeviceSettings
+
+MOST_FILE_BYTES: Final = 2**24  # of all files of a request
+_DISK_LEFT: Final = 2**28  # bytes that they leave free
+
+log = logging.getLogger(__name__)
+
+
+class RequestFiles:
+    """Libraries of requests' files. Its methods take their time; any thread may call them."""
+
+    def __init__(
+        self,
+        settings: DeviceSettings,
+        embedder: SentenceTransformerEmbedder,
+        most_bytes: Callable[[str], int],
+    ) -> None:
+        """`most_bytes` tells how large a file of a name may be; raises `PathError` for one that can't be taken.
+
+        What an earlier process that was killed has left is removed.
+        """
+        self._settings = settings
+        self._embedder = embedder
+        self._most_bytes = most_bytes
+        self._folder = settings.request_files
+        self.clear()
+
+    def open(self, files: Sequence[RequestFile]) -> Library:
+        """A library of nothing but `files`; to be closed by `close`. Raises `RequestError`, which names no file."""
+        self._check(files)
+        try:
+            private_folder(self._folder)
+            folder = Path(tempfile.mkdtemp(dir=self._folder))
+        except OSError as error:
+            raise _refused(f"The files can't be read: {(error.strerror or str(error)).lower()}.") from None
+        try:
+            return self._filled(folder, files)
+        except (OSError, LibraryError) as error:
+            _remove(folder)
+            log.warning("files of a request could not be read: %s", type(error).__name__)
+            raise _refused("The files can't be read: the daemon's log says why.") from None
+        except BaseException:
+            _remove(folder)
+            raise
+
+    def close(self, library: Library) -> None:
+        """Forget a library and its files."""
+        library.close()
+        _remove(library.folder.parent)
+
+    def clear(self) -> None:
+        """Remove all that there is."""
+        _remove(self._folder)
+
+    def _filled(self, folder: Path, files: Sequence[RequestFile]) -> Library:
+        documents = folder / "files"
+        documents.mkdir()
+        if shutil.disk_usage(folder).free < sum(len(file.content) for file in files) + _DISK_LEFT:
+            raise _refused("The files can't be read: the disk is nearly full.")
+        for file in files:
+            (documents / file.name).write_bytes(file.content)
+        chunker = chunker_for(self._embedder, self._settings.chunk_tokens)
+        library = Library(folder / "library", self._embedder, chunker=chunker, kind=self._settings.search)
+        try:
+            skipped = library.add(documents).skipped
+            if skipped:
+                number = 1 + [file.name for file in files].index(Path(skipped[0][0]).name)
+                raise _refused(f"File {number} can't be read: {skipped[0][1]}.")
+        except BaseException:
+            library.close()
+            raise
+        shutil.rmtree(documents)  # the texts are in the library
+        return library
+
+    def _check(self, files: Sequence[RequestFile]) -> None:
+        if sum(len(file.content) for file in files) > MOST_FILE_BYTES:
+            raise _refused(f"The files are larger than {MOST_FILE_BYTES} bytes together.")
+        names: set[str] = set()
+        for number, file in enumerate(files, 1):
+            try:
+                most = self._most_bytes(file.name)
+            except PathError as error:
+                raise _refused(f"File {number} can't be read: {error}.") from None
+            if len(file.content) > most:
+                raise _refused(f"File {number} is larger than {most} bytes.")
+            if file.name in names:
+                raise _refused(f"File {number} has the name of another one.")
+            names.add(file.name)
+
+
+def _refused(text: str) -> RequestError:
+    return RequestError(text, "files")
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, as far as that can be done."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        log.error("%s can't be removed: it holds files that came with requests", folder)
