@@ -7,11 +7,12 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.locked
+DOCS := .venv-docs
 QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-suites coverage bench train-policy demo-model vendor-web lock clean
+.PHONY: help setup demo test test-suites coverage bench train-policy demo-model vendor-web docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,24 +78,41 @@ demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
 vendor-web: $(STAMP) ## fetch the page's libraries again, as pinned in scripts/vendor_web.py (needs npm)
 	@$(BIN)/python -m scripts.vendor_web
 
+# An environment of its own: nothing else needs these packages.
+$(DOCS)/.locked: docs.lock
+	@echo "environment of the documents in $(DOCS)"
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/pip install $(QUIETLY) --no-deps --require-hashes -r docs.lock
+	@touch $@
+
+docs: $(DOCS)/.locked ## build the documents as a site in build/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	@echo "build/site/index.html"
+
 # UPGRADE=--upgrade moves to the newest versions; otherwise what is pinned stays where it can.
-lock: ## write requirements.lock from pyproject.toml
+COMPILE := tools/bin/pip-compile --quiet $(UPGRADE) --generate-hashes --strip-extras --no-header \
+    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+FINISH := sed '/^\# WARNING/,$$d' | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}'
+lock: ## write requirements.lock and docs.lock from pyproject.toml
 	@echo "resolving; this takes a few minutes"
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && $(PYTHON) -m venv "$$work/tools" && \
 	"$$work/tools/bin/pip" install $(QUIETLY) pip-tools && \
-	cp pyproject.toml requirements.lock torch.lock "$$work" && touch "$$work/LICENSE" "$$work/README.md" && \
-	(cd "$$work" && tools/bin/pip-compile --quiet $(UPGRADE) --extra dev --generate-hashes --strip-extras --no-header \
-	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-	    --constraint torch.lock --unsafe-package torch --output-file requirements.lock pyproject.toml 2> log \
-	    || { cat log; exit 1; }) && \
+	cp pyproject.toml requirements.lock torch.lock docs.lock "$$work" && touch "$$work/LICENSE" "$$work/README.md" && \
+	(cd "$$work" && $(COMPILE) --extra dev --constraint torch.lock --unsafe-package torch \
+	    --output-file requirements.lock pyproject.toml 2> log || { cat log; exit 1; }) && \
+	(cd "$$work" && tools/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    print(*project["optional-dependencies"]["docs"], sep="\n")' > docs.in && \
+	    $(COMPILE) --output-file docs.lock docs.in 2> log || { cat log; exit 1; }) && \
+	made="# Made by \`make lock\` with $$($(PYTHON) --version | cut -d. -f1,2) on $$(uname -s)" && \
 	{ echo "# Every package of the environment but torch (torch.lock), with the hashes of all of its published files."; \
-	  echo "# Made by \`make lock\` with $$($(PYTHON) --version | cut -d. -f1,2) on $$(uname -s); used by \`make setup\`."; \
-	  sed '/^# WARNING/,$$d' "$$work/requirements.lock" | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}'; } > "$$work/finished" && \
+	  echo "$$made; used by \`make setup\`."; < "$$work/requirements.lock" $(FINISH); } > "$$work/finished" && \
+	{ echo "# Every package of the environment that builds the site, with the hashes of all of its published files."; \
+	  echo "$$made; used by \`make docs\`."; < "$$work/docs.lock" $(FINISH); } > "$$work/finished.docs" && \
 	if grep -Ei '^(nvidia|cuda|triton|torch)|://' "$$work/finished"; then \
 	    echo "The resolution took a CUDA build of torch. Let pip find the CPU build first:"; \
 	    echo "PIP_EXTRA_INDEX_URL=$(CPU_BUILDS) make lock"; exit 1; fi && \
-	cp "$$work/finished" requirements.lock
+	cp "$$work/finished" requirements.lock && cp "$$work/finished.docs" docs.lock
 
 clean: ## remove caches and build products; the environment and your data stay
 	@rm -rf build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './$(VENV)*' -prune -exec rm -rf {} +

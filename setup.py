@@ -1,4 +1,4 @@
-"""What `pyproject.toml` can't say about a build: where the packages lie, and which commit they are.
+"""Build steps that `pyproject.toml` can't say: where the packages lie, and which commit they are.
 
 Site-packages gets one name, `dragon_runtime`, with the four folders of the checkout inside: `common` and `proto` are
 names that others use, too.

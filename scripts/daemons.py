@@ -119,11 +119,13 @@ class Daemon:
     flags: Mapping[str, object]
     log: Path
     process: Process | None = field(default=None)
+    _before: int = field(default=0, init=False)  # bytes of its log when it was started
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
         """Start the process; it is not ready yet."""
         module, command = ("cloud.__main__", []) if self.role == "cloud" else ("device.cli.main", ["device"])
+        self._before = self.log.stat().st_size if self.log.exists() else 0
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.flags.items()]
         self.process = launch(module, command + flags, _environment(self.data) | dict(self.environment), self.log)
 
@@ -149,9 +151,9 @@ class Daemon:
             self.process.wait()
 
     def wait_for(self, text: str) -> None:
-        """Wait until the daemon has logged `text`. Raises `StartFailed`."""
+        """Wait until the daemon has logged `text` since it was started. Raises `StartFailed`."""
         deadline = time.monotonic() + START_PATIENCE
-        while text not in self.log.read_text():
+        while text not in self.log.read_bytes()[self._before :].decode(errors="replace"):
             if not self.running or time.monotonic() > deadline:
                 raise StartFailed(f"the {self.role} daemon did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(POLL)
@@ -257,5 +259,6 @@ def _environment(data: Path | None) -> dict[str, str]:
         # What the embedded model's world was measured with: its texts share most of their words.
         kept["DRAGON_DEVICE_MODEL"] = kept["DRAGON_CLOUD_MODEL"] = "embedded"
         kept["DRAGON_DEVICE_SEARCH"] = kept["DRAGON_CLOUD_SEARCH"] = "dense"
+        kept["DRAGON_DEVICE_END_REPETITION"] = "false"  # answers are as long as they are asked for
         kept["XDG_CONFIG_HOME"] = str(data / "config")
     return kept

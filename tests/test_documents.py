@@ -22,8 +22,9 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.answer.report import Report, SideReport
-from common.configuration.settings import Settings, default_data, default_model
+from common.configuration.settings import Settings, default_data_dir, default_model
 from common.daemon.daemon import BAD_INPUT as NOT_STARTED
+from common.library.readers.formats import CONVERTIBLE, READ
 from common.methods.aggregate.machine.values import Decided
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.methods.catalog import METHODS
@@ -43,12 +44,13 @@ from device.http.payloads import report_json
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import OPTIONS, ChatBody, CompletionBody
 from device.settings import DeviceSettings
-from tests.device.table_engine import TableEngine
 
 ROOT = Path(__file__).resolve().parent.parent
-PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PATHS = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")), *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
-OPERATIONS, ALGORITHM = DOCUMENTS["docs/operations.md"], DOCUMENTS["docs/algorithm.md"]
+OPERATIONS, HTTP, PRIVACY, ALGORITHM, LIBRARIES = (
+    DOCUMENTS[f"docs/{name}.md"] for name in ("operations", "api", "privacy", "algorithm", "documents")
+)
 PACKAGES = ("proto", "common", "device", "cloud")
 
 
@@ -84,11 +86,12 @@ class TestSettings:
     def written(settings: Settings, name: str) -> str:
         """A default as the table has it."""
         value = getattr(settings, name)
+        if name == "data_dir":
+            return "<user data>/dragon" if value == default_data_dir() else "?"
         if name == "data":
-            return "<user data>/dragon/<role>" if value == default_data(settings.role) else "?"
+            return "<data_dir>/<role>" if value == settings.data_dir / settings.role else "?"
         if name in ("local_keys", "models"):
-            assert value.parent == default_data(settings.role).parent
-            return f"<user data>/dragon/{value.name}"
+            return f"<data_dir>/{value.relative_to(settings.data_dir)}"
         if isinstance(value, Path):
             return f"<data>/{value.relative_to(settings.data)}"
         if name == "model" and value == default_model():
@@ -133,8 +136,8 @@ class TestReport:
 
     def test_every_field_is_there(self) -> None:
         sent = report_json(self.report(), [])
-        assert sorted(code(row[0])[0] for row in table(OPERATIONS, "field")) == sorted(sent)
-        assert [code(row[0])[0] for row in table(OPERATIONS, "field of a side")] == list(sent["device"])
+        assert sorted(code(row[0])[0] for row in table(HTTP, "field")) == sorted(sent)
+        assert [code(row[0])[0] for row in table(HTTP, "field of a side")] == list(sent["device"])
 
 
 class TestCommandLine:
@@ -171,7 +174,8 @@ class TestCommandLine:
         known = {path for path, _ in self.commands()}
         groups = {path.rsplit(" ", 1)[0] for path in known}
         text = "\n".join(DOCUMENTS.values())
-        used = {" ".join(words).strip() for words in re.findall(r"(?:`|^    )(dragon) ([a-z]+)( [a-z]+)?", text, re.M)}
+        pattern = r"(?:`|^    )(dragon) ([a-z][a-z-]*)( [a-z]+)?"
+        used = {" ".join(words).strip() for words in re.findall(pattern, text, re.M)}
         found = {re.sub(r"\s+", " ", path) for path in used}
         wrong = {path for path in found if path not in known | groups and path.rsplit(" ", 1)[0] not in known}
         assert len(found) > 10
@@ -183,32 +187,44 @@ class TestCommandLine:
         assert documented == {0, ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE, THREAD_DIED, INTERRUPTED, KILLED + SIGTERM}
 
 
+class TestFormats:
+    def test_every_one_is_there(self) -> None:
+        documented = [suffix for row in table(LIBRARIES, "format") for suffix in code(row[0])]
+        assert documented[-1] == ".txt" and "source code" in section(LIBRARIES, "Libraries")
+        assert sorted(documented) == [f".{name}" for name in READ.removesuffix(", and source code").split()]
+
+    def test_what_can_be_saved_as_something_else(self) -> None:
+        (line,) = re.findall(r"\* \*\*Not read, but said\*\*: (.*)", LIBRARIES)
+        assert code(line) == list(CONVERTIBLE)
+
+
 class TestHttp:
     def test_every_endpoint_is_there(self) -> None:
-        documented = {code(row[0])[0] for row in table(OPERATIONS, "endpoint")}
+        documented = {code(row[0])[0] for row in table(HTTP, "endpoint")}
         assert documented == {f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS}
-        routes: Any = Api(TableEngine(), HttpOptions()).application
+        routes: Any = Api(HttpOptions()).application
         assert {route.path.replace(":path", "") for route in routes._app.routes} == {
             *(path for endpoint in ENDPOINTS for path in endpoint.paths),
             *PAGE,
         }
 
     def test_every_request_field_is_there(self) -> None:
-        documented = [code(row[0])[0] for row in table(OPERATIONS, "request field")]
+        documented = [code(row[0])[0] for row in table(HTTP, "request field")]
         fields = {name for kind in (ChatBody, CompletionBody, ResponsesBody) for name in kind.model_fields}
         assert sorted(documented) == sorted(fields | OPTIONS)
 
     def test_every_method_is_there(self) -> None:
-        (row,) = [row for row in table(OPERATIONS, "request field") if code(row[0]) == ["method"]]
-        leaving = {name for row in table(OPERATIONS, "by method") for name in code(row[0])}
-        assert set(code(row[1])) == leaving == METHODS.keys()
+        (row,) = [row for row in table(HTTP, "request field") if code(row[0]) == ["method"]]
+        leaving = {name for row in table(PRIVACY, "by method") for name in code(row[0])}
+        told = re.findall(r"^\| `([a-z-]+)` \|", DOCUMENTS["docs/methods.md"], re.M)
+        assert set(code(row[1])) == leaving == METHODS.keys() <= set(told)
 
     def test_every_refused_field_is_there(self) -> None:
-        refused, *_ = table(OPERATIONS, "fields")
+        refused, *_ = table(HTTP, "fields")
         assert sorted(code(refused[0])) == sorted(REFUSED)
 
     def test_every_error_code_is_there(self) -> None:
-        documented = {name for row in table(OPERATIONS, "status") for name in code(row[1])}
+        documented = {name for row in table(HTTP, "status") for name in code(row[1])}
         sources = "".join(path.read_text("utf-8") for path in (ROOT / "device" / "http").rglob("*.py"))
         given = set(re.findall(r'code="(\w+)"', sources)) | {"unknown_path", "method_not_allowed"}
         assert documented == given - {"refused"}  # of a status that no route gives
@@ -253,6 +269,16 @@ class TestReferences:
             if re.fullmatch(r"(proto|common|device|cloud|scripts|tests|docs)/[\w./-]*", path)
         }
         assert not {path for path in named if not (ROOT / path).exists()}
+
+    def test_pages_that_the_code_names_exist(self) -> None:
+        tracked = [ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / ".github").rglob("*.*")]
+        sources = [path for name in (*PACKAGES, "scripts", "tests") for path in (ROOT / name).rglob("*.py")]
+        text = "\n".join(path.read_text("utf-8") for path in tracked + sources)
+        named = set(re.findall(r"\b(docs/[\w-]+\.md)(?:#([\w-]+))?", text))
+        assert len(named) > 3
+        for page, anchor in named:
+            assert (ROOT / page).is_file(), page
+            assert not anchor or anchor in self.anchors((ROOT / page).read_text("utf-8")), f"{page}#{anchor}"
 
     @pytest.mark.parametrize("name", DOCUMENTS)
     def test_links_lead_somewhere(self, name: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from common.configuration.settings import default_model, default_models
-from device.cli.render import NO_MATCH, OWN_WORDS, footnotes
+from device.cli.render import OWN_WORDS, footnotes
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
 from scripts.daemons import Pair, fill_library
@@ -112,7 +112,8 @@ OF_NOBODY: Final = (
     "Where are the ski boots?",
 )
 NOTE: Final = (
-    "Doubted: `dragon ask` says below the answer that no document says this, or that none is close to the question."
+    "Doubted: `dragon ask` says before the answer that no document is close to the question, or below it that no "
+    "document says this."
 )
 
 
@@ -150,8 +151,7 @@ def judge(kind: Kind, note: str | None, question: str, text: str, report: Mappin
     """Count the footnotes of an answer whose words are their note's, and those of `note` among them."""
     found = [(report["sources"][each["source"]]["title"], " … ".join(each["quotes"])) for each in report["citations"]]
     own = [title for title, quoted in found if _words(quoted) <= _words(NOTES[title])]
-    lines = footnotes(report)
-    doubted = lines[-1:] == [OWN_WORDS] or any(line.startswith(NO_MATCH.partition("(")[0]) for line in lines)
+    doubted = report["unmatched"] or footnotes(report)[-1:] == [OWN_WORDS]
     quotes = tuple(f"{title}: {quoted}" for title, quoted in found)
     return Judged(kind, question, text, quotes, len(own), own.count(note or ""), doubted)
 

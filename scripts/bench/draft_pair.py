@@ -60,7 +60,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class DraftPair:
-    """What was made. `target` and `drafter` are folders."""
+    """The models that were made. `target` and `drafter` are folders."""
 
     target: str
     drafter: str
@@ -162,7 +162,7 @@ class _Scaled:
         return texts
 
     def measure(self, texts: torch.Tensor) -> Measured:
-        """What both models expect in place of each drawn token."""
+        """The expectations of both models in place of each drawn token."""
         return self._compare(*self._states(texts))
 
     def drafter(self) -> Any:
@@ -186,7 +186,7 @@ class _Scaled:
         return self.model.model.layers[DRAFT_LAYERS:]
 
     def _states(self, texts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the output layer reads, [rows, drawn, width], in the target and in the drafter."""
+        """Inputs of the output layer, [rows, drawn, width], in the target and in the drafter."""
         early: list[torch.Tensor] = []
         last = self.model.model.layers[DRAFT_LAYERS - 1]
         handle = last.register_forward_hook(lambda module, inputs, output: early.append(output))
@@ -210,7 +210,7 @@ def prompts(length: int) -> torch.Tensor:
 
 
 def _writers(layer: Any) -> tuple[Any, Any]:
-    """What writes into the residual stream."""
+    """The layers that write into the residual stream."""
     return layer.self_attn.o_proj, layer.mlp.down_proj
 
 

@@ -159,7 +159,7 @@ def cases(plan: Plan, real: Plan | None, say: Callable[[str], None]) -> Iterator
 
 
 def repeat(case: Case, dtype: str) -> tuple[str, list[Repeated]]:
-    """What the device says of its numbers, and all answers of two daemons that compute in `dtype`."""
+    """The device's word on its numbers, and all answers of two daemons that compute in `dtype`."""
     settings = {"dtype": dtype} | dict(case.settings)
     found: list[Repeated] = []
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:

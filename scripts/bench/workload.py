@@ -12,8 +12,9 @@ import torch
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.kv.memory import Rows
+from common.engine.model.conversation import Conversation
 from common.engine.model.decoder import Decoder
-from common.engine.model.prompt import Conversation, TextFormat
+from common.engine.model.prompt import TextFormat
 from common.scoring.lexical import LexicalScorer
 from proto.fields import Side
 from scripts.bench.engine.pair import SIDES, Sources

@@ -80,7 +80,7 @@ def tried(name: str, environment: Path, url: str, expected: str) -> bool:
 
 
 def command(name: str, environment: Path, url: str, expected: str) -> list[str | Path]:
-    """What runs a client with the daemon's address, the question and the expected answer."""
+    """The command that runs a client with the daemon's address, the question and the expected answer."""
     if name == SCHEMATHESIS:
         limits = ["--max-examples=30", "--seed=1", "--no-shrink", "--phases=examples,coverage,fuzzing"]
         return [environment / "bin" / "st", "run", f"{url}/openapi.json", f"--checks={CHECKS}", *limits]

@@ -1,4 +1,4 @@
-"""What every client script has in common."""
+"""Options and checks that the client scripts have in common."""
 
 from __future__ import annotations
 

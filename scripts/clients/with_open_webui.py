@@ -1,4 +1,4 @@
-"""What Open WebUI sends to an OpenAI connection: its check of the address, its list of models, its chats."""
+"""Requests that Open WebUI sends to an OpenAI connection: its check of the address, its list of models, its chats."""
 
 from __future__ import annotations
 

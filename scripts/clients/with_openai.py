@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from checking import arguments, same
 from openai import AsyncOpenAI, OpenAI
@@ -20,6 +21,16 @@ same("completion", client.completions.create(model=model, prompt=prompt).choices
 same("response", client.responses.create(model=model, input=question).output_text, expected)
 with client.responses.stream(model=model, input=question) as events:
     same("streamed response", events.get_final_response().output_text, expected)
+hour: dict[str, object] = {"type": "object", "properties": {"hour": {"enum": [11, 12]}}, "required": ["hour"]}
+called = client.chat.completions.create(
+    model=model,
+    messages=[{"role": "user", "content": question}],
+    tools=[{"type": "function", "function": {"name": "opening", "parameters": hour}}],
+    tool_choice="required",
+)
+calls = called.choices[0].message.tool_calls or ()
+told = [json.loads(call.function.arguments) for call in calls if call.type == "function"]
+same("call of a tool", told in ([{"hour": 11}], [{"hour": 12}]), True)
 vectors = client.embeddings.create(model=model, input=["a kettle", "a rabbit"])
 same("embeddings", len(vectors.data), 2)
 

@@ -28,7 +28,7 @@ _WORD = re.compile(r"[0-9]+(?:,[0-9]{3})+(?![0-9])|[0-9]+(?::00)?|[^\W\d_]+")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a right answer says: of each of `wanted` one of the alternatives, and nothing that contradicts it.
+    """The parts of a right answer: of each of `wanted` one of the alternatives, and nothing that contradicts it.
 
     A number that is neither wanted, nor in the question, nor one of `true` ones contradicts, and so does what is in
     `false`.

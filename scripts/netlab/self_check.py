@@ -124,7 +124,7 @@ def measure(device: socket.socket, cloud: socket.socket, setting: LinkSetting, c
 
 
 def train_of(rate: float | None) -> tuple[int, int]:
-    """How many packets a train has, and bytes of each: at low rates short ones, so that there are enough."""
+    """Number of packets of a train, and bytes of each: at low rates short ones, so that there are enough."""
     if rate is None:
         return MOST, PACKET
     size = round(min(max(TRAIN * rate / FEWEST, SHORTEST), PACKET))

@@ -16,7 +16,7 @@ SLOWEST: Final = 100.0  # bytes per second: a packet of full length takes 15 s
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """What packets of one direction meet: mean `delay` in seconds, the other values as in `LinkSetting`."""
+    """Conditions that packets of one direction meet: mean `delay` in seconds, the other values as in `LinkSetting`."""
 
     delay: float
     jitter: float
@@ -51,7 +51,7 @@ class LinkSetting:
             raise ValueError(f"loss is a probability, 0 to 1, not {self.loss:g}")
 
     def one_way(self, direction: Direction) -> OneWay:
-        """What holds for the packets of a direction."""
+        """The conditions of a direction's packets."""
         rate = self.uplink if direction == "uplink" else self.downlink
         return OneWay(self.rtt / 2, self.jitter, rate, self.loss)
 

@@ -44,7 +44,7 @@ class SynchronousRounds:
         return self._seen[-REMEMBERED:]
 
     def expected_tokens(self, plan: Plan) -> float:
-        """What a whole proposal of this plan decides on average: QSV Eqs. 14 and 15, from the true acceptances."""
+        """Tokens that a proposal of this plan decides on average: QSV Eqs. 14 and 15, from the true acceptances."""
         places = range(self.place, min(self.place + plan.length, self._scenario.tokens))
         payload, answer = self._scenario.payload, self._answer
         return expected_tokens_of(

@@ -1,4 +1,4 @@
-"""What simulated rounds are about: the scenario, a proposal with its fate, and the sums of an answer."""
+"""Values of simulated rounds: the scenario, a proposal with its fate, and the sums of an answer."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class RoundScenario:
             raise ValueError(f"an answer and the lead have at least 1 token, got {self.tokens} and {self.most_ahead}")
 
     def estimates(self) -> RoundEstimates:
-        """What the drafter knows before its first round: everything but the uplink's rate."""
+        """The drafter's knowledge before its first round: everything but the uplink's rate."""
         return RoundEstimates(self.times.at_rate(inf))
 
 
 @dataclass(slots=True)
 class SimulatedRounds:
-    """What an answer took."""
+    """Sums of an answer."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -77,7 +77,7 @@ class SimulatedRounds:
 
 @dataclass(slots=True)
 class Proposal:
-    """What one proposal is, and how it will be judged."""
+    """One proposal, and how it will be judged."""
 
     place: int  # of its first token
     plan: Plan

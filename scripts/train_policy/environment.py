@@ -34,7 +34,7 @@ class Stream:
         self._begin()
 
     def state(self) -> NDArray[np.float32]:
-        """What a policy may know now."""
+        """The facts that a policy may know now."""
         return state_of(self._rounds.confidences, self._estimates.times().up_rate)
 
     def step(self, action: int) -> tuple[float, bool]:

@@ -68,7 +68,7 @@ def adaptive(network: Network) -> Mapping[str, Callable[[], DraftPolicy]]:
 
 
 def actions(network: Network) -> list[dict[str, Any]]:
-    """What a network chooses in some states: all confidences alike, at the rates of the paper's link."""
+    """Choices of a network in some states: all confidences alike, at the rates of the paper's link."""
     policy, told = DoubleQ(network), []
     for rate, confidence in product((LOW, HIGH), CONFIDENCES):
         plan = policy.plan([confidence] * 16, TIMES.at_rate(rate))

@@ -16,7 +16,7 @@ from scripts.train_policy.environment import Stream
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What a training run is a function of."""
+    """All that a training run is a function of."""
 
     seed: int = 1
     steps: int = 60_000  # of the optimiser

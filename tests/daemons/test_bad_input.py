@@ -90,7 +90,7 @@ def sentence(done: CompletedProcess[str], exit_code: int) -> str:
     """The one line that a command failed with, behind what it says that it does."""
     assert (done.returncode, done.stdout) == (exit_code, ""), done
     *before, last = done.stderr.splitlines(keepends=True)
-    assert all(" INFO measur" in line for line in before), done.stderr
+    assert all(" INFO " in line for line in before), done.stderr
     assert last.endswith("\n")
     return last
 
@@ -160,7 +160,7 @@ MANY_WORDS = "kettle " * 2000  # more tokens than the model's context
         ((MANY_WORDS,), "The question is too long: the model's context holds 2048 tokens"),
         (("q", "--max-tokens", "0"), "'max_tokens': Input should be greater than or equal to 1"),
         (("q", "--documents", "99"), "'documents': Input should be less than or equal to 64"),
-        (("q", "--temperature", "0.005"), "'temperature': must be 0, or from 0.01 to 2"),
+        (("q", "--temperature", "3"), "'temperature': must be from 0 to 2"),
         (("q", "--temperature", "nan"), "--temperature must be a finite number, not nan"),
         (("q", "--placement", "cloud"), "'strict' allows placement 'device' only"),
         (("q", "--privacy", "balanced"), "a request can't loosen it"),
@@ -283,7 +283,7 @@ class TestLibraries:
         assert sides(town) == set()
 
         (tmp_path / "binary.md").write_bytes(bytes(range(256)))
-        (tmp_path / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1"))
+        (tmp_path / "noise.txt").write_bytes(bytes(range(128, 256)) * 4)
         os.mkfifo(tmp_path / "pipe.md")
         (tmp_path / "forbidden.md").write_text("Nobody may read this.")
         (tmp_path / "forbidden.md").chmod(0)
@@ -291,7 +291,7 @@ class TestLibraries:
         added = dragon("library", "add", "--role", "cloud", str(tmp_path), data=town.data)
         assert (added.returncode, added.stdout) == (1, "")
         assert "skipped binary.md: it is not text: it contains NUL bytes\n" in added.stderr
-        assert "skipped latin.txt: it is not UTF-8 text: byte 4 can't be decoded\n" in added.stderr
+        assert "skipped noise.txt: it is not text" in added.stderr
         assert "skipped pipe.md: it is not an ordinary file\n" in added.stderr
         if os.geteuid() != 0:  # whom nothing is forbidden
             assert "skipped forbidden.md: it can't be read: permission denied\n" in added.stderr

@@ -13,6 +13,8 @@ import pytest
 from openai import OpenAI
 
 from common.library.embedder import SentenceTransformerEmbedder
+from device.closeness import sentence
+from device.repetition import SHORTEST_RUN
 from scripts import daemons
 from scripts.daemons import Pair, dragon
 
@@ -181,3 +183,62 @@ def test_the_report_tells_which_drafts_were_right(client: OpenAI, pair: Pair) ->
         assert drafts.count(True) == report[side]["accepted"]
         assert drafts.count(False) == report[side]["rollbacks"]
     assert len(report["accepted"]) == report["tokens"]
+
+
+class TestUnmatched:
+    """Questions that no document comes close to."""
+
+    FAR = "How many planets orbit the star Proxima Centauri?"
+
+    def test_documents_of_either_side_count(self, pair: Pair) -> None:
+        near = pair.complete(QUESTION, max_tokens=2)["dragon"]
+        assert not near["unmatched"] and near["closest"] > 0.4
+        both, device, cloud = (
+            pair.complete("Which medicine comes from Yormcrus?", max_tokens=2, sources=sources)["dragon"]["closest"]
+            for sources in ("both", "device", "cloud")
+        )
+        assert both == max(device, cloud) and device != cloud
+
+    def test_it_is_said_before_the_answer(self, pair: Pair, client: OpenAI) -> None:
+        answer = pair.complete(self.FAR, max_tokens=4)
+        assert answer["dragon"]["unmatched"] and not answer["dragon"]["refused"]
+        stream = client.chat.completions.create(
+            model="dragon", messages=[{"role": "user", "content": self.FAR}], max_tokens=4, stream=True
+        )
+        told = [
+            "unmatched" if "unmatched" in (getattr(chunk, "dragon", None) or {}) else "text"
+            for chunk in stream
+            if chunk.choices and ("sentence" in str(getattr(chunk, "dragon", None)) or chunk.choices[0].delta.content)
+        ]
+        assert told[0] == "unmatched" and set(told[1:]) == {"text"}
+        asked = dragon("ask", self.FAR, "--max-tokens", "4", "--url", pair.url)
+        assert asked.stderr.startswith("No document is close to the question (the closest: 0.")
+        assert asked.stdout.strip() == answer["choices"][0]["message"]["content"].strip()
+
+    def test_where_that_is_wanted_there_is_no_answer(self, pair: Pair) -> None:
+        refused = pair.complete(self.FAR, unmatched="refuse")
+        (choice,) = refused["choices"]
+        assert choice["message"]["content"] == sentence(0.0, refused=True)
+        report = refused["dragon"]
+        assert (choice["finish_reason"], report["tokens"], report["refused"]) == ("stop", 1, True)
+        assert report["sources"] == report["attribution"] == []
+        answered = pair.complete(QUESTION, unmatched="refuse", max_tokens=4)["dragon"]
+        assert (answered["refused"], answered["tokens"]) == (False, 4)
+
+    def test_a_format_is_kept_and_silence_obeyed(self, pair: Pair) -> None:
+        wanted = {"unmatched": "refuse", "response_format": {"type": "json_object"}, "max_tokens": 4}
+        report = pair.complete(self.FAR, **wanted)["dragon"]
+        assert report["unmatched"] and not report["refused"]
+        silent = pair.complete(self.FAR, unmatched="answer", max_tokens=2)["dragon"]
+        assert not silent["unmatched"]
+
+
+def test_an_answer_that_repeats_itself_is_ended(pair: Pair) -> None:
+    """The bias makes one token all there is."""
+    (token,) = tokenized(pair, "the")[-1:]
+    wanted = {"logit_bias": {str(token): 100}, "max_tokens": 200}
+    ended = pair.complete(QUESTION, end_repetition=True, **wanted)
+    assert (ended["choices"][0]["finish_reason"], ended["dragon"]["tokens"]) == ("stop", SHORTEST_RUN)
+    assert any("again and again" in note for note in ended["dragon"]["notes"])
+    whole = pair.complete(QUESTION, end_repetition=False, **wanted)
+    assert (whole["choices"][0]["finish_reason"], whole["dragon"]["tokens"]) == ("length", 200)

@@ -14,6 +14,7 @@ from scipy import stats
 
 from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.methods.drafted.rejection.drawing import Judged, Judging
 from common.sampling.warping import Warp
@@ -80,7 +81,7 @@ def law_of_two_tokens(pair: Pair, top_k: int) -> dict[str, float]:
     try:
         request = replace(OPEN, question=QUESTION, prompt=QUESTION, documents=0, max_tokens=2)
         judging = Judging(Warp(FAR["temperature"], top_k), False)
-        rows = OneSide(side.decoder, side.retrieve(request).prompt, side.scorer, judging, 3)
+        rows = OneSide(side.decoder, side.retrieve(request, Scope()).prompt, side.scorer, judging, 3)
         law: dict[str, float] = defaultdict(float)
         for first, probability in following(rows, []):
             for second, share in following(rows, [first]):

@@ -78,10 +78,10 @@ class Place:
         self.proxy.set_target(self.port)
 
     def start_both_clouds(self) -> None:
-        for port, cloud in self._clouds.items():
+        for cloud in self._clouds.values():
             if not cloud.running:
                 cloud.start()
-            wait_until(lambda port=port: listens(port), "the cloud is ready")  # type: ignore[misc]
+            cloud.wait_for("cloud ready")
 
     def repair(self) -> None:
         """Start everything that is needed, and wait until both devices are connected to the cloud."""
@@ -93,11 +93,6 @@ class Place:
 
     def _daemons(self) -> tuple[Daemon, ...]:
         return self.pair.device, self.patient.device, *self._clouds.values()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

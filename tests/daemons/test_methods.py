@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.methods.passages.sequence_wise.candidate import RecordingDrafting, candidate
@@ -167,7 +168,7 @@ def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidat
     )
     vocabulary = side.decoder.vocabulary
     recording = RecordingDrafting(RaceAggregation(RaceSampler(20, temperature, 32, vocabulary), vocabulary, exact=True))
-    found = side.retrieve(request)
+    found = side.retrieve(request, Scope())
     decoding = OneSide(side.decoder, found.prompt, side.scorer, recording, LENGTH + 1)
     answer: list[int] = []
     while len(answer) < LENGTH and not (answer and answer[-1] in side.decoder.eos):

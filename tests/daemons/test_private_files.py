@@ -52,7 +52,8 @@ def test_a_new_folder(tmp_path: Path, documents: Path) -> None:
     assert MENDED not in done.stderr
     assert open_to_others(data / "device") == []
     assert MENDED not in use(data)
-    assert {path.name for path in (data / "device").iterdir()} >= {"library", "document-kv", "profile"}
+    # No decode profile: a busy machine keeps none.
+    assert {path.name for path in (data / "device").iterdir()} >= {"library", "document-kv"}
     assert open_to_others(data / "device") == []
 
 

@@ -10,6 +10,7 @@ import pytest
 from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.configuration.settings import Settings
+from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
@@ -96,7 +97,7 @@ class OneProcess:
             vocabulary = side.decoder.vocabulary
             sampler = RaceSampler(SEED, temperature, vocabulary, vocabulary)
             drafting = RaceAggregation(sampler, vocabulary, exact=True)
-            found = side.retrieve(request)
+            found = side.retrieve(request, Scope())
             decodings.append(OneSide(side.decoder, found.prompt, side.scorer, drafting, LENGTH + 1))
         answer: list[int] = []
         eos = self.sides[0].decoder.eos

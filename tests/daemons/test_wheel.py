@@ -1,10 +1,11 @@
-"""The wheel, installed outside of the checkout beside proto-plus, whose package is called `proto`, too."""
+"""The wheel, built and installed as README.md says, beside proto-plus, whose package is called `proto`, too."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 from scripts import daemons
 from scripts.daemons import ROOT, Pair, Process, add_documents, dragon, fill_library
 from tests.daemons.conftest import ENTRIES, NOTES
+from tests.support.readme import ELSEWHERE, bare, commands
 
 BY_COMMAND = True  # as it was installed
 
@@ -34,12 +36,32 @@ version = "0"
 packages = ["proto"]
 """
 OFFLINE = ("--quiet", "--no-index", "--no-deps")
+# What README's lines call; what they need is in the environment of the tests, to which `tests.pth` leads.
+PIP = """#!/bin/sh
+command=$1
+shift
+exec "{tests}" -m pip --python "{python}" "$command" --quiet --no-index {more} "$@"
+"""
+BUILDING, INSTALLING = "pip wheel ", "pip install "
 PATIENCE = 300.0  # seconds; what a busy machine takes to import and compile
 
 
 def run(*command: object, at: Path) -> str:
     """What the command printed. Raises for one that fails."""
     return subprocess.run([*map(str, command)], cwd=at, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def run_of_readme(first: str, python: Path | str, more: str, at: Path) -> None:
+    """Run the lines of README's section that begin with `first`, with `pip` for that `python`."""
+    lines = [bare(line) for line in commands()[ELSEWHERE] if line.startswith(first)]
+    assert lines
+    tools = at / ".tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "pip").write_text(PIP.format(tests=sys.executable, python=python, more=more))
+    (tools / "pip").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    for line in lines:
+        subprocess.run(["bash", "-c", line], cwd=at, env=environment, check=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +90,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     (other / "proto").mkdir()
     (other / "proto/__init__.py").write_text("OWNER = 'proto-plus'\n")
     build = (sys.executable, "-m", "pip", "wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", made)
-    run(*build, own, other, at=made)
-    (first,), (second,) = made.glob("dragon_runtime-*.whl"), made.glob("proto_plus-*.whl")
+    run(*build, other, at=made)
+    run_of_readme(BUILDING, sys.executable, "--no-build-isolation", at=own)
+    (first,), (second,) = own.glob("dist/dragon_runtime-*.whl"), made.glob("proto_plus-*.whl")
     return Wheels(first, run(*GIT, "rev-parse", "--short=12", "HEAD", at=own), second)
 
 
@@ -80,10 +103,13 @@ def installation(request: pytest.FixtureRequest, wheels: Wheels, tmp_path_factor
     run(sys.executable, "-m", "venv", "--without-pip", folder, at=folder)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "tests.pth").write_text(sysconfig.get_path("purelib"))  # after the environment's own packages
-    pair = (wheels.other, wheels.own)
-    for wheel in pair if request.param == "first" else reversed(pair):
-        python = folder / "bin/python"
-        run(sys.executable, "-m", "pip", "--python", python, "install", *OFFLINE, wheel, at=folder)
+    python = folder / "bin/python"
+    other = (sys.executable, "-m", "pip", "--python", python, "install", *OFFLINE, wheels.other)
+    if request.param == "first":
+        run(*other, at=folder)
+    run_of_readme(INSTALLING, python, "", at=wheels.own.parent.parent)
+    if request.param == "last":
+        run(*other, at=folder)
     return folder
 
 
@@ -106,6 +132,10 @@ def run_from(script: Path, outside: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(daemons, "perform", perform)
     monkeypatch.setattr(daemons, "launch", launch)
     monkeypatch.setattr(daemons, "START_PATIENCE", PATIENCE)
+
+
+def test_every_line_of_readme_is_run() -> None:
+    assert all(line.startswith((BUILDING, INSTALLING)) for line in commands()[ELSEWHERE])
 
 
 def test_its_only_top_level_is_dragon_runtime(wheels: Wheels) -> None:

@@ -142,7 +142,7 @@ IN_MEMORY = {"model": str(EMBEDDED_MODEL)}
 
 
 def check(found: Found) -> None:
-    """Whatever drafts, tokens are the target's. Raises `RuntimeError`."""
+    """Check that tokens are the target's, whatever drafts. Raises `RuntimeError`."""
     longest: dict[tuple[bool, int], list[int]] = {}
     for (name, task), answers in sorted(found.items(), key=lambda each: -len(each[1][0].tokens)):
         for question, answer in enumerate(answers):

@@ -1,4 +1,4 @@
-"""What the suite `edgellm` measures."""
+"""Plan of the suite `edgellm`."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def whole_table(every: Cells) -> Table:
 
 
 def bytes_table(every: Cells, overlap: float, network: Network) -> Table:
-    """What the report tells of and what the line carried, per token, on one network."""
+    """Bytes per token on one network: those that the report tells of, and those that the line carried."""
     columns: dict[str, Callable[[Cell], object]] = {
         "method": lambda cell: cell.mode.name,
         "up, reported": lambda cell: f"{cell.middle(up):.1f}",

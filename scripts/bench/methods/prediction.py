@@ -1,4 +1,4 @@
-"""What the formulas of rounds give for an answer: the true link, both models alone, its own acceptance and lengths."""
+"""Predictions by the formulas of rounds: from the true link, both models alone, an answer's acceptance and lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures of quantize-sample-verify support, orderings, and whether they show in what was measured."""
+"""Orderings that the figures of quantize-sample-verify support, and whether they show in what was measured."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Asked:
         return float(low), float(high)
 
     def differs(self, other: Asked) -> float:
-        """How likely shares as different as these are by chance (Fisher's exact test)."""
+        """The chance of shares as different as these (Fisher's exact test)."""
         table = [[sum(each.right), len(each.right) - sum(each.right)] for each in (self, other)]
         return float(fisher_exact(table).pvalue)
 

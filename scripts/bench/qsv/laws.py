@@ -48,7 +48,7 @@ class Drafting:
         return law
 
     def law(self) -> Law:
-        """What a drafted token follows in the end."""
+        """The law that a drafted token follows in the end."""
         return self.accepted() + self.replaced()
 
 

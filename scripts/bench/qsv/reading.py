@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.model.conversation import Conversation
 from common.engine.model.decoder import Decoder
-from common.engine.model.prompt import Conversation, TextFormat
+from common.engine.model.prompt import TextFormat
 from common.sampling.warping import Warp
 from scripts.bench.methods.plan import TARGET
 from scripts.bench.qsv.answers import Answer, Town

@@ -58,7 +58,7 @@ class Parts:
 
 
 def retrieved(hay: Haystack, tokenizer: Tokenizer, embedder: SentenceTransformerEmbedder, tokens: int) -> Parts:
-    """What rapid's drafter reads of at most `tokens` tokens, and as much of the rest."""
+    """The passages that rapid's drafter reads, of at most `tokens` tokens, and as much of the rest."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "story.txt").write_text(hay.text)
         with Library(Path(folder) / "library", embedder) as library:

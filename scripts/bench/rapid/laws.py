@@ -1,4 +1,4 @@
-"""What the shift does to a token's law, position by position: acceptance, and distances between laws."""
+"""The shift's effect on a token's law, position by position: acceptance, and distances between laws."""
 
 from __future__ import annotations
 

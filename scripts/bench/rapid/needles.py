@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import fmean
 
 from common.engine.model.configured import load_decoder, load_format
+from common.engine.model.conversation import Conversation
 from common.engine.model.decoder import Decoder
-from common.engine.model.prompt import Conversation, PromptFormat, query_tokens
+from common.engine.model.prompt import PromptFormat, query_tokens
 from common.library.embedder import SentenceTransformerEmbedder
 from device.settings import DeviceSettings
 from scripts.bench.measuring import Table
@@ -40,7 +41,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Answers:
-    """What came of the questions about documents of one length, answered in one way."""
+    """Outcomes of the questions about documents of one length, answered in one way."""
 
     right: list[bool] = field(default_factory=list)
     accepted: list[float] = field(default_factory=list)  # share of what was proposed

@@ -1,4 +1,4 @@
-"""How much the suite `rapid` measures."""
+"""Sizes of the suite `rapid`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured. Lengths are tokens."""
+    """Numbers of questions and lengths, in tokens."""
 
     contexts: tuple[int, ...]  # of the model with random weights
     retrieved: tuple[int, ...]  # that its drafter reads

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.engine.model.configured import load_decoder, load_format
-from common.engine.model.prompt import Conversation, query_tokens
+from common.engine.model.conversation import Conversation
+from common.engine.model.prompt import query_tokens
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.scoring.choice import load_scorer
 from device.settings import DeviceSettings

@@ -21,7 +21,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForSequenceClassification
 from transformers.utils import logging
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.engine.model.prompt import Conversation, text_query
+from common.engine.model.conversation import Conversation
+from common.engine.model.prompt import text_query
 from common.engine.model.tokenizer import Tokenizer
 from scripts.bench.results import Results
 from scripts.demo_model.world.facts import Document, World

@@ -1,0 +1,108 @@
+"""Calls of tools by two real daemons: arguments that fit their schema, in every mode, and what is done with results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from scripts.daemons import Pair
+from tests.common.processors.schemas import CAR
+
+QUESTION = "What is the best-selling game of the kind I like?"
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["city", "days"],
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "description": "Says how it is.", "parameters": CITY}},
+    {"type": "function", "function": {"name": "buy_car", "parameters": CAR}},
+]
+NAMED: Any = {"type": "function", "function": {"name": "buy_car"}}
+MODES: tuple[dict[str, Any], ...] = ({}, {"placement": "cloud"}, {"method": "token-wise"})
+
+
+@pytest.fixture(scope="module")
+def client(fresh_data: Callable[[], Path]) -> Iterator[openai.OpenAI]:
+    with (
+        Pair(fresh_data(), {"privacy": "balanced", "patience": 60.0}) as pair,
+        openai.OpenAI(base_url=f"{pair.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+def ask(client: openai.OpenAI, *messages: Any, **fields: Any) -> Any:
+    asked: list[Any] = [{"role": "user", "content": QUESTION}, *messages]
+    extra = {name: fields.pop(name) for name in ("placement", "method", "sources") if name in fields}
+    fields = {"max_tokens": 96, "tools": TOOLS, "seed": 5} | fields
+    return client.chat.completions.create(model="dragon", messages=asked, extra_body=extra, **fields)
+
+
+def check(call: Any) -> None:
+    """The call is one of the tools, with arguments by its schema."""
+    arguments = json.loads(call.function.arguments)
+    if call.function.name == "weather":
+        assert arguments.keys() == {"city", "days"}
+        assert len(arguments["city"]) <= 8 and 1 <= arguments["days"] <= 9
+    else:
+        assert call.function.name == "buy_car"
+        assert arguments.keys() == {"name", "electric", "doors"} and arguments["doors"] in (3, 5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+def test_calls_that_must_be_made_are_valid_and_the_same_in_every_mode(
+    client: openai.OpenAI, choice: Any, temperature: float
+) -> None:
+    answers = [ask(client, tool_choice=choice, temperature=temperature, **mode) for mode in MODES]
+    for answer in answers:
+        (told,) = answer.choices
+        assert told.finish_reason == "tool_calls" and told.message.content is None
+        (call,) = told.message.tool_calls
+        check(call)
+        assert choice == "required" or call.function.name == "buy_car"
+    texts = [answer.choices[0].message.tool_calls[0].function for answer in answers]
+    assert texts[0] == texts[1] == texts[2]
+    assert answers[0].dragon["disagreements"] == 0
+
+
+def test_with_auto_an_answer_is_text_or_calls(client: openai.OpenAI) -> None:
+    for seed in range(3):
+        (told,) = ask(client, temperature=1.0, seed=seed, max_tokens=24).choices
+        assert told.message.content or told.message.tool_calls
+        assert (told.finish_reason == "tool_calls") <= bool(told.message.tool_calls)
+        assert "<tool_call>" not in (told.message.content or "")
+
+
+def test_a_result_comes_in_a_second_turn_and_streams_say_the_same(client: openai.OpenAI) -> None:
+    first = ask(client, tool_choice="required").choices[0].message
+    name, arguments = "", ""
+    for chunk in ask(client, tool_choice="required", stream=True):
+        for delta in chunk.choices[0].delta.tool_calls or ():
+            name += delta.function.name or ""
+            arguments += delta.function.arguments or ""
+    (call,) = first.tool_calls
+    assert (call.function.name, call.function.arguments) == (name, arguments)
+    result = {"role": "tool", "tool_call_id": call.id, "content": '{"sky": "clear"}'}
+    (second,) = ask(client, first.model_dump(exclude_none=True), result, tool_choice="none", max_tokens=12).choices
+    assert second.message.content and second.message.tool_calls is None
+    with client.chat.completions.stream(
+        model="dragon", messages=[{"role": "user", "content": QUESTION}], tools=TOOLS, tool_choice=NAMED, max_tokens=96
+    ) as stream:
+        (told,) = stream.get_final_completion().choices
+    assert told.message.tool_calls is not None
+    check(told.message.tool_calls[0])
+
+
+def test_refusals_name_the_field(client: openai.OpenAI) -> None:
+    wide = {"name": "f", "parameters": {"properties": {"a": {"enum": [f"{n:08}" for n in range(900)]}}}}
+    for parameters in (wide, {"name": "f", "parameters": {"properties": {"a": {"type": "car"}}}}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(client, tools=[{"type": "function", "function": parameters}], tool_choice="required")
+        assert refused.value.param in ("tools", "prompt", "messages")
+    check(ask(client, tool_choice="required").choices[0].message.tool_calls[0])
