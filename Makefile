@@ -12,7 +12,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-suites coverage bench train-policy demo-model vendor-web docs lock clean
+.PHONY: help setup demo test test-walkthroughs test-suites coverage bench train-policy demo-model vendor-web docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +55,10 @@ test: $(STAMP) ## lint, format, types and tests
 	@echo "[3/4] mypy"
 	@$(BIN)/mypy
 	@echo "[4/4] pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=loadfile -m "not suite"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=loadfile -m "not suite and not walkthrough"
+
+test-walkthroughs: $(STAMP) ## install and use it as a user does: the wheel, README's lines, the demonstration (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile -m walkthrough
 
 test-suites: $(STAMP) ## run the benchmark suites in short, to see that they work (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m suite
@@ -63,7 +66,7 @@ test-suites: $(STAMP) ## run the benchmark suites in short, to see that they wor
 # Apart from `make test`: counting lines and branches takes half as much processor time again.
 coverage: $(STAMP) ## run the tests and print which lines and branches they leave out
 	@rm -rf .coverage && mkdir .coverage
-	@OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses=3 --dist=loadfile -m "not suite" $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses=3 --dist=loadfile -m "not suite and not walkthrough" $(TESTS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one, PUBLISH=1 for the docs

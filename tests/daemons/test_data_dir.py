@@ -23,7 +23,7 @@ BY_COMMAND = True  # as users start them: what libraries read when they are impo
 
 PATIENCE = 3 * START_PATIENCE  # every loop is compiled anew: nothing is in the caches
 
-pytestmark = pytest.mark.timeout(4 * PATIENCE)
+pytestmark = [pytest.mark.walkthrough, pytest.mark.timeout(4 * PATIENCE)]
 
 
 @dataclass(frozen=True, slots=True)

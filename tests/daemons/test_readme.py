@@ -146,8 +146,9 @@ def test_every_line_is_run() -> None:
 
 
 def test_ci_runs_the_targets_of_make(tmp_path: Path) -> None:
-    assert re.search(r"make( \w+)* test\b", (ROOT / ".ci/run").read_text())
-    # `make test` has the demonstration's tests run what `make demo` does.
+    for target in ("test", "test-walkthroughs"):
+        assert re.search(rf"make( [\w-]+)* {target}\b", (ROOT / ".ci/run").read_text())
+    # The demonstration's tests run what `make demo` does.
     makefile = (ROOT / "Makefile").read_text()
     recipes = {name: re.findall(rf"^{name}:.*\n((?:\t.*\n)+)", makefile, re.M) for name in ("demo", "test")}
     assert [recipe.strip() for recipe in recipes["demo"]] == ["@$(BIN)/python -m scripts.demo"]
@@ -155,6 +156,7 @@ def test_ci_runs_the_targets_of_make(tmp_path: Path) -> None:
     assert "from scripts.demo.__main__ import main" in (ROOT / "tests/scripts/test_demo.py").read_text()
 
 
+@pytest.mark.walkthrough
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone")
 def test_a_clone_has_what_is_made_next(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "home")
@@ -166,6 +168,7 @@ def test_a_clone_has_what_is_made_next(tmp_path: Path) -> None:
     assert all(f"make {target} " in told for target in wanted)
 
 
+@pytest.mark.walkthrough
 def test_use_it(tmp_path: Path, terminals: ExitStack, capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine(tmp_path / "home")
     machine.environment["DRAGON_CLOUD_BIND"] = f"tcp://127.0.0.1:{machine.link}"
@@ -184,6 +187,7 @@ def test_use_it(tmp_path: Path, terminals: ExitStack, capsys: pytest.CaptureFixt
     assert "'instrument'" in last and "'viola'" in last, "a side's document took no part"
 
 
+@pytest.mark.walkthrough
 def test_two_machines(tmp_path: Path, terminals: ExitStack) -> None:
     cloud, device = Machine(tmp_path / "cloud"), Machine(tmp_path / "device")
     printed = ""
@@ -205,6 +209,7 @@ def meeting(port: int) -> Callable[[re.Match[str]], str]:
     return lambda found: f"tcp://{found[1].replace('cloud.example', '127.0.0.1')}:{port}"
 
 
+@pytest.mark.walkthrough
 def test_other_models(tmp_path: Path, terminals: ExitStack) -> None:
     machine = Machine(tmp_path / "home")
     address = f"tcp://127.0.0.1:{machine.link}"

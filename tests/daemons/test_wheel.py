@@ -151,6 +151,7 @@ def test_it_holds_the_page(wheels: Wheels) -> None:
         assert wanted <= set(wheel.namelist())
 
 
+@pytest.mark.walkthrough
 def test_nothing_is_overwritten(installation: Path, tmp_path: Path) -> None:
     (packages,) = installation.glob("lib/python*/site-packages")
     installed = {each.name: each.files or [] for each in distributions(path=[str(packages)])}
@@ -163,6 +164,7 @@ def test_nothing_is_overwritten(installation: Path, tmp_path: Path) -> None:
     assert seen == "proto-plus"
 
 
+@pytest.mark.walkthrough
 @pytest.mark.timeout(2 * PATIENCE)  # the first daemon of an installation compiles
 @pytest.mark.parametrize("installation", ["last"], indirect=True)
 def test_both_sides_answer(installation: Path, wheels: Wheels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ def demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     return show
 
 
+@pytest.mark.walkthrough
 @pytest.mark.timeout(600)
 def test_the_invented_world_is_answered_right(demonstration: Demonstration) -> None:
     told = demonstration("world")
