@@ -12,9 +12,10 @@ because x wins both races if E_x is smaller than E_j / max(...) for all j (Dalir
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean
 
@@ -27,7 +28,7 @@ from common.sampling.certificate import WHOLE
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, grouped
 from scripts.bench.plan import Plan
 from scripts.bench.positions import Position, follow, synthetic
 from scripts.bench.results import Results
@@ -97,8 +98,9 @@ def run(results: Results, workload: Workload | None = None) -> None:
 
 def report(answers: Sequence[JudgedAnswer], plan: Plan, results: Results) -> None:
     """Table, samples, records for the simulator, and the picture."""
-    note = f"{plan.questions} questions; shares of positions. Expected: Eq. 5, or its equivalent for the race."
+    note = f"{plan.questions} questions; shares of positions. The expected: Eq. 5, or its equivalent for the race."
     results.table("Drafts that are the target: device / cloud / both", show(answers), note)
+    results.table("Expected shares: device / cloud", show_expected(answers))
     results.samples("answers", {"plan": plan.sizes(), "entries": ENTRIES, "answers": answers})
     for path in write_records(answers, results.folder / "acceptance"):
         results.say(f"recorded {path.name}")
@@ -198,19 +200,35 @@ def cases(answers: Sequence[JudgedAnswer]) -> list[Case]:
 
 
 def show(answers: Sequence[JudgedAnswer]) -> Table:
-    rows: list[list[object]] = []
-    for case in cases(answers):
-        distances = [distance for answer in answers if answer.case == case for distance in answer.distances]
-        entropies = [entropy for answer in answers if answer.case == case for entropy in answer.entropies]
-        row: list[object] = [case.name, f"{case.temperature:g}", len(distances), f"{fmean(distances):.3f}"]
-        row.append(f"{fmean(entropies):.2f}")
-        for sampler in SAMPLERS:
-            judged = gathered(answers, case, sampler)
-            told = " / ".join(f"{rate:.2f}" for rate in rates(judged))
-            row.append(f"{told} (expected {' / '.join(f'{rate:.2f}' for rate in expected(judged))})")
-        rows.append(row)
-    heads = ["distributions", "temperature", "positions", "mean total variation", "mean entropy, nats", *SAMPLERS]
-    return Table(heads, rows)
+    """A row for each case: how far apart both sides are, and what became of the drafts by sampler."""
+    of_case = grouped(answers, lambda answer: answer.case)
+    columns: dict[str, Callable[[Case], str]] = {
+        "positions": lambda case: str(sum(len(answer.distances) for answer in of_case[case])),
+        "mean total variation": lambda case: f"{_mean(answer.distances for answer in of_case[case]):.3f}",
+        "mean entropy, nats": lambda case: f"{_mean(answer.entropies for answer in of_case[case]):.2f}",
+        **{sampler: partial(_told, answers, sampler, rates) for sampler in SAMPLERS},
+    }
+    return _table(answers, columns)
+
+
+def show_expected(answers: Sequence[JudgedAnswer]) -> Table:
+    """The probabilities that the outcomes had."""
+    return _table(answers, {sampler: partial(_told, answers, sampler, expected) for sampler in SAMPLERS})
+
+
+def _table(answers: Sequence[JudgedAnswer], columns: Mapping[str, Callable[[Case], str]]) -> Table:
+    rows = {(case.name, f"{case.temperature:g}"): case for case in cases(answers)}
+    return Table.crossed(["distributions", "temperature"], rows, columns, lambda case, tell: tell(case))
+
+
+def _told(
+    answers: Sequence[JudgedAnswer], sampler: str, of: Callable[[Sequence[Judged]], Sequence[float]], case: Case
+) -> str:
+    return " / ".join(f"{share:.2f}" for share in of(gathered(answers, case, sampler)))
+
+
+def _mean(values: Iterable[Sequence[float]]) -> float:
+    return fmean(chain.from_iterable(values))
 
 
 def write_records(answers: Sequence[JudgedAnswer], folder: Path) -> list[Path]:

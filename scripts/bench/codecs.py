@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean, median
 
 import numpy as np
@@ -32,6 +33,11 @@ from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
 TOP_P = 0.8  # the paper's
+SHOWN = (3.0, 5.0, 7.0)  # nats, in the table by entropy
+BY_ENTROPY = (
+    "Bytes of a draft's message, synthetic distributions over the largest vocabulary; against the race on whole, "
+    "unrounded mixtures and the same noise, the tokens that are changed by what is sent, least to most."
+)
 DOCUMENTS = 4
 
 
@@ -89,6 +95,7 @@ def run(results: Results, demonstration: Demonstration | None = None) -> None:
         measured.append(measure(source, positions, plan.entries))
     note = "Changed: against the race on whole, unrounded mixtures and the same noise. Bytes: a whole Draft message."
     results.table("A draft by codec: bytes, and how often the token changes", show(measured), note)
+    results.table("Bytes of a draft by entropy", by_entropy(measured), BY_ENTROPY)
     results.samples("codecs", {"plan": plan.sizes(), "top_p": TOP_P, "measured": measured})
     draw(measured, results)
 
@@ -189,12 +196,41 @@ def show(measured: Sequence[Measured]) -> Table:
     return Table.of([(each, codec, told) for each in measured for codec, told in each.told.items()], columns)
 
 
+def by_entropy(measured: Sequence[Measured]) -> Table:
+    """A row for each codec, of synthetic distributions over the largest vocabulary."""
+    shown = synthetic_ones(measured)
+    by_nats = {each.source.entropy: each for each in shown}
+    columns: dict[str, Callable[[str], str | None]] = {
+        f"{entropy:g} nats": partial(_bytes, by_nats.get(entropy)) for entropy in SHOWN
+    }
+    columns["token changed"] = lambda codec: _changed([each.told[codec] for each in shown], "changed")
+    columns["after asking for more"] = lambda codec: (
+        _changed([each.told[codec] for each in shown], "changed_after") if codec.startswith("race") else None
+    )
+    rows = {(codec,): codec for codec in shown[0].told}
+    return Table.crossed(["codec"], rows, columns, lambda codec, tell: tell(codec))
+
+
+def _bytes(measured: Measured | None, codec: str) -> str | None:
+    return None if measured is None else f"{fmean(one.size for one in measured.told[codec]):,.0f}"
+
+
+def _changed(told: Sequence[Sequence[Told]], of: str) -> str:
+    shares = [100 * fmean(getattr(one, of) for one in each) for each in told]
+    return f"{min(shares):.3g}-{max(shares):.3g} %" if any(shares) else "never"
+
+
+def synthetic_ones(measured: Sequence[Measured]) -> list[Measured]:
+    """Those of synthetic distributions over the largest vocabulary."""
+    largest = max(each.source.vocabulary for each in measured if each.source.entropy is not None)
+    return [each for each in measured if each.source.entropy is not None and each.source.vocabulary == largest]
+
+
 def draw(measured: Sequence[Measured], results: Results) -> None:
     """Bytes and changed tokens over the entropy, at the largest synthetic vocabulary."""
-    largest = max(each.source.vocabulary for each in measured if each.source.entropy is not None)
-    shown = [each for each in measured if each.source.entropy is not None and each.source.vocabulary == largest]
+    shown = synthetic_ones(measured)
     entropies = [each.source.entropy or 0.0 for each in shown]
-    title = f"A draft by codec, synthetic distributions over {largest:,} tokens"
+    title = f"A draft by codec, synthetic distributions over {shown[0].source.vocabulary:,} tokens"
     with results.figure("synthetic", columns=2, title=title) as (sizes, changes):
         for number, codec in enumerate(shown[0].told):
             bytes_sent = [fmean(one.size for one in each.told[codec]) for each in shown]

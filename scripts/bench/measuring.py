@@ -14,10 +14,13 @@ import numpy as np
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+C = TypeVar("C")
+N = TypeVar("N", bound=tuple[str, ...])
 
 PACKAGES = ("torch", "numpy", "transformers", "pyzmq", "msgpack", "faiss-cpu", "sentence-transformers", "lz4")
 
 
+NOTHING = "–"  # a table's cell for which nothing was measured
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 SEED = 95  # of the resampling
@@ -40,11 +43,14 @@ class Spread:
         low, middle, high = np.percentile(np.asarray(samples, dtype=np.float64), (10, 50, 90))
         return cls(float(middle), float(low), float(high), median_interval(samples))
 
+    def short(self, digits: int = 0, of_interval: int | None = None) -> str:
+        """Median [confidence interval]; `of_interval` digits in there, where these are not those of the median."""
+        edges = digits if of_interval is None else of_interval
+        return f"{self.median:.{digits}f} [{self.interval[0]:.{edges}f}-{self.interval[1]:.{edges}f}]"
+
     def text(self, digits: int = 0) -> str:
         """Median, [confidence interval], (10th to 90th percentile)."""
-        least, most = self.interval
-        sure, usual = (f"{one:.{digits}f}-{other:.{digits}f}" for one, other in ((least, most), (self.low, self.high)))
-        return f"{self.median:.{digits}f} [{sure}] ({usual})"
+        return f"{self.short(digits)} ({self.low:.{digits}f}-{self.high:.{digits}f})"
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:
@@ -66,6 +72,7 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
+MEDIANS = "medians [95 % interval]"
 SPREADS = "median [95 % interval of the median] (10-90 % of the samples)"
 
 
@@ -97,6 +104,27 @@ class Table:
     def of(cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]) -> Table:
         """A row for each of `items`, with what every column, by its head, shows of it."""
         return cls(list(columns), [[show(item) for show in columns.values()] for item in items])
+
+    @classmethod
+    def crossed(
+        cls,
+        heads: Sequence[str],
+        rows: Mapping[N, T],
+        columns: Mapping[str, C],
+        cell: Callable[[T, C], object | None],
+    ) -> Table:
+        """A row for each of `rows`, whose first cells, under `heads`, are its key, and a cell for each of `columns`.
+
+        Where `cell` gives None, nothing was measured. Columns that a short run leaves out are there all the same, so
+        that its table has the heads of the published one.
+        """
+
+        def shown(row: T, column: C) -> object:
+            found = cell(row, column)
+            return NOTHING if found is None else found
+
+        table = [[*names, *(shown(row, column) for column in columns.values())] for names, row in rows.items()]
+        return cls([*heads, *columns], table)
 
     def __str__(self) -> str:
         lines = [self.heads, ["---"] * len(self.heads), *self.rows]

@@ -146,7 +146,7 @@ def _verdict(plan: Plan, regimes: Iterable[str], seconds: dict[Setting, list[flo
             mean, error = excess(greedy, other)
             ratios.append(fmean(greedy) / fmean(other))
             lost += mean > 2 * error + 0.005 * fmean(other)
-        rows.append([name, f"{len(ratios) - lost} of {len(ratios)}", f"{fmean(ratios):.3f}", f"{max(ratios):.3f}"])
+        rows.append([name, f"{len(ratios) - lost} of {len(ratios)}", f"{fmean(ratios):.2f}", f"{max(ratios):.3f}"])
     heads = ["greedy against", "matched or beaten", "mean ratio of times", "worst"]
     return Table(heads, rows)
 

@@ -18,15 +18,14 @@ from scripts.bench.edgellm.device import Answer
 from scripts.bench.edgellm.measure import Bench, Counted, Found, tokens_per_pass
 from scripts.bench.edgellm.plan import ALONE, DRAFT_ALONE, FULL, MIB, NATURAL, OURS, SHORT, TEMPERATURES, WAYS, Sizes
 from scripts.bench.inflated import inflate
-from scripts.bench.measuring import Table, load
+from scripts.bench.measuring import NOTHING, Table, load
 from scripts.bench.results import Results
 
-PARTS = ("drafting", "computing", "waiting for the disk", "prompt")
+PARTS = ("drafting", "computing", "waiting", "prompt")
 NOTE = (
     "Milliseconds per token of whole answers, medians (and all between); then means of their parts: the draft model;"
-    " passes of the target without what they waited; waiting for the disk with nothing else to do; the prompt. `kept`:"
-    " steps of the draft model during passes that the next tree began with. Tokens are the same in all rows but the"
-    " draft model's. Load {load}."
+    " passes of the target without what they waited; waiting for the disk with nothing else to do; the rest is the"
+    " prompt. Tokens are the same in all rows but the draft model's. Load {load}."
 )
 
 
@@ -81,28 +80,27 @@ def show(found: Found) -> Table:
     """A row for every way and task."""
     rows = []
     for (name, task), answers in found.items():
-        tokens = " ".join(str(len(one.tokens)) for one in answers) if task == NATURAL else task
-        row = [name, f"{tokens}, natural" if task == NATURAL else tokens, str(len(answers)), spread(answers)]
+        tokens = ", ".join(str(len(one.tokens)) for one in answers) if task == NATURAL else task
+        row = [name, tokens, str(len(answers)), spread(answers)]
         if name == DRAFT_ALONE:
-            rows.append([*row, *["-"] * 7])
+            rows.append([*row, *[NOTHING] * (len(PARTS) + 1)])
             continue
-        passes = sum(one.passes for one in answers)
-        drafted, kept = (sum(getattr(one, part) for one in answers) / passes for part in ("drafted", "kept"))
-        shares = [f"{part:.0f}" for part in parts(answers)]
-        rows.append([*row, *shares, f"{tokens_per_pass(answers):.1f}", f"{drafted:.1f}", f"{kept:.1f}"])
-    heads = ["", "tokens", "answers", "ms per token", *PARTS, "tokens per pass", "drafts per pass", "kept"]
+        drafted = sum(one.drafted for one in answers) / sum(one.passes for one in answers)
+        *shares, _ = (f"{part:.0f}" for part in parts(answers))
+        rows.append([*row, *shares, f"{tokens_per_pass(answers):.1f}", f"{drafted:.1f}"])
+    heads = ["way", "tokens", "answers", "ms per token", *PARTS[:-1], "tokens per pass", "drafts per pass"]
     return Table(heads, rows)
 
 
 def show_counts(counts: Sequence[Counted]) -> Table:
     """A row for every rule."""
-    rows = []
-    for name in dict.fromkeys(one.name for one in counts):
-        each = {one.temperature: one for one in counts if one.name == name}
-        told = [f"{each[at].per_pass:.2f}" for at in TEMPERATURES]
-        rows.append([name, *told, *(f"{each[at].nodes / each[at].passes:.0f}" for at in TEMPERATURES)])
-    heads = [*(f"T = {at:g}" for at in TEMPERATURES), *(f"nodes, T = {at:g}" for at in TEMPERATURES)]
-    return Table(["growth", *heads], rows)
+    each = {(one.name, one.temperature): one for one in counts}
+    return Table.crossed(
+        ["growth"],
+        {(one.name,): one.name for one in counts},
+        {f"T = {at:g}": at for at in TEMPERATURES},
+        lambda name, at: f"{each[name, at].per_pass:.2f}",
+    )
 
 
 def show_drafters(drafters: Mapping[str, Sequence[Answer]]) -> Table:

@@ -107,10 +107,6 @@ def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[
     return Steps(lengths, slab, plain, difference)
 
 
-def worst(found: Sequence[Steps]) -> Spread:
-    return max((steps.ratio for steps in found), key=lambda spread: spread.median)
-
-
 def show(found: Sequence[Steps]) -> Table:
     columns: dict[str, Callable[[Steps], object]] = {
         "tokens per row": lambda steps: "/".join(map(str, steps.lengths)),

@@ -89,9 +89,9 @@ def _report(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]
 
 
 def ratios(found: Sequence[Answered]) -> list[tuple[str, str, Spread]]:
-    """Per-token latency over the slower side's whole step, and over its bare forward pass, by mode."""
+    """Per-token latency over the slower side's whole step, and over its bare forward pass, by placement."""
     rows = []
-    for name, chosen in grouped(found, lambda one: one.mode).items():
+    for name, chosen in grouped(found, lambda one: one.mode.partition(",")[0]).items():
         rows.append((name, "step", Spread.of([one.per_token / one.step for one in chosen])))
         rows.append((name, "bare forward pass", Spread.of([one.per_token / one.bare for one in chosen])))
     return rows

@@ -9,13 +9,14 @@ from typing import Any, Literal
 from proto.fields import Codec, Sampler, Side
 from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, grouped
 from scripts.bench.plan import Plan
 from scripts.bench.workload import Demonstration
 
 DOCUMENTS = 4
 DRAFT_AIM = 200.0  # bytes per token, cloud to device, codec race
 TARGET_AIM = 24.0  # bytes per token, device to cloud
+EMBEDDED, LARGEST = 2048, 151_936  # vocabularies
 SHAPES: tuple[Shape, ...] = ("peaked", "flat")
 
 
@@ -47,6 +48,9 @@ class Traffic:
     tokens: int
     down: dict[str, float]  # cloud to device
     up: dict[str, float]  # device to cloud
+
+
+WAYS: tuple[Callable[[Traffic], dict[str, float]], ...] = (lambda one: one.down, lambda one: one.up)
 
 
 def measure(plan: Plan, demonstration: Demonstration | None) -> list[Traffic]:
@@ -103,10 +107,27 @@ def _traffic(
     return Traffic(vocabulary, distribution, mode, tokens, per_token("cloud"), per_token("device"))
 
 
-def worst(found: Sequence[Traffic]) -> tuple[float, float]:
-    """The most bytes per token that the race sends (cloud to device, device to cloud)."""
-    race = [traffic for traffic in found if traffic.mode.codec == "race"]
-    return max(sum(traffic.down.values()) for traffic in race), max(sum(traffic.up.values()) for traffic in race)
+def by_vocabulary(found: Sequence[Traffic]) -> tuple[str, str]:
+    """The most bytes per token that the race sends (cloud to device, device to cloud), of each vocabulary."""
+    race = grouped((one for one in found if one.mode.codec == "race"), lambda one: one.vocabulary)
+    told = [[max(sum(way(one).values()) for one in race[size]) for size in sorted(race)] for way in WAYS]
+    down, up = (" / ".join(f"{each:.0f}" for each in sizes) for sizes in told)
+    return down, up
+
+
+def by_codec(found: Sequence[Traffic]) -> Table:
+    """Bytes per token from cloud to device at temperature 1."""
+    by_source: dict[tuple[str, str, int], Traffic] = {
+        (one.mode.codec, one.distribution, one.vocabulary): one for one in found if one.mode.temperature
+    }
+    columns: dict[str, tuple[str, int]] = {f"V = {LARGEST:,}, {shape}": (shape, LARGEST) for shape in SHAPES}
+    columns = {f"V = {EMBEDDED:,}, embedded model": ("embedded model", EMBEDDED), **columns}
+
+    def shown(codec: str, source: tuple[str, int]) -> str | None:
+        one = by_source.get((codec, *source))
+        return None if one is None else f"{sum(one.down.values()):,.0f}"
+
+    return Table.crossed(["codec"], {(mode.codec,): mode.codec for mode in MODES}, columns, shown)
 
 
 def show(found: Sequence[Traffic]) -> Table:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from scripts.bench.asking import Mode
 from scripts.bench.latency.measure import Answered
-from scripts.bench.latency.plan import DEVICE_ONLY, PAPER_GREEDY, RACE_DEVICE, RACE_MIRRORED, TOKEN_WISE, Floors, Plan
+from scripts.bench.latency.plan import (
+    DEVICE_ONLY,
+    PAPER_DEVICE,
+    PAPER_GREEDY,
+    RACE_DEVICE,
+    RACE_GREEDY,
+    RACE_MIRRORED,
+    TOKEN_WISE,
+    Floors,
+    Plan,
+)
 from scripts.bench.measuring import Spread, Table, grouped
 
 SHORTEST = 6  # tokens; the mean over fewer gaps says little
 
-# At 300 ms: most that the race may take per token, over the slower side's step, and how much less than DRDG/TW.
-AIMS = {
-    "150/50": (1.05, 1.05, 2.2),
-    "50/50": (1.5, 1.3, 4.5),
-    "20/10": (2.0, 1.6, 8.0),
-}
-TTFT_AIM = 1.15  # over device-only plus one round trip
+RACES = (RACE_DEVICE, RACE_GREEDY, RACE_MIRRORED)
+SHOWN = (TOKEN_WISE, PAPER_GREEDY, *RACES, DEVICE_ONLY)
+SHOWN_LONG = (TOKEN_WISE, PAPER_DEVICE, PAPER_GREEDY, *RACES, DEVICE_ONLY)
+HARDWARE = tuple(floors.name for floors in Plan().floors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +92,100 @@ def table(found: Sequence[Answered], plan: Plan) -> Table:
     return Table.of(cells(found, plan).values(), columns)
 
 
-def aims(found: Sequence[Answered], plan: Plan) -> Table:
-    """Aims of the race at 300 ms, and the measured values."""
-    every = cells(found, plan)
-    rows: list[list[object]] = []
-    for (floors, rtt, temperature, mode), cell in every.items():
-        if floors not in AIMS or rtt < 300 or mode not in (RACE_DEVICE.name, RACE_MIRRORED.name):
-            continue
-        device_aim, mirrored_aim, faster = AIMS[floors]
-        aim, per_token = device_aim if mode == RACE_DEVICE.name else mirrored_aim, cell.per_token.median
-        token_wise, greedy, alone = (
-            every.get((floors, rtt, temperature, other.name)) for other in (TOKEN_WISE, PAPER_GREEDY, DEVICE_ONLY)
-        )
-        told = [("per token / limit", f"<= {aim:g}", f"{per_token / cell.limit:.2f}")]
-        if token_wise is not None:
-            told.insert(0, ("whole answer: DRDG/TW / this", "", f"{token_wise.whole.median / cell.whole.median:.1f}"))
-            told.append(("DRDG/TW / this", f">= {faster:g}", f"{token_wise.per_token.median / per_token:.1f}"))
-        if greedy is not None:
-            told.append(("paper/greedy / this", "> 1", f"{greedy.per_token.median / per_token:.2f}"))
-        if alone is not None:
-            share = cell.ttft.median / (alone.ttft.median + rtt)
-            told.append(("TTFT / (device only + RTT)", f"<= {TTFT_AIM:g}", f"{share:.2f}"))
-        rows += [[floors, f"{temperature:g}", mode, *each] for each in told]
-    return Table(["floors, ms", "T", "method", "what", "aim", "measured"], rows)
+def farthest(found: Sequence[Answered], plan: Plan) -> dict[tuple[str, float, str], Cell]:
+    """Cells at the largest added round trip, by (floors, temperature, mode)."""
+    most = max(leg.rtt for leg in plan.legs)
+    return {(floors, t, mode): cell for (floors, rtt, t, mode), cell in cells(found, plan).items() if rtt == most}
+
+
+def by_method(found: Sequence[Answered], plan: Plan) -> Table:
+    """Whole answers at the largest added round trip, in brackets after the first token; milliseconds per token."""
+    every = farthest(found, plan)
+    rows = {(floors, f"{t:g}"): (floors, t) for floors, t, _ in every}
+
+    def shown(row: tuple[str, float], mode: str) -> str | None:
+        cell = every.get((*row, mode))
+        return None if cell is None else f"{cell.whole.median:.0f} ({cell.per_token.median:.0f})"
+
+    return Table.crossed(["floors, ms", "T"], rows, {mode.name: mode.name for mode in SHOWN}, shown)
+
+
+def by_entropy(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
+    """Whole answers of models that have so many nats, milliseconds per token."""
+    every = {
+        (floors, entropy, mode): cell
+        for entropy, answers in found.items()
+        for (floors, _, mode), cell in farthest(answers, plan).items()
+    }
+    rows = {(floors, f"{entropy:g}"): (floors, entropy) for floors, entropy, _ in every}
+
+    def shown(row: tuple[str, float], mode: str) -> str | None:
+        cell = every.get((*row, mode))
+        return None if cell is None else f"{cell.whole.median:.0f}"
+
+    return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in SHOWN_LONG}, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A figure of some methods' cells, and what it should be, by floors."""
+
+    name: str
+    modes: tuple[Mode, ...]
+    of: Callable[..., float]
+    aims: Mapping[str, str] = field(default_factory=dict)
+    digits: int = 2
+
+
+def _over_limit(cell: Cell) -> float:
+    return cell.per_token.median / cell.limit
+
+
+def _over(one: Cell, other: Cell) -> float:
+    return one.per_token.median / other.per_token.median
+
+
+def _over_alone(cell: Cell, alone: Cell) -> float:
+    return cell.ttft.median / (alone.ttft.median + cell.rtt)
+
+
+def _aims(*aims: str) -> dict[str, str]:
+    return dict(zip(HARDWARE, aims, strict=True))
+
+
+# At 300 ms: most that the race may take per token, over the slower side's step, and how much less than DRDG/TW.
+RATIOS = (
+    Ratio("race/device over the limit", (RACE_DEVICE,), _over_limit, _aims("≤ 1.05", "≤ 1.5", "≤ 2")),
+    Ratio("race/greedy over the limit", (RACE_GREEDY,), _over_limit),
+    Ratio("race/mirrored over the limit", (RACE_MIRRORED,), _over_limit, _aims("≤ 1.05", "≤ 1.3", "≤ 1.6")),
+    Ratio("DRDG/TW over race/device", (TOKEN_WISE, RACE_DEVICE), _over, _aims("≥ 2.2", "≥ 4.5", "≥ 8"), 1),
+    Ratio("DRDG/TW over race/greedy", (TOKEN_WISE, RACE_GREEDY), _over, digits=1),
+    Ratio("DRDG/TW over race/mirrored", (TOKEN_WISE, RACE_MIRRORED), _over, digits=1),
+    Ratio("paper/greedy over race/device", (PAPER_GREEDY, RACE_DEVICE), _over, dict.fromkeys(HARDWARE, "> 1")),
+    Ratio("paper/greedy over race/greedy", (PAPER_GREEDY, RACE_GREEDY), _over),
+    Ratio("paper/greedy over race/mirrored", (PAPER_GREEDY, RACE_MIRRORED), _over),
+    Ratio(
+        "TTFT of race/device over device only plus a round trip",
+        (RACE_DEVICE, DEVICE_ONLY),
+        _over_alone,
+        dict.fromkeys(HARDWARE, "≤ 1.15"),
+    ),
+)
+
+
+def ratios(found: Sequence[Answered], plan: Plan) -> Table:
+    """After the first token, at the largest added round trip: each ratio by floors, at all temperatures."""
+    every = farthest(found, plan)
+    temperatures = sorted({t for _, t, _ in every})
+
+    def shown(ratio: Ratio, floors: str) -> str | None:
+        asked = [[every.get((floors, t, mode.name)) for mode in ratio.modes] for t in temperatures]
+        told = " / ".join(f"{ratio.of(*those):.{ratio.digits}f}" for those in asked if all(those))
+        aim = f" ({ratio.aims[floors]})" if floors in ratio.aims else ""
+        return f"{told}{aim}" if told else None
+
+    rows = {(ratio.name,): ratio for ratio in RATIOS}
+    return Table.crossed(["ratio (aim)"], rows, {f"{name} ms": name for name in HARDWARE}, shown)
 
 
 def _acceptance(cell: Cell) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 from scripts.bench.latency.analysis import Cell, cells
 from scripts.bench.latency.plan import PLACEMENTS, SHORT_PLACEMENTS
 from scripts.bench.latency.suite import measured
-from scripts.bench.measuring import SPREADS, Spread, Table, grouped
+from scripts.bench.measuring import MEDIANS, Spread, Table, grouped
 from scripts.bench.results import PLACEMENT_LINES, Results, draw_spreads
 
 
@@ -22,24 +22,28 @@ def run(results: Results) -> None:
     floors, temperature = plan.floors[0].name, plan.legs[0].temperatures[0]
     here = [at[floors, leg.rtt, temperature, mode.name] for leg, mode in product(plan.legs, plan.modes)]
 
-    def over_device(cell: Cell) -> str:
-        device = at[floors, cell.rtt, temperature, plan.modes[0].name]
-        pairs = zip(cell.answers, device.answers, strict=True)
-        return Spread.of([one.per_token / other.per_token for one, other in pairs]).text(2)
+    def ratio(cell: Cell) -> str:
+        pairs = zip(cell.answers, at[floors, cell.rtt, temperature, "device"].answers, strict=True)
+        return Spread.of([one.per_token / other.per_token for one, other in pairs]).short(2)
 
-    columns: dict[str, Callable[[Cell], object]] = {
-        "added RTT, ms": lambda cell: f"{cell.rtt:g}",
-        "strategy": lambda cell: cell.mode,
-        "whole answer, ms per token": lambda cell: cell.whole.text(),
-        "after the first": lambda cell: cell.per_token.text(),
-        "/ device, same seed": over_device,
-        "switches": lambda cell: f"{median(answer.report['switches'] for answer in cell.answers):g}",
+    def switches(cell: Cell) -> str:
+        return f"{median(answer.report['switches'] for answer in cell.answers):g}"
+
+    columns: dict[str, tuple[str, Callable[[Cell], str]]] = {
+        mode.name: (mode.name, lambda cell: cell.whole.short()) for mode in plan.modes
     }
+    columns |= {f"{name} / device": (name, ratio) for name in ("greedy", "mirrored")}
+    columns["switches of greedy"] = ("greedy", switches)
+    rows = {(f"{leg.rtt:g} ms",): leg.rtt for leg in plan.legs}
     note = (
-        f"Shown: {SPREADS}. Steps of {plan.floors[0].name} ms, {plan.questions} answers of "
-        f"{plan.max_tokens} tokens each, of a synthetic model of {plan.entropy:g} nats."
+        f"Milliseconds per token of the whole answer, {MEDIANS}; ratios of answers with the same seed, after the first "
+        f"token. Steps of {plan.floors[0].name} ms, {plan.questions} answers of {plan.max_tokens} tokens each, of a "
+        f"synthetic model of {plan.entropy:g} nats."
     )
-    results.table("Placements on a real link, race sampler", Table.of(here, columns), note)
+    table = Table.crossed(
+        ["added round trip"], rows, columns, lambda rtt, shown: shown[1](at[floors, rtt, temperature, shown[0]])
+    )
+    results.table("Placements on a real link, race sampler", table, note)
     title = f"Race by placement: medians of {plan.questions} answers, bands are their 95 % intervals"
     with results.figure("placements", title=title) as (axis,):
         for name, line in grouped(here, lambda cell: cell.mode).items():

@@ -12,6 +12,7 @@ TOKEN_WISE = make_mode("DRDG/TW", exact=True, method="token-wise")
 PAPER_DEVICE = make_mode("paper/device", sampler="paper", placement="device")
 PAPER_GREEDY = make_mode("paper/greedy", sampler="paper", placement="greedy")
 RACE_DEVICE = make_mode("race/device", exact=True, placement="device")
+RACE_GREEDY = make_mode("race/greedy", exact=True, placement="greedy")
 RACE_MIRRORED = make_mode("race/mirrored", exact=True, placement="mirrored")
 
 MODES = (
@@ -26,7 +27,7 @@ MODES = (
     PAPER_GREEDY,
     make_mode("paper/random", sampler="paper", placement="random"),
     RACE_DEVICE,
-    make_mode("race/greedy", exact=True, placement="greedy"),
+    RACE_GREEDY,
     RACE_MIRRORED,
 )
 

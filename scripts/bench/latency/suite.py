@@ -39,14 +39,20 @@ LIMIT = "limit: no network"
 def run(results: Results) -> None:
     """Measure, check that the race's tokens are the same everywhere, and draw Fig. 6 and 7."""
     plan = SHORT if results.short else Plan()
-    report(results, plan, measured(plan, results.say))
+    found = measured(plan, results.say)
+    report(results, plan, found)
+    results.table("Whole answers, ms per token", analysis.by_method(found, plan), "In brackets after the first token.")
+    results.table("Ratios after the first token", analysis.ratios(found, plan))
 
 
 def run_long(results: Results) -> None:
     """The same with answers of 200 tokens, of synthetic models that hesitate: one report for each entropy."""
+    found = {}
     for entropy in ENTROPIES[:1] if results.short else ENTROPIES:
         plan = replace(SHORT_LONG if results.short else LONG, entropy=entropy)
-        report(results, plan, measured(plan, results.say), f", synthetic model of {entropy:g} nats")
+        found[entropy] = measured(plan, results.say)
+        report(results, plan, found[entropy], f", synthetic model of {entropy:g} nats")
+    results.table("Whole answers by entropy, ms per token", analysis.by_entropy(found, plan))
 
 
 def measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:
@@ -66,7 +72,6 @@ def report(results: Results, plan: Plan, found: Sequence[Answered], of: str = ""
     results.samples(f"answers{of}", found)
     results.samples(f"seed{of}", plan.seed)
     results.table(f"Latency by method, link and hardware{of}", analysis.table(found, plan), NOTE)
-    results.table(f"Aims{of}", analysis.aims(found, plan))
     predicted = prediction.predict(found, plan)
     results.samples(f"predicted{of}", predicted)
     results.table(f"The simulator's prediction{of}", prediction.table(predicted), prediction.verdict(predicted))

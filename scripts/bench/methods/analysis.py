@@ -8,9 +8,25 @@ from statistics import median
 from typing import Final
 
 from scripts.bench.asking import Mode
-from scripts.bench.measuring import Spread, Table, grouped
+from scripts.bench.measuring import NOTHING, Spread, Table, grouped
 from scripts.bench.methods.measure import Answered
-from scripts.bench.methods.plan import AHEAD, DRAFT, DSSD, QSV_FIXED_INDEX, TARGET, Network, Plan, adaptive
+from scripts.bench.methods.plan import (
+    AHEAD,
+    COMPARED,
+    CROSS,
+    DRAFT,
+    DSSD,
+    FAST,
+    MAIN,
+    NO_NETWORK,
+    QSV_FIXED_INDEX,
+    SLOW,
+    TARGET,
+    Network,
+    Plan,
+    adaptive,
+    rate_name,
+)
 from scripts.bench.methods.prediction import Steps, chunk, predicted
 
 BYTES_AIM = 8.0  # of coupled drafting, per token and direction
@@ -99,7 +115,7 @@ def table(every: Cells) -> Table:
         return lambda cell: "-" if cell.mode in (TARGET, DRAFT) else show(cell)
 
     columns: dict[str, Callable[[Cell], object]] = NAMES | {
-        "tokens/s": lambda cell: _with_interval(cell.per_second),
+        "tokens/s": lambda cell: cell.per_second.short(1),
         "/ target alone": over_target,
         "bytes up per token": lambda cell: f"{cell.middle(up):.1f}",
         "down": lambda cell: f"{cell.middle(down):.1f}",
@@ -113,23 +129,82 @@ def table(every: Cells) -> Table:
     return Table.of(every.values(), columns)
 
 
-def whole_table(every: Cells) -> Table:
-    """Whole answers over the target's own of the same seeds on the same network, which streams it."""
+def by_method(every: Cells) -> Table:
+    """Every method of the first pair of models on the networks of the aims; bytes where the network is fast."""
+    overlap = next(iter(every))[0]
+    names = dict.fromkeys(name for at, network, name in every if at == overlap and network in (SLOW, FAST))
 
-    def over_streamed(show: Callable[[Sequence[tuple[Answered, Answered]]], str]) -> Callable[[Cell], str]:
-        def shown(cell: Cell) -> str:
-            streamed = every[cell.overlap, cell.network, TARGET.name]
-            return "-" if cell is streamed else show(list(zip(streamed.answers, cell.answers, strict=True)))
+    def at(name: str, network: Network) -> Cell | None:
+        return every.get((overlap, network, name))
+
+    def fast(show: Callable[[Cell], str]) -> Callable[[str], str | None]:
+        return lambda name: None if (cell := at(name, FAST)) is None else show(cell)
+
+    def verified(show: Callable[[Cell], str]) -> Callable[[str], str | None]:
+        return fast(lambda cell: NOTHING if cell.mode in (TARGET, DRAFT) else show(cell))
+
+    def paced(network: Network) -> Callable[[str], str | None]:
+        alone = target_alone(every, overlap)
+
+        def shown(name: str) -> str | None:
+            if (cell := at(name, network)) is None:
+                return None
+            pace = cell.per_second.short(1, 0)
+            return pace if alone is None or name == TARGET.name else f"{pace}, {cell.per_second.median / alone:.2f}"
 
         return shown
 
-    columns: dict[str, Callable[[Cell], object]] = NAMES | {
-        "ms": lambda cell: f"{cell.middle(lambda one: one.whole):.0f}",
-        "times as fast": over_streamed(lambda pairs: Spread.of([own.whole / one.whole for own, one in pairs]).text(2)),
-        "first token, ms": lambda cell: f"{cell.middle(lambda one: one.ttft):.0f}",
-        "later by, ms": over_streamed(lambda pairs: f"{median(one.ttft - own.ttft for own, one in pairs):.0f}"),
+    columns: dict[str, Callable[[str], str | None]] = {
+        "bytes up / down": fast(lambda cell: f"{cell.middle(up):,.1f} / {cell.middle(down):.1f}"),
+        "accepted": verified(lambda cell: f"{cell.middle(lambda one: one.held or 0.0):.2f}"),
+        "rounds": verified(lambda cell: f"{cell.middle(lambda one: one.rounds):g}"),
+        f"tokens/s, {SLOW.name} up": paced(SLOW),
+        f"tokens/s, {FAST.name} up": paced(FAST),
     }
-    return Table.of(every.values(), columns)
+    return Table.crossed(["method"], {(name,): name for name in names}, columns, lambda name, shown: shown(name))
+
+
+def by_network(every: Cells) -> Table:
+    """The main methods of the first pair of models on all networks: tokens per second, measured / predicted time."""
+    overlap = next(iter(every))[0]
+    rows = {(mode.name,): mode.name for mode in MAIN if any(name == mode.name for _, _, name in every)}
+    columns = {network.name: network for network in CROSS}
+    return Table.crossed(["method"], rows, columns, lambda name, network: _paced(every.get((overlap, network, name))))
+
+
+def grid_table(every: Cells) -> Table:
+    """The same for every rate with every delay."""
+    overlap = next(iter(every))[0]
+    networks = sorted({network for at, network, _ in every if at == overlap}, key=lambda each: (each.rate, each.delay))
+    rows = {(rate_name(each.rate), f"{each.delay:g} ms"): each for each in networks if each != NO_NETWORK}
+    columns = {mode.name: mode.name for mode in (TARGET, *MAIN)}
+    return Table.crossed(
+        ["uplink", "one way"], rows, columns, lambda network, name: _paced(every.get((overlap, network, name)))
+    )
+
+
+def _paced(cell: Cell | None) -> str | None:
+    if cell is None:
+        return None
+    return f"{cell.per_second.median:.0f}" + ("" if cell.mode == TARGET else f" ({cell.off:.2f})")
+
+
+def whole_table(every: Cells) -> Table:
+    """Whole answers over the target's own of the same seeds on the same network, which streams it."""
+    rows = {(network.name,): (overlap, network) for overlap, network, _ in every}
+
+    def shown(row: tuple[float, Network], name: str) -> str | None:
+        cell, streamed = every.get((*row, name)), every[*row, TARGET.name]
+        if cell is None:
+            return None
+        whole = f"{cell.middle(lambda one: one.whole):,.0f}"
+        if cell is streamed:
+            return f"{whole}; first {cell.middle(lambda one: one.ttft):.0f}"
+        pairs = list(zip(streamed.answers, cell.answers, strict=True))
+        faster = Spread.of([own.whole / one.whole for own, one in pairs]).short(2)
+        return f"{whole}, {faster}; {median(one.ttft - own.ttft for own, one in pairs):.0f}"
+
+    return Table.crossed(["one way, uplink"], rows, {mode.name: mode.name for mode in COMPARED}, shown)
 
 
 def bytes_table(every: Cells, overlap: float, network: Network) -> Table:
@@ -160,9 +235,8 @@ def aims(every: Cells, slow: Network, fast: Network) -> Table:
             others = [every[overlap, network, each.name] for each in rivals if (overlap, network, each.name) in every]
             ours = every.get((overlap, network, AHEAD.name))
             if ours is not None and others:
-                best = max(others, key=lambda cell: cell.per_second.median)
-                times = ours.per_second.median / best.per_second.median
-                what = f"overlap {overlap:g}, {network.name}: coupled ahead over the best {of_what} ({best.mode.name})"
+                times = ours.per_second.median / max(cell.per_second.median for cell in others)
+                what = f"overlap {overlap:g}, {network.name}: coupled ahead over the best {of_what}"
                 rows.append(_aim(what, f">= {least:g}", f"{times:.2f}", times >= least))
     return Table(["what", "aim", "measured", ""], [*rows, *_predictions(every), *_lengths(every)])
 
@@ -201,8 +275,3 @@ def _lengths(every: Cells) -> list[list[object]]:
 
 def _aim(what: str, wanted: str, found: str, met: bool) -> list[object]:
     return [what, wanted, found, "met" if met else "missed"]
-
-
-def _with_interval(spread: Spread) -> str:
-    least, most = spread.interval
-    return f"{spread.median:.1f} [{least:.1f}-{most:.1f}]"

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from common.figures import REFERENCE, line_style
+from scripts.bench.measuring import MEDIANS
 from scripts.bench.methods.analysis import (
     PREDICTED_AIM,
     Cells,
     aims,
+    by_method,
+    by_network,
     bytes_table,
     cells,
+    grid_table,
     table,
     target_alone,
     whole_table,
@@ -45,6 +49,11 @@ if TYPE_CHECKING:
 DRAWN: Final = (DSSD[1], DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_GOODPUT, AHEAD)
 FAMILIES: Final = ("dsd top-k 10", "dssd", "qsv fixed index", "qsv short index", "coupled synchronous", "coupled ahead")
 MOST_ALIKE: Final = 1  # networks that a panel would show as points only
+PACED: Final = "Tokens per second, and measured over predicted time."
+BY_METHOD: Final = (
+    f"Tokens per second behind the first token, {MEDIANS}, and over those of the target alone; bytes per token as "
+    "reported, with the fast uplink."
+)
 NOTE: Final = (
     "Tokens per second without the first token: median [95 % interval of the median over the seeds]; the other columns "
     "are medians. The downlink has the uplink's delay and no limit of its rate. Bytes are the reported ones; the "
@@ -54,12 +63,15 @@ NOTE: Final = (
 
 def run(results: Results) -> None:
     """Measure the plan's cells, print them, the aims and the bytes on the line, and draw both figures."""
-    report(results, SHORT if results.short else FULL)
+    every = report(results, SHORT if results.short else FULL)
+    results.table("Methods on the networks of the aims", by_method(every), BY_METHOD)
+    results.table("Tokens per second by network", by_network(every), PACED)
 
 
 def run_grid(results: Results) -> None:
     """The main methods at every rate with every delay, and four pairs of models on two networks."""
-    report(results, SHORT if results.short else GRID)
+    every = report(results, SHORT if results.short else GRID)
+    results.table("Tokens per second by rate and delay", grid_table(every), PACED)
 
 
 def run_whole(results: Results) -> None:
@@ -68,14 +80,14 @@ def run_whole(results: Results) -> None:
     found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
     results.samples("answers", found)
     note = (
-        f"Answers of {plan.max_tokens} tokens by seed: medians, and how many times as fast as streaming, [95 %], "
-        "(10th to 90th)."
+        f"Answers of {plan.max_tokens} tokens at {rate_name(FAST.rate)}: milliseconds, how many times as fast as the "
+        "target alone, which streams (medians of the ratios by seed [95 % interval]), and the first token, later by."
     )
     results.table("Whole answers over streaming", whole_table(cells(found, plan)), note)
 
 
-def report(results: Results, plan: Plan) -> None:
-    """Measure everything in `plan`."""
+def report(results: Results, plan: Plan) -> Cells:
+    """Measure everything in `plan`, and show it; returns the cells."""
     found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
     results.samples("answers", found)
     results.samples("floors", {"draft_ms": plan.draft_ms, "verify_ms": plan.verify_ms})
@@ -88,6 +100,7 @@ def report(results: Results, plan: Plan) -> None:
     for part in {part.overlap: part for part in reversed(plan.parts)}.values():  # the first of each pair
         draw_speed(results, every, part)
     draw_predictions(results, every)
+    return every
 
 
 def draw_speed(results: Results, every: Cells, part: Part) -> None:

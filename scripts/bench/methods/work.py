@@ -19,7 +19,7 @@ from common.sampling.draws import Place
 from proto.digest import EMPTY
 from proto.messages import Open
 from proto.rounds import Propose
-from scripts.bench.measuring import SPREADS, Spread, Table
+from scripts.bench.measuring import Spread, Table
 from scripts.bench.plan import Plan
 from scripts.bench.positions import synthetic
 from scripts.bench.results import Results
@@ -35,14 +35,10 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "coupled": ("coupled", {}),
 }
 DRAFT, PACK, READ, TARGET, JUDGE, SETTLE = "draft", "pack", "read", "target", "judge", "settle"
-PIECES: Final = {
-    DRAFT: "draft: warp, round or quantise, draw",
-    PACK: "pack",
-    READ: "read",
-    TARGET: "the verifier's own distribution",
-    JUDGE: "judge",
-    SETTLE: "draw in place of a rejected token",
-}
+NOTE: Final = (
+    f"Microseconds per proposed token, both sides together, proposals of {LENGTH} tokens, 3 nats: median (10th to 90th "
+    "percentile), the largest piece and its share."
+)
 FULL: Final = Plan(vocabularies=(2048, 151_936), entropies=(3.0,), disagreements=(0.2,), positions=21 * LENGTH, seed=41)
 SHORT: Final = replace(FULL, vocabularies=(2048,), positions=3 * LENGTH)
 
@@ -55,21 +51,22 @@ def run(results: Results) -> None:
     measured = {
         (vocabulary, name): measure(name, vocabulary, plan) for vocabulary in plan.vocabularies for name in OPTIONS
     }
-    rows = []
-    for (vocabulary, name), laps in measured.items():
-        whole = Spread.of([sum(parts) for parts in zip(*laps.values(), strict=True)])
-        most = max(laps, key=lambda piece: median(laps[piece]))
-        share = median(laps[most]) / sum(map(median, laps.values()))
-        each = [f"{median(laps[piece]):.0f}" for piece in PIECES]
-        met = "met" if whole.median <= AIMS[vocabulary] else "missed"
-        rows.append(
-            [f"{vocabulary:,}", name, *each, whole.text(), f"{AIMS[vocabulary]:g} {met}", f"{most}, {share:.2f}"]
-        )
-    heads = ["V", "method", *PIECES.values(), "both sides", "at most", "the largest piece, its share"]
-    note = f"Microseconds per proposed token, medians; both sides: {SPREADS}. Proposals of {LENGTH} tokens, 3 nats."
-    results.table("Work beside the models", Table(heads, rows), note)
+    columns = {f"V = {size:,} (at most {most:,.0f})": size for size, most in AIMS.items()}
+    table = Table.crossed(
+        ["method"], {(name,): name for name in OPTIONS}, columns, lambda name, size: _shown(measured.get((size, name)))
+    )
+    results.table("Work beside the models", table, NOTE)
     record = [{"vocabulary": size, "method": name, "microseconds": laps} for (size, name), laps in measured.items()]
     results.samples("work", {"plan": plan.sizes(), "measured": record})
+
+
+def _shown(laps: Laps | None) -> str | None:
+    if laps is None:
+        return None
+    whole = Spread.of([sum(parts) for parts in zip(*laps.values(), strict=True)])
+    most = max(laps, key=lambda piece: median(laps[piece]))
+    share = median(laps[most]) / sum(map(median, laps.values()))
+    return f"{whole.median:,.0f} ({whole.low:,.0f}-{whole.high:,.0f}), {most} {share:.2f}"
 
 
 def measure(name: str, vocabulary: int, plan: Plan) -> Laps:

@@ -7,21 +7,22 @@ suite `methods`: the embedded models' answers are over after three rounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from common.figures import REFERENCE, bar_style, line_style
-from scripts.bench.measuring import Spread, Table, grouped
-from scripts.bench.methods.analysis import cells
-from scripts.bench.methods.analysis import table as speed_table
+from scripts.bench.measuring import NOTHING, Spread, Table, grouped
+from scripts.bench.methods.analysis import Cell, Cells, cells, up
 from scripts.bench.methods.measure import measure
-from scripts.bench.methods.plan import TARGET
+from scripts.bench.methods.plan import TARGET, Network, rate_name
+from scripts.bench.methods.prediction import chunk
 from scripts.bench.qsv.analysis import Answers, Asked, Laws, Ordering, Speeds, orderings
 from scripts.bench.qsv.answers import Answer, Town, ask
-from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, LENGTH, QS, RESOLUTIONS, SHORT, SQ, Sizes
-from scripts.bench.qsv.reading import Models, models
+from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, LENGTH, QS, RESOLUTIONS, SHORT, SQ, UPLINKS, Sizes
+from scripts.bench.qsv.reading import Computed, Models, models
 from scripts.bench.results import Results
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ ANSWERS_NOTE: Final = (
 LAWS_NOTE: Final = (
     "Computed, behind the beginnings of right answers, means over the questions. P(right): of the only right answer "
     "in its usual tokens, in rounds of {}. TV: total variation between the law of a drafted token under "
-    "S-Q and the target's."
+    "S-Q and the target's. S-Q: for " + " / ".join(f"ℓ {each}" for each in RESOLUTIONS) + "."
 )
 
 
@@ -72,31 +73,73 @@ def _speeds(results: Results, sizes: Sizes) -> Speeds:
     (part,) = sizes.speed.parts
     every = cells(measure(part, sizes.speed, results.say), sizes.speed)
     results.samples("speed", [answer for cell in every.values() for answer in cell.answers])
-    results.table("Tokens per second at temperature 1", speed_table(every))
+    results.table("Tokens per second at temperature 1", _speeds_table(every))
     return {(network, name): cell.per_second for (_, network, name), cell in every.items()}
 
 
 def _answers_table(answers: Answers) -> Table:
-    rows = [
-        [f"{at:g}", way, _interval(each.share, each.interval), _interval(each.entropy, each.entropy_interval)]
-        for (way, at), each in answers.items()
-    ]
-    return Table(["T", "way", "right", "entropy"], rows)
+    columns: dict[str, tuple[float, Callable[[Asked], str]]] = {
+        f"right, T = {at:g}": (at, lambda each: _interval(each.share, each.interval)) for at in FULL.temperatures
+    }
+    columns |= {
+        f"nats, T = {at:g}": (at, lambda each: _interval(each.entropy, each.entropy_interval))
+        for at in FULL.temperatures[1:]  # where there is none to speak of
+    }
+
+    def shown(way: str, column: tuple[float, Callable[[Asked], str]]) -> str | None:
+        at, show = column
+        return show(answers[way, at]) if (way, at) in answers else None
+
+    return Table.crossed(["way"], {(way,): way for way, _ in answers}, columns, shown)
 
 
 def _laws_table(laws: Laws) -> Table:
-    rows = [
-        [
-            f"{at:g}",
-            resolution,
-            *(f"{each.right[order]:.3f}" for order in ("target", "S-Q")),
-            *(f"{value:.4f}" for value in (each.first, each.every, *each.entropies)),
-            f"{each.exact:.0e}",
-        ]
-        for (resolution, at), each in sorted(laws.items())
-    ]
-    heads = ["T", "ℓ", "P(right), target", "S-Q", "TV, first token", "every token", "entropy, target", "S-Q"]
-    return Table([*heads, "TV of Q-S, at most"], rows)
+    """Figures of S-Q for all resolutions; those of the target are the same for each."""
+    columns: dict[str, Callable[[Sequence[Computed]], str]] = {
+        "P(right), target": lambda those: f"{those[0].right['target']:.3f}",
+        "S-Q": lambda those: _listed([each.right["S-Q"] for each in those], 3),
+        "TV, first token": lambda those: _listed([each.first for each in those], 4),
+        "every token": lambda those: _listed([each.every for each in those], 4),
+        "entropy, target": lambda those: f"{those[0].entropies[0]:.3f}",
+        "of S-Q": lambda those: _listed([each.entropies[1] for each in those], 3),
+    }
+    temperatures = sorted({at for _, at in laws})
+    return Table.crossed(
+        ["T"],
+        {(f"{at:g}",): [laws[each, at] for each in RESOLUTIONS] for at in temperatures},
+        columns,
+        lambda those, show: show(those),
+    )
+
+
+def _speeds_table(every: Cells) -> Table:
+    """Where a way's figures are those of one uplink as of the other, they are told once."""
+    ways = dict.fromkeys(name for _, _, name in every)
+
+    def told(show: Callable[[Cell], str]) -> Callable[[str], str]:
+        return lambda way: "; ".join(dict.fromkeys(show(cell) for (*_, name), cell in every.items() if name == way))
+
+    def paced(network: Network) -> Callable[[str], str | None]:
+        by_way = {name: cell for (_, at, name), cell in every.items() if at == network}
+        return lambda way: by_way[way].per_second.short(1, 0) if way in by_way else None
+
+    columns: dict[str, Callable[[str], str | None]] = {
+        "bytes up": told(lambda cell: f"{cell.middle(up):.1f}"),
+        "accepted, length": told(_accepted),
+        **{f"tokens/s, {rate_name(network.rate)} up": paced(network) for network in UPLINKS},
+    }
+    return Table.crossed(["way"], {(way,): way for way in ways}, columns, lambda way, show: show(way))
+
+
+def _accepted(cell: Cell) -> str:
+    if cell.mode == TARGET:
+        return NOTHING
+    length = median(chunk(answer, cell.mode) for answer in cell.answers)
+    return f"{cell.middle(lambda one: one.held or 0.0):.2f}, {length:.1f}"
+
+
+def _listed(values: Sequence[float], digits: int) -> str:
+    return " / ".join(f"{value:.{digits}f}" for value in values)
 
 
 def _orderings_table(found: Sequence[Ordering]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -11,7 +12,7 @@ from common.figures import line_style
 from scripts.bench.measuring import Table
 from scripts.bench.quality import perplexity
 from scripts.bench.quality.corpus import Corpus, NoText
-from scripts.bench.quality.exact_match import COUNTS, SHORT_COUNTS, exact_match
+from scripts.bench.quality.exact_match import COUNTS, SHORT_COUNTS, Shares, exact_match
 from scripts.bench.quality.text_model import RECIPE, Recipe, train
 from scripts.bench.results import Results
 
@@ -48,11 +49,15 @@ def report(
 ) -> None:
     """Table, samples and picture of the likelihoods that `Text.measure` found."""
     values = {method: {k: math.exp(np.mean(nll)) for k, nll in by.items()} for method, by in found.items()}
-    rows = [[method, *(f"{values[method][count]:.1f}" for count in sizes.counts)] for method in perplexity.METHODS]
     results.samples(f"{title}: negative log-likelihood per token, by window", found)
     count = len(found[perplexity.NONE][0])
     note = f"{count} windows of {sizes.window} tokens, documents of {sizes.document}; the texts are not in the library."
-    results.table(title, Table(["method", *map(str, sizes.counts)], rows), note)
+    columns = {str(count): count for count in perplexity.COUNTS}
+    rows = {(method,): values[method] for method in perplexity.METHODS}
+    table = Table.crossed(
+        ["documents per side"], rows, columns, lambda by, count: f"{by[count]:.1f}" if count in by else None
+    )
+    results.table(title, table, note)
     with results.figure(figure, title=title) as (axis,):
         for number, (method, by) in enumerate(values.items()):
             shown = [by[count] for count in sizes.counts]
@@ -66,12 +71,7 @@ def _exact_match(results: Results) -> None:
     shares = exact_match(counts, libraries=1 if results.short else 3, questions=2 if results.short else 20)
     results.samples("exact match", shares)
     kinds = list(next(iter(next(iter(shares.values())).values())))
-    rows = [
-        [method, kind, *(f"{by[count][kind]:.2f}" for count in counts)]
-        for method, by in shares.items()
-        for kind in kinds
-    ]
-    results.table("Exact match by documents per side", Table(["method", "question", *map(str, counts)], rows))
+    results.table("Exact match by documents per side", show(shares), f"Questions for {' / '.join(kinds)}.")
     title = "Answers that are right to the letter, by what the question needs"
     with results.figure("exact-match", columns=len(kinds), title=title) as axes:
         for axis, kind in zip(axes, kinds, strict=True):
@@ -81,3 +81,14 @@ def _exact_match(results: Results) -> None:
             axis.set_xticks(range(len(counts)), [str(count) for count in counts])
             axis.set(xlabel="documents per side", title=kind, ylim=(0, 1.03))
         axes[0].set_ylabel("share of answers")
+
+
+def show(shares: Shares) -> Table:
+    """A row for each method, with the shares of all kinds of questions in each cell."""
+    rows = {(method,): by for method, by in shares.items()}
+    columns = {str(count): count for count in COUNTS}
+    return Table.crossed(["documents per side"], rows, columns, lambda by, count: _shares(by.get(count)))
+
+
+def _shares(by_kind: Mapping[str, float] | None) -> str | None:
+    return None if by_kind is None else " / ".join(f"{share:.2f}" for share in by_kind.values())

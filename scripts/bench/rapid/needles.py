@@ -14,7 +14,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.prompt import PromptFormat, query_tokens
 from common.library.embedder import SentenceTransformerEmbedder
 from device.settings import DeviceSettings
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import NOTHING, Table
 from scripts.bench.rapid.decoding import Reader, Run, alone, scheme_of, together
 from scripts.bench.rapid.haystack import Haystack, haystack, retrieved
 from scripts.bench.rapid.laws import Laws, laws, mean
@@ -45,17 +45,15 @@ class Answers:
 
     right: list[bool] = field(default_factory=list)
     accepted: list[float] = field(default_factory=list)  # share of what was proposed
-    faster: list[float] = field(default_factory=list)  # than the long context alone
 
-    def add(self, right: bool, run: Run, whole: Run) -> None:
+    def add(self, right: bool, run: Run) -> None:
         self.right.append(right)
         if run.proposed:
             self.accepted.append(run.accepted / run.proposed)
-        self.faster.append(run.rate / whole.rate)
 
     def cells(self) -> list[str]:
-        accepted = f"{fmean(self.accepted):.2f}" if self.accepted else ""
-        return [f"{sum(self.right)} of {len(self.right)}", accepted, f"{fmean(self.faster):.2f}"]
+        accepted = f"{fmean(self.accepted):.2f}" if self.accepted else NOTHING
+        return [f"{sum(self.right)} of {len(self.right)}", accepted]
 
 
 def needles(results: Results, sizes: Sizes, folder: Path) -> None:
@@ -68,7 +66,7 @@ def needles(results: Results, sizes: Sizes, folder: Path) -> None:
         runs = _answered(rows, decoder, sizes)
         for name, run in runs.items():
             text = decoder.tokenizer.decode(run.tokens)
-            answers[rows.length, name].add(rows.hay.answer in text, run, runs["long context"])
+            answers[rows.length, name].add(rows.hay.answer in text, run)
         path = runs["long context"].tokens[:-1]
         own = rows.whole.distributions(path, len(path) + 1)
         for kind, reader in (("related", rows.related), ("unrelated", rows.unrelated)):
@@ -81,8 +79,8 @@ def needles(results: Results, sizes: Sizes, folder: Path) -> None:
     results.table(
         "A needle in a made-up story",
         Table(
-            ["document", "read", "right", "accepted", "speed-up"],
-            [[*key, *each.cells()] for key, each in answers.items()],
+            ["document", "read", "right", "accepted"],
+            [[f"{length:,}", read, *each.cells()] for (length, read), each in answers.items()],
         ),
         f"{model}, temperature 0, γ {max(sizes.drafted)}.",
     )

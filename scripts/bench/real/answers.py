@@ -113,4 +113,5 @@ def interval(values: Sequence[float]) -> str:
     samples = np.asarray(values, dtype=np.float64)
     drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
     low, high = np.percentile(drawn, CONFIDENCE)
-    return f"{samples.mean():.2f} [{low:.2f}-{high:.2f}]"
+    mean, least, most = (f"{each:.2f}" for each in (samples.mean(), low, high))
+    return mean if mean == least == most else f"{mean} [{least}-{most}]"

@@ -9,7 +9,8 @@ from scripts.bench.asking import acceptance_text
 from scripts.bench.latency.analysis import Cell, cells
 from scripts.bench.latency.measure import Answered
 from scripts.bench.latency.plan import CLOUD_ONLY, DEVICE_ONLY, Plan
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import NOTHING, Table, grouped
+from scripts.bench.real.plan import RTTS
 
 
 def table(found: Sequence[Answered], plan: Plan) -> Table:
@@ -42,6 +43,27 @@ def table(found: Sequence[Answered], plan: Plan) -> Table:
         ),
     }
     return Table.of(every.values(), columns)
+
+
+def by_question(found: Sequence[Answered], plan: Plan) -> Table:
+    """Milliseconds per token of the whole answer, and in brackets after the first token, of every question."""
+    every = cells(found, plan)
+    by_mode = grouped(every.values(), lambda cell: cell.mode)
+
+    def shown(cell: Cell) -> str:
+        whole = ", ".join(f"{answer.whole / answer.tokens:.0f}" for answer in cell.answers)
+        return f"{whole} ({', '.join(f'{answer.per_token:.0f}' for answer in cell.answers)})"
+
+    def at(rtt: float) -> Callable[[list[Cell]], str | None]:
+        return lambda those: next((shown(cell) for cell in those if cell.rtt == rtt), None)
+
+    def accepted(those: list[Cell]) -> str:
+        return acceptance_text([answer for cell in those for answer in cell.answers], NOTHING)
+
+    columns: dict[str, Callable[[list[Cell]], str | None]] = {f"{rtt:g} ms added": at(rtt) for rtt in RTTS}
+    columns["accepted, device / cloud"] = accepted
+    rows = {(mode,): those for mode, those in by_mode.items()}
+    return Table.crossed(["method"], rows, columns, lambda those, show: show(those))
 
 
 def differing(found: Sequence[Answered], plan: Plan) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from scripts.bench.latency.plan import Plan as LatencyPlan
 from scripts.bench.plan import Plan
 from scripts.bench.quality.perplexity import Sizes
 
+RTTS = (300.0, 100.0)  # milliseconds, added
 AS_IT_IS = Floors(0, 0)  # real decode times
 
 
@@ -31,7 +32,7 @@ def _latency(legs: tuple[Leg, ...], modes: tuple[Mode, ...], tokens: int, own: f
 FULL = RealPlan(
     Sizes(document=64, window=128, library=2000, windows=32, counts=(0, 1, 2, 4, 8, 16), context=2304),
     Plan(documents=(4,), temperatures=(0.0, 0.3, 0.7, 1.0), questions=8, tokens=48, seed=21),
-    _latency((Leg(300, 3, (0.7,)), Leg(100, 3, (0.7,))), MODES, 120, LatencyPlan().own),
+    _latency(tuple(Leg(rtt, 3, (0.7,)) for rtt in RTTS), MODES, 120, LatencyPlan().own),
     Plan(rtts=(300.0,), steps=((0.0, 0.0),), questions=2, tokens=100, temperatures=(0.7,), seed=11),
     Plan(questions=200, tokens=48, documents=(4,), seed=5),
 )

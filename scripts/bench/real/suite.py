@@ -93,3 +93,5 @@ def _latency(results: Results, plan: Plan, texts: Texts, daemons: Mapping[str, o
     unlike, exact = latency.differing(found, plan)
     same = f"{unlike} of {exact} answers of exact methods have other tokens than the first to the same question."
     results.table("Latency with real decode times", latency.table(found, plan), f"{SPREADS}. {same}")
+    note = "Each question's answer; in brackets after the first token."
+    results.table("Whole answers, ms per token", latency.by_question(found, plan), note)

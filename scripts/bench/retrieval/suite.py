@@ -69,7 +69,7 @@ def _embedding(results: Results, chunks: list[str]) -> None:
         rate = Spread.of([1 / seconds for seconds in way.seconds])
         ratio = Spread.of([one / two for one, two in zip(plain.seconds, way.seconds, strict=True)])
         cosines = way.cosines(plain)
-        rows.append([name, rate.text(1), ratio.text(2), f"{cosines.min():.6f}", f"{cosines.mean():.6f}"])
+        rows.append([name, rate.short(1), ratio.short(2), f"{cosines.min():.6f}", f"{cosines.mean():.6f}"])
     heads = ["way", "chunks/s", "times as fast", "least cosine", "mean cosine"]
     results.table("Embedding, one thread", Table(heads, rows))
 
@@ -89,9 +89,10 @@ def _search(results: Results, folder: Path, embedder: SentenceTransformerEmbedde
         for wanted in (*TEMPLATES, "all"):
             own = [place for place, one in zip(places, asked, strict=True) if wanted in (one.kind, "all")]
             cells.append(", ".join(_share(own, most) for most in (1, DOCUMENTS)))
-        rows.append([*cells, f"{milliseconds:.0f}"])
+        results.samples(f"milliseconds per question, {kind}", milliseconds)
+        rows.append(cells)
     title = f"Right document among the first 1 and {DOCUMENTS} of {chunks} chunks, {len(asked)} questions"
-    results.table(title, Table(["search", *TEMPLATES, "all", "ms per question"], rows))
+    results.table(title, Table(["search", *TEMPLATES, "all"], rows))
 
 
 def _approximate(results: Results, folder: Path, embedder: SentenceTransformerEmbedder, files: list[Path]) -> None:
@@ -118,16 +119,20 @@ def compare(
         place.mkdir()
         searching.fill(place, searching.grown(vectors, count))
         for k, (exhaustive, approximate) in searching.measure(place, queries, HITS).items():
+            cells = [f"{count:,}", str(k)]
             for name, way in (("exhaustive", exhaustive), ("approximate", approximate)):
                 milliseconds = [1e3 * seconds for seconds in way.seconds]
-                recalls = way.recalls(exhaustive)
                 results.samples(f"milliseconds, {count} vectors, {k} hits, {name}", milliseconds)
-                results.samples(f"recall, {count} vectors, {k} hits, {name}", recalls)
-                cells = [Spread.of(milliseconds).text(1), f"{np.mean(recalls):.3f}", f"{min(recalls):.2f}"]
-                size = f"{way.size / 2**20:.0f}"
-                rows.append([str(count), str(k), name, *cells, f"{way.preparation:.0f}", size])
+                cells.append(Spread.of(milliseconds).short(1))
+            recalls = approximate.recalls(exhaustive)
+            results.samples(f"recall, {count} vectors, {k} hits", recalls)
+            rows.append([*cells, f"{np.mean(recalls):.3f}", f"{min(recalls):.2f}"])
+        sizes = " and ".join(
+            f"{way.size / 2**20:.0f} MiB in {way.preparation:.0f} s" for way in (exhaustive, approximate)
+        )
+        results.say(f"{count} vectors: an exhaustive and an approximate index of {sizes}")
     faiss.omp_set_num_threads(threads)
-    heads = ["vectors", "hits", "search", "ms", "recall", "least recall", "s to prepare", "MiB"]
+    heads = ["vectors", "hits", "exhaustive, ms", "approximate, ms", "recall", "least recall"]
     title = f"Search by vectors, one thread; {len(vectors)} vectors are of chunks, the others are near these"
     results.table(title, Table(heads, rows))
 

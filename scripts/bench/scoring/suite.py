@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from common.figures import VERMILLION, bar_style
 from proto.fields import Side
 from scripts.bench.asking import Answer, acceptance_text, filled, pair_of
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Spread, Table, median_interval
+from scripts.bench.measuring import NOTHING, Table, median_interval
 from scripts.bench.plan import Plan
 from scripts.bench.results import Results
 from scripts.bench.scoring.training import TrainingPlan, trained
@@ -94,9 +94,10 @@ class Found:
         """Share of right answers to the questions of a type."""
         return fmean(answer.right for answer in self.answers if answer.type == type_)
 
-    def per_answer(self, of: Callable[[Cost], int], digits: int) -> str:
-        """Both daemons' sum, per answer; the one before the measurement counts, too."""
-        return f"{sum(map(of, self.told)) / (len(self.answers) + 1):.{digits}f}" if self.told else "-"
+    @property
+    def waits(self) -> float:
+        """At later tokens than the first, of both daemons, per answer; the one before the measurement counts, too."""
+        return sum(cost.waits for cost in self.told) / (len(self.answers) + 1)
 
 
 def run(results: Results) -> None:
@@ -168,12 +169,10 @@ def show(found: Sequence[Found]) -> Table:
         "weights": lambda one: one.weights.name,
         "exact match a / b / c": lambda one: " / ".join(f"{one.right(type_):.2f}" for type_ in QUESTIONS),
         "acceptance device / cloud": lambda one: acceptance_text(one.answers),
-        "per token, ms": lambda one: Spread.of([answer.per_token for answer in one.answers]).text(1),
-        "first token, ms": lambda one: Spread.of([answer.ttft for answer in one.answers]).text(0),
-        "scoring call device / cloud, ms": lambda one: " / ".join(f"{cost.call_ms:.1f}" for cost in one.told) or "-",
-        "calls per answer": lambda one: one.per_answer(lambda cost: cost.calls, 1),
-        "waits per answer": lambda one: one.per_answer(lambda cost: cost.waits, 2),
-        "waited per answer, ms": lambda one: one.per_answer(lambda cost: cost.wait_ms, 1),
+        "per token, ms": lambda one: f"{median(answer.per_token for answer in one.answers):.1f}",
+        "first token, ms": lambda one: f"{median(answer.ttft for answer in one.answers):.0f}",
+        "a scoring call, ms": lambda one: f"{fmean(cost.call_ms for cost in one.told):.0f}" if one.told else NOTHING,
+        "waits per answer": lambda one: f"{one.waits:.1f}" if one.told else NOTHING,
     }
     return Table.of(found, columns)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.daemon import SWITCH_INTERVAL
 from common.figures import line_style
-from scripts.bench.measuring import SPREADS, Spread, Table, load
+from scripts.bench.measuring import MEDIANS, NOTHING, Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.sessions.measure import (
     DOCUMENTS,
@@ -50,18 +51,19 @@ def run(results: Results) -> None:
     results.samples("runs", found)
     results.samples("larger models", others)
     note = (
-        f"{SPREADS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
+        f"{MEDIANS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
         f"that had been read before, rows of {found.prompt} tokens before the answer. `listening`: devices without "
         f"documents. `drafting`: devices with drafts of their own, of {plan.weight:.0%} weight."
     )
     results.table("Tokens per second of all sessions", rates(found, plan), note)
+    results.table("Waits of listening devices", waits(found, plan))
     results.table("Latency of each session, ms: p50 / p95", latencies(found, plan))
     results.table("What it took", costs(found, plan), costs_note(found))
     results.table("Aims", aims(found, plan))
     at = larger[0].most
     if at in plan.sessions:
         others.insert(0, found)
-    results.table(f"{at} sessions by size of the model, tokens per second", sizes(others, at), SIZES)
+    results.table(f"Sessions by size of the model, {at} of them, tokens per second", sizes(others, at), SIZES)
     draw(results, found, plan)
 
 
@@ -81,29 +83,47 @@ def sizes(found: Sequence[Found], at: int) -> Table:
     """Steady runs of so many sessions, by the model's number of parameters."""
     columns: dict[str, Callable[[Found], object]] = {
         "parameters": lambda one: f"{one.parameters / 1e6:.1f} M",
-        "bare model": lambda one: Spread.of(one.bare[at]).text(),
-        "listening": lambda one: _rate(one, "listening", at),
-        "listening / bare": lambda one: Spread.of(one.ratios("listening", at)).text(2),
-        "drafting": lambda one: _rate(one, "drafting", at),
-        "drafting / bare": lambda one: Spread.of(one.ratios("drafting", at)).text(2),
-        "answers with other tokens than alone": lambda one: f"{_differing(one.runs)} of {_answers(one.runs)}",
+        **{head: partial(_at, tell, at) for head, tell in RATES.items()},
     }
     return Table.of(found, columns)
 
 
 def rates(found: Found, plan: Plan) -> Table:
-    """Together: from the first question to the last token. Steady: while every session was decoding."""
-    columns: dict[str, Callable[[int], object]] = {
-        "sessions": str,
-        "bare model": lambda count: Spread.of(found.bare[count]).text(),
-        "listening, together": lambda count: _rate(found, "listening", count, steady=False),
-        "listening, steady": lambda count: _rate(found, "listening", count),
-        "listening, steady / bare": lambda count: Spread.of(found.ratios("listening", count)).text(2),
-        "drafting, together": lambda count: _rate(found, "drafting", count, steady=False),
-        "drafting, steady": lambda count: _rate(found, "drafting", count),
-        "drafting, steady / bare": lambda count: Spread.of(found.ratios("drafting", count)).text(2),
+    """While every session was decoding."""
+    rows = {(str(count),): count for count in plan.sessions}
+    return Table.crossed(["sessions"], rows, RATES, lambda count, tell: tell(found, count))
+
+
+def _rate(kind: Kind, found: Found, at: int) -> str:
+    return Spread.of([run.rate for run in found.of(kind, at, steady=True)]).short()
+
+
+def _ratio(kind: Kind, found: Found, at: int) -> str:
+    return Spread.of(found.ratios(kind, at)).short(2)
+
+
+RATES: dict[str, Callable[[Found, int], str]] = {
+    "bare model": lambda found, at: Spread.of(found.bare[at]).short(),
+    "listening": partial(_rate, "listening"),
+    "drafting": partial(_rate, "drafting"),
+    "listening / bare": partial(_ratio, "listening"),
+    "drafting / bare": partial(_ratio, "drafting"),
+}
+
+
+def _at(tell: Callable[[Found, int], str], at: int, found: Found) -> str:
+    return tell(found, at)
+
+
+def waits(found: Found, plan: Plan) -> Table:
+    """Of listening devices."""
+    columns: dict[str, Callable[[int], str]] = {
+        "to the first token, ms, p50 / p95": lambda count: _first(found, "listening", count),
+        "between tokens": lambda count: _pair([run.gap for run in found.of("listening", count, steady=True)]),
+        "memory per session, MiB": lambda count: _memory(found, count),
     }
-    return Table.of(plan.sessions, columns)
+    rows = {(str(count),): count for count in plan.sessions}
+    return Table.crossed(["sessions"], rows, columns, lambda count, tell: tell(count))
 
 
 def latencies(found: Found, plan: Plan) -> Table:
@@ -111,9 +131,7 @@ def latencies(found: Found, plan: Plan) -> Table:
     columns: dict[str, Callable[[tuple[int, Kind]], object]] = {
         "sessions": lambda at: str(at[0]),
         "devices": lambda at: at[1],
-        "to the first token": lambda at: _pair(
-            [run.ttft for run in found.of(at[1], at[0], steady=False) if run.ttft is not None]
-        ),
+        "to the first token": lambda at: _first(found, at[1], at[0]),
         "between tokens": lambda at: _pair([run.gap for run in found.of(at[1], at[0], steady=False)]),
         "between tokens, steady": lambda at: _pair([run.gap for run in found.of(at[1], at[0], steady=True)]),
     }
@@ -122,10 +140,6 @@ def latencies(found: Found, plan: Plan) -> Table:
 
 def costs(found: Found, plan: Plan) -> Table:
     """Medians over the repeats of the steady runs; memory of the first repeat; differences of all."""
-
-    def memory(at: tuple[int, Kind]) -> str:
-        bytes_ = found.memory(at[0])
-        return "-" if bytes_ is None else f"{bytes_ / MEBIBYTE:.1f}"
 
     def steady(of: Callable[[Ran], float], form: str) -> Callable[[tuple[int, Kind]], str]:
         return lambda at: f"{_median(found.of(at[1], at[0], steady=True), of):{form}}"
@@ -136,7 +150,7 @@ def costs(found: Found, plan: Plan) -> Table:
     columns: dict[str, Callable[[tuple[int, Kind]], object]] = {
         "sessions": lambda at: str(at[0]),
         "devices": lambda at: at[1],
-        "cloud's memory per session, MiB": memory,
+        "cloud's memory per session, MiB": lambda at: _memory(found, at[0]),
         "cloud, of a core": steady(lambda run: run.load[0], ".0%"),
         "players, of a core": steady(lambda run: run.load[1], ".0%"),
         "cloud's drafts per token": steady(lambda run: run.drafted / run.tokens, ".2f"),
@@ -148,8 +162,13 @@ def costs(found: Found, plan: Plan) -> Table:
     return Table.of(product(plan.sessions, KINDS), columns)
 
 
-def _rate(found: Found, kind: Kind, count: int, steady: bool = True) -> str:
-    return Spread.of([run.rate for run in found.of(kind, count, steady)]).text()
+def _first(found: Found, kind: Kind, count: int) -> str:
+    return _pair([run.ttft for run in found.of(kind, count, steady=False) if run.ttft is not None])
+
+
+def _memory(found: Found, count: int) -> str:
+    bytes_ = found.memory(count)
+    return NOTHING if bytes_ is None else f"{bytes_ / MEBIBYTE:.1f}"
 
 
 def costs_note(found: Found) -> str:
@@ -199,7 +218,8 @@ def draw(results: Results, found: Found, plan: Plan) -> None:
 
 def _pair(pairs: Sequence[tuple[float, float]]) -> str:
     """Medians of seconds, shown as milliseconds."""
-    return " / ".join(f"{1e3 * Spread.of(column).median:.1f}" for column in zip(*pairs, strict=True))
+    medians = [1e3 * Spread.of(column).median for column in zip(*pairs, strict=True)]
+    return " / ".join(f"{each:,.0f}" if each >= 10 else f"{each:.1f}" for each in medians)
 
 
 def _median(runs: Sequence[Ran], value: Callable[[Ran], float]) -> float:

@@ -115,8 +115,11 @@ def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) ->
     race = [traffic for traffic in found if traffic.mode.codec == "race"]
     assert all(4 * 5000 < traffic.down["Draft"] < 4 * 5000 + 100 for traffic in raw)
     assert all(traffic.down["Draft"] < 200 for traffic in race)
-    down, up = wire.worst(found)
-    assert 0 < up < down < 200
+    down, up = ([int(each) for each in way.split(" / ")] for way in wire.by_vocabulary(found))
+    assert len(up) == len(down) == 2
+    assert all(0 < small < large < 200 for small, large in zip(up, down, strict=True))
+    own = {str(row[0]): row[1] for row in wire.by_codec(found).rows}
+    assert float(str(own["race"])) < float(str(own["raw"]).replace(",", ""))
 
 
 def test_a_reading_follows_any_path(demonstration: Demonstration) -> None:

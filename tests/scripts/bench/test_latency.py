@@ -26,7 +26,9 @@ from scripts.bench.latency.plan import (
     Plan,
     emulated,
 )
+from scripts.bench.measuring import NOTHING
 from scripts.bench.results import Results
+from tests.scripts.bench.published import heads
 
 TOKENS = 10
 FLOORS = Floors(20, 10)
@@ -79,18 +81,29 @@ class TestIdentity:
 
 
 class TestAnalysis:
-    def test_aims_are_told_against_the_limit_and_the_other_methods(self) -> None:
+    def test_ratios_are_told_with_their_aims(self) -> None:
         found = [
             answered(DEVICE_ONLY.name, 20.0, ttft=50.0),
             answered(TOKEN_WISE.name, 300.0),
             answered("paper/greedy", 60.0),
             answered(RACE_DEVICE.name, 30.0, ttft=420.0),
         ]
-        told = {str(row[3]): (row[4], row[5]) for row in analysis.aims(found, PLAN).rows}
-        assert told["per token / limit"] == ("<= 2", "1.49")  # the context makes a step a little longer
-        assert told["DRDG/TW / this"] == (">= 8", "10.0")
-        assert told["paper/greedy / this"] == ("> 1", "2.00")
-        assert told["TTFT / (device only + RTT)"] == ("<= 1.15", "1.20")
+        table = analysis.ratios(found, PLAN)
+        told = {str(row[0]): row[-1] for row in table.rows}  # of the shortest floors
+        assert told["race/device over the limit"] == "1.49 (≤ 2)"  # the context makes a step a little longer
+        assert told["DRDG/TW over race/device"] == "10.0 (≥ 8)"
+        assert told["paper/greedy over race/device"] == "2.00 (> 1)"
+        assert told["TTFT of race/device over device only plus a round trip"] == "1.20 (≤ 1.15)"
+        assert told["race/greedy over the limit"] == NOTHING
+        assert {row[1] for row in table.rows} == {NOTHING}  # nothing ran there
+
+    def test_the_document_has_the_tables_that_are_printed(self) -> None:
+        found = [answered(mode.name, 30.0) for mode in PLAN.modes]
+        assert analysis.by_method(found, PLAN).heads == heads("latency", "Whole answers")
+        assert analysis.ratios(found, PLAN).heads == heads("latency", "Ratios")
+        assert analysis.by_entropy({1.0: found}, PLAN).heads == heads("latency-long", "Whole answers")
+        (row,) = analysis.by_method(found, PLAN).rows
+        assert row == ["20/10", "0.3", *["62 (30)"] * 6]
 
     def test_the_limit_is_a_line_in_the_context(self) -> None:
         assert Floors(20, 10).limit(0) == 20

@@ -16,11 +16,13 @@ from scripts.bench.acceptance import SAMPLERS
 from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.scheduling import REGIMES
 from scripts.netlab.namespaces import Namespace, Unavailable
+from tests.scripts.bench.published import marked
 
 pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, on a busy machine
 
 SAME_IN_SHORT = {"methods-grid": "methods", "rapid-long": "rapid"}
 IN_THE_LAB = ("latency", "latency-long", "scheduling-link", "real")
+NOT_IN_SHORT = ("Perplexity of WikiText-2",)  # of text that is not there; it is made as that of `quality`
 OF_REAL_TEXT = ("real", "rapid")
 PICTURES = {
     "acceptance": 1,
@@ -168,6 +170,10 @@ def test_a_suite_in_short(name: str, tmp_path: Path) -> None:
     assert record["samples"] and record["tables"]
     for table in record["tables"].values():
         assert all(len(row) == len(table["heads"]) for row in table["rows"])
+    for suite, title, heads in marked():
+        if suite == name and title not in NOT_IN_SHORT:
+            (table,) = [table for named, table in record["tables"].items() if named.startswith(title)]
+            assert [head.strip() for head in table["heads"]] == heads, f"the documents have other columns: {title}"
     pictures = list(folder.glob(f"{name}-*.png"))
     assert len(pictures) >= PICTURES.get(name, 0)
     assert all(picture.stat().st_size > 1000 for picture in pictures)
