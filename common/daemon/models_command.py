@@ -82,7 +82,7 @@ def _timed(decoder: Decoder) -> list[str]:
 
 
 def _compared(tokenizer: Tokenizer, other: Settings) -> str:
-    """Whether the other side, as it is configured on this machine, has the same tokenizer."""
+    """A sentence that compares `tokenizer` with that of the other side, as it is configured on this machine."""
     theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
     if theirs.content_hash == tokenizer.content_hash:
         return "the other side's model, as configured on this machine, has the same tokenizer"

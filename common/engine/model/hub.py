@@ -37,7 +37,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the Hub has of a model, at one commit."""
+    """Files and licence of a model on the Hub, at one commit."""
 
     hub_id: str
     commit: str
@@ -74,7 +74,7 @@ def newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
 
 
 def offered(hub_id: str) -> Offer:
-    """What the Hub has of a model now. Raises `ModelError`, one sentence."""
+    """Asks the Hub for a model's files at its present commit. Raises `ModelError`, one sentence."""
     from huggingface_hub import HfApi
 
     try:
@@ -204,7 +204,7 @@ def _counter(here: int, reached: Callable[[int], object]) -> Any:
 
 
 def _checksum(told: object) -> str | None:
-    """What the Hub calls a checksum, if it is one: it becomes a file's name."""
+    """The Hub's SHA-256 of a file; None for anything of another form, since it becomes a file's name."""
     return told if isinstance(told, str) and _SHA256.fullmatch(told) else None
 
 
@@ -226,7 +226,7 @@ def _is_damaged(blob: Path) -> bool:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What the Hub's library raises where a model can't be had."""
+    """The exceptions that the Hub's library raises where a model can't be had."""
     from huggingface_hub import errors
 
     # The base class of its HTTP library, whichever that is; errors of connections are not the Hub's own.
@@ -235,7 +235,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _reason(hub_id: str, error: Exception) -> str:
-    """Why a model can't be had from the Hub, and what to do, without a full stop."""
+    """Explains why a model can't be had from the Hub, and what to do, without a full stop."""
     from huggingface_hub import constants, errors
 
     cause = error.__cause__
