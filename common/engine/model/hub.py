@@ -7,7 +7,6 @@ by their checksums, and links to them in `snapshots/<commit>`.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import filelock
 
 from common.engine.model.errors import ModelError
+from common.process.durable_files import put_in_place
 
 CARD = "README.md"  # a model's card, which states the licence
 _PATIENCE = 10.0  # seconds without a word from the Hub
@@ -180,7 +180,7 @@ def _take(offer: Offer, file: HubFile, part: Path, blob: Path) -> None:
             f"{offer.hub_id}: {file.name} did not arrive as the Hub has it (its checksum differs); what came is"
             " removed, and the same command gets it anew"
         )
-    os.replace(part, blob)
+    put_in_place(part, blob)
 
 
 def _counter(here: int, reached: Callable[[int], object]) -> Any:
