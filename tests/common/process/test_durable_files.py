@@ -58,7 +58,11 @@ class TestReplacing:
         done: list[str] = []
 
         def noted(name: str, real: Any) -> None:
-            monkeypatch.setattr(os, name, lambda *given: (done.append(name), real(*given)))
+            def called(*given: object) -> None:
+                done.append(name)
+                real(*given)
+
+            monkeypatch.setattr(os, name, called)
 
         noted("fsync", os.fsync)
         noted("replace", os.replace)
