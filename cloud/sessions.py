@@ -188,8 +188,8 @@ class Sessions:
             raise NoPlace(admission.wait)
 
     def _place(self, key: Key, kv_bytes: int) -> tuple[Admission, list[tuple[Key, CloudHalf]]]:
-        """Whether there is a place for this session beside the others, and the sessions that have made room for it,
-        which the caller, who holds the lock, ends when he has given it up.
+        """Decides on admitting this session, and takes out the sessions that make room for it: the caller, holding the
+        lock, ends them when he has given it up.
         """
         now, settings = time.monotonic(), self._settings
         others = [(other, session) for other, session in self._sessions.items() if other != key]

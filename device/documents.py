@@ -20,6 +20,7 @@ from common.library.library import Hit, Library
 from common.library.readers.formats import SUFFIXES, refusal
 from common.library.states import forget_states
 from common.library.store import FileRecord, StoredChunk
+from common.process.durable_files import replacing
 from common.process.private_files import private_folder
 from device.interface import Listing
 from device.settings import DeviceSettings
@@ -74,9 +75,8 @@ class OwnDocuments:
                 private_folder(self._uploads)
                 if shutil.disk_usage(self._uploads).free < len(content) + _DISK_LEFT:
                     raise PathError("the disk is nearly full")
-                unfinished = self._uploads / f".{name}"  # hidden files are not read
-                unfinished.write_bytes(content)
-                os.replace(unfinished, path)
+                with replacing(path, temporary=self._uploads / f".{name}") as file:  # hidden files are not read
+                    file.write(content)
             except OSError as error:
                 raise LibraryError(f"the file can't be kept: {(error.strerror or str(error)).lower()}") from None
             self._library.watch(self._uploads)

@@ -205,7 +205,7 @@ class Engine(Protocol):
 
     @property
     def tools(self) -> ToolFormat:
-        """How the model calls tools. Raises `ValueError`, one sentence, where that is unknown."""
+        """The form in which the model calls tools. Raises `ValueError`, one sentence, where it is unknown."""
         ...
 
     def encode(self, text: str) -> list[int]:

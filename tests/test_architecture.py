@@ -1,4 +1,4 @@
-"""The shape of the source tree: permitted imports, and the length of files.
+"""The shape of the source tree: permitted imports, the length of files, and the beginnings of docstrings.
 
 Files are parsed, not imported, so that an import inside a function counts as well.
 """
@@ -6,6 +6,7 @@ Files are parsed, not imported, so that an import inside a function counts as we
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,9 @@ IMPURE_LIBRARIES = (
 # Loading one of these runs code that the data names.
 UNSAFE_LIBRARIES = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal")
 
+# A docstring that begins so asks what it should tell. `Whether` is the habit for what is true or false.
+QUESTION = re.compile(r"(What|Who|Whose|How|Where|When|Which|Why)\b")
+
 MAXIMUM_LINES = dict.fromkeys(("proto", "common", "device", "cloud", "scripts", "tests"), 400)
 
 
@@ -100,6 +104,12 @@ def imported(path: str, source: str) -> Iterator[str]:
                 called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
                 if called in ("import_module", "__import__"):
                     yield name
+
+
+def docstrings(path: str, source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source, path)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield ast.get_docstring(node) or ""
 
 
 def within(name: str, modules: tuple[str, ...]) -> bool:
@@ -134,6 +144,9 @@ def violations(path: str, source: str) -> list[str]:
         )
         if forbidden:
             found.append(f"{path} imports {name}")
+    if package != "tests":
+        asking = filter(QUESTION.match, docstrings(path, source))
+        found += [f"{path}: a docstring begins with a question word: {text[:40]}" for text in asking]
     lines = source.count("\n")
     if lines > MAXIMUM_LINES[package]:
         found.append(f"{path} has {lines} lines, more than {MAXIMUM_LINES[package]}: is it two things?")
@@ -188,6 +201,8 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/engine/model/a.py", "__import__('device.daemon')"),
         ("common/engine/model/a.py", "\n" * 401),
         ("tests/a.py", "\n" * 401),
+        ("proto/a.py", '"""What it reads."""'),
+        ("scripts/a.py", 'class Some:\n    async def text(self):\n        """How it is told."""'),
     ],
 )
 def test_violation_is_caught(path: str, source: str) -> None:
@@ -215,6 +230,7 @@ def test_violation_is_caught(path: str, source: str) -> None:
         ("tests/a.py", "import device, cloud, torch, time"),
         ("common/engine/model/a.py", "\n" * 400),
         ("tests/a.py", "\n" * 400),
+        ("device/a.py", 'def known():\n    """Whether it is known."""'),
     ],
 )
 def test_what_is_allowed_passes(path: str, source: str) -> None:

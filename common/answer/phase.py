@@ -1,4 +1,4 @@
-"""Where an answer stands with the other side."""
+"""The cloud's part in an answer: none, asked for, or begun."""
 
 from __future__ import annotations
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from common.answer.values import Commit, Send, Withdraw
 from common.estimates.estimates import Estimates
 from proto.fields import Side
-from proto.messages import Message, Open, Ready, Target
-from proto.payloads.trace import MESSAGES, Kind, Span
+from proto.messages import Message, Open, Ready, Spans, Target
+from proto.payloads.trace import MESSAGES, SPANS_PER_MESSAGE, Kind, Span, encode_spans
 from proto.rounds import Verdict
 
 MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
@@ -112,3 +112,13 @@ class Recorder:
             self.spans.append(span)
         else:
             self.dropped += 1
+
+
+def span_messages(session: int, recorder: Recorder | None) -> Iterator[Spans]:
+    """Messages with the spans of `recorder`; none without one."""
+    if recorder is None:
+        return
+    spans, size = list(recorder.spans), SPANS_PER_MESSAGE
+    payloads = [encode_spans(spans[start : start + size]) for start in range(0, len(spans), size)]
+    for part, payload in enumerate(payloads):
+        yield Spans(session, part, len(payloads), recorder.dropped, payload)

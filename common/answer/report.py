@@ -17,7 +17,7 @@ NOTED_WAIT = 1.0  # seconds; who waits less for memory need not know
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a passage stands in this device's library."""
+    """Source of a passage: its document in this device's library, and the place in it."""
 
     path: str  # of the document, relative to the folder that was added
     place: str  # in the document, e.g. «page 3»; may be empty

@@ -78,7 +78,7 @@ def settings_path(role: str, given: Path | None = None) -> Path:
 
 
 def origin_of(settings: Settings, key: str) -> str:
-    """Where the setting `key` came from: a file, `$VARIABLE`, `--flag`, or `default`."""
+    """Names the source of the setting `key`: a file, `$VARIABLE`, `--flag`, or `default`."""
     return settings._origins.get(key, DEFAULT)
 
 

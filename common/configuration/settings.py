@@ -107,7 +107,7 @@ def is_loopback(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Which model drafts, and what a step of it takes at least, in seconds, where slower hardware is emulated."""
+    """Choice of the draft model, and the least seconds that a step of it takes where slower hardware is emulated."""
 
     name: str = "auto"  # a folder, a .gguf file or a Hub id; auto: the embedded draft, or a model of its own for others
     step: float | None = None
@@ -115,7 +115,7 @@ class DraftModel:
 
 @dataclass(frozen=True, slots=True)
 class LocalTarget:
-    """Which model verifies on the device, and the bytes of memory that it and what drafts for it may take.
+    """Choice of the model that verifies on the device, and the bytes of memory that it and its draft may take.
 
     For experiments its weights are read at `bytes_per_second` at most, and without `read_ahead` only when needed.
     """

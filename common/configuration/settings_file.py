@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from common.configuration.configuration import ConfigurationError, toml_line
+from common.process.durable_files import PRIVATE, replacing
 
 
 def with_setting(text: str, key: str, value: object) -> str:
@@ -64,19 +63,10 @@ def write_settings(path: Path, text: str) -> None:
     Raises `ConfigurationError`.
     """
     place = Path(os.path.realpath(path))
-    temporary = None
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o600
-        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".new")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
+        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else PRIVATE
+        with replacing(place, mode=mode) as file:
+            file.write(text.encode())
     except OSError as error:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
         raise ConfigurationError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}") from None

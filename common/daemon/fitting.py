@@ -1,4 +1,4 @@
-"""Whether a model fits this machine and the sides that are set up on it, told in lines before it is loaded."""
+"""A report, before a model is loaded, of its fit with this machine and with the sides that are set up on it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
 
 
 def _memory(config: object, stored: int, settings: Settings) -> str:
-    """What the weights take as they are computed with here, against what is free."""
+    """The line that compares the memory of the weights, as they are computed with here, with what is free."""
     place = resolve_device(settings.torch_device)
     of_file: torch.dtype = getattr(config, "dtype", None) or torch.float32
     quantised = getattr(config, "quantization_config", None) is not None
@@ -56,7 +56,7 @@ def _memory(config: object, stored: int, settings: Settings) -> str:
 
 
 def _tokenizers(folder: Path, sides: Sides) -> list[str]:
-    """Whether the sides' tokenizers are the model's, by what the handshake compares."""
+    """Lines that compare each side's tokenizer with the model's, by the hash that the handshake compares."""
     try:
         own = Tokenizer.load(str(folder))
     except ModelError as error:
@@ -77,7 +77,7 @@ def _tokenizer(own: Tokenizer, role: Side, settings: Settings) -> str:
 
 
 def _embedders(sides: Sides) -> str:
-    """Whether both sides have one embedding model, which a language model does not change."""
+    """The line that compares both sides' embedding models, which a change of the language model leaves alone."""
     try:
         device, cloud = (
             SentenceTransformerEmbedder(side.embedder, side.torch_device, side.embedder_dtype).identity

@@ -11,22 +11,28 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from common.configuration.settings import Settings
 from common.daemon.offline import evenly, profile
 from common.engine.model.configured import load_decoder, model_place
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.exactness import sentence
 from common.engine.model.gguf import MANIFEST, damaged_files
 from common.engine.model.hub import damaged_blobs
 from common.engine.model.location import locate
 from common.engine.model.tokenizer import Tokenizer
 from common.scoring.choice import scorer_without_model
+from proto.fields import Exactness
 
 CONTEXT = 512  # tokens, at half of which and at which a decode step is measured
 DOCUMENTS = (1, 4)
 MEBIBYTE = 2**20
+_MEANING: Final[dict[Exactness, str]] = {
+    "bit-exact": "the same bits alone, among neighbours, in chunks, in a tree and from stored keys and values",
+    "rounded": "float32 differs in the last bits between passes; probabilities are rounded before they are used",
+    "near": "numbers differ between passes, so that a repeated question may get another answer; use float32",
+}
 
 
 def check_model(settings: Settings, other: Settings) -> list[str]:
@@ -55,7 +61,7 @@ def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
     return [
         f"loaded in {seconds:.1f} s: {size}",
         f"context: {decoder.max_context:,} tokens; each takes {decoder.token_bytes / 1024:.1f} KiB for every document",
-        f"numbers: {sentence(decoder.exactness)}",
+        f"numbers: {_sentence(decoder.exactness)}",
         _attention([layer.window for layer in decoder.layout.layers]),
         f"vocabulary: {decoder.vocabulary:,} tokens; an answer ends with {ends or 'none of them'}",
     ]
@@ -82,7 +88,7 @@ def _timed(decoder: Decoder) -> list[str]:
 
 
 def _compared(tokenizer: Tokenizer, other: Settings) -> str:
-    """Whether the other side, as it is configured on this machine, has the same tokenizer."""
+    """A sentence that compares `tokenizer` with that of the other side, as it is configured on this machine."""
     theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
     if theirs.content_hash == tokenizer.content_hash:
         return "the other side's model, as configured on this machine, has the same tokenizer"
@@ -116,3 +122,8 @@ def _most_memory() -> int:
     """Bytes of memory that this process had at most so far."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _sentence(exactness: Exactness) -> str:
+    """Says how far a model's numbers repeat."""
+    return f"{exactness}: {_MEANING[exactness]}"

@@ -109,7 +109,7 @@ def _is_wanted(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _without_weights(offer: hub.Offer) -> str:
-    """Why a model of the Hub without safetensors can't be pulled."""
+    """Explains why a model of the Hub that has no safetensors can't be pulled, and what to do."""
     names = [file.name for file in offer.files]
     if files := [name for name in names if is_gguf(name)]:
         return f"{offer.hub_id}: holds .gguf files; download one, for example {files[0]}, and pull that file"

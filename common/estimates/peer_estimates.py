@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from common.estimates.estimates import Estimates
 from common.estimates.estimators import DecodeDelay, DecodeLine, UsualWait
 from common.estimates.histories import Histories
 from common.estimates.link_meter import LinkMeter
-from common.estimates.measurements import Judged, Measurement, RemoteDecoded
 from common.estimates.peer_model import PeerModel
 from proto.fields import Side
 from proto.messages import Probe
@@ -19,6 +18,24 @@ from proto.messages import Probe
 log = logging.getLogger(__name__)
 
 BACKLOG = 4096  # measurements that wait at most; older ones are worth less than a stall
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDecoded:
+    """A decode step of the other side."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A decided position: Eq. 5's acceptance of (device, cloud), if the sampler has it, and the actual one."""
+
+    expected: tuple[float, float] | None
+    accepted: dict[Side, bool]
+
+
+Measurement = RemoteDecoded | Judged
 
 
 class PeerEstimates:

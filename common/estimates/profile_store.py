@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from common.estimates.estimators import DecodeLine
+from common.process.durable_files import replacing
 from common.process.private_files import private_folder
 
 _FORMAT = 2
@@ -58,17 +57,8 @@ class ProfileStore:
     def save(self, key: ProfileKey, line: DecodeLine) -> None:
         """Replace the profile of `key`; a crash leaves the old one or the new one. Raises `OSError`."""
         private_folder(self._folder)
-        content = json.dumps(_written(key, asdict(line)), indent=1)
-        descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path(key))
-        except BaseException:
-            os.unlink(name)
-            raise
+        with replacing(self._path(key)) as file:
+            file.write(json.dumps(_written(key, asdict(line)), indent=1).encode())
 
     def _path(self, key: ProfileKey) -> Path:
         # Model identities hold slashes and colons.

@@ -160,7 +160,7 @@ def status(settings: Settings) -> int:
 
 
 def _age(reading: Reading, settings: Settings) -> str:
-    """When a folder was read, or how far it is."""
+    """The date on which a folder was read, or the share of it that has been read."""
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
         return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}"

@@ -16,6 +16,7 @@ import faiss
 
 from common.library import approximate
 from common.library.store import Store
+from common.process.durable_files import replacing
 
 INDEX = "index.faiss"
 TEMPORARY = "index.faiss.new"
@@ -28,20 +29,16 @@ _log = logging.getLogger(__name__)
 
 def write(folder: Path, index: Any, commit: str) -> None:
     """Replace the file, as a whole; only the holder of the writer lock may. A failure costs time, not content."""
-    path, temporary = folder / INDEX, folder / TEMPORARY
+    path = folder / INDEX
     try:
-        with temporary.open("wb+") as file:
+        with replacing(path, temporary=folder / TEMPORARY) as file:
             file.write(b" " * HEADER)
             faiss.write_index(index, _faiss.PyCallbackIOWriter(file.write))
             file.flush()
             content = header(commit, _digest(file))
             file.seek(0)
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # RuntimeError: FAISS's own, around a failed write
-        temporary.unlink(missing_ok=True)
         _log.warning("the index file %s was not written, it is rebuilt when needed: %s", path, error)
 
 

@@ -72,7 +72,7 @@ class Keywords:
 
 
 def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
-    """Whether an id is one of `ids`, which ascend."""
+    """A test of ids for being among `ids`, which ascend."""
     listed = array("q", ids.astype(np.int64).tobytes())  # compared in C, as Python's integers
 
     def among(identifier: int) -> bool:

@@ -309,7 +309,7 @@ class Library:
         return fused(self._index.search(self._store, vector, count, among), by_words)[:k]
 
     def _chosen(self, only: Sequence[str]) -> Selection | None:
-        """What patterns choose of the present snapshot; None: all. Raises `NoDocumentFits`."""
+        """The documents of the present snapshot that patterns choose; None: all. Raises `NoDocumentFits`."""
         chosen = self._selections.of(self._store, only)
         return None if chosen is None else chosen.check()
 

@@ -62,7 +62,7 @@ def check_modules(folder: Path) -> tuple[Path, StoredWeights]:
 
 
 def check_activation(path: Path, name: object) -> None:
-    """Whether a function that the settings in `path` name is a known one. Raises `ModelError`."""
+    """Raises `ModelError` unless the activation function that the settings in `path` name is a known one."""
     if name is not None and name not in _ACTIVATIONS:
         raise ModelError(f"{path}: names the function {str(name)[:80]!r}, which is none of the known activations")
 

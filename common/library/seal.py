@@ -8,13 +8,13 @@ killed, until the next one or the next search makes it anew.
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from common.library.database import damaged
 from common.library.digest import digest_of
 from common.library.store import DATABASE
+from common.process.durable_files import replacing, to_disk
 
 SEAL = f"{DATABASE}.sha256"
 _TEMPORARY = f"{SEAL}.new"
@@ -37,21 +37,15 @@ def remove(folder: Path) -> None:
     """Take the seal away, for good when this returns: before a change. Raises `OSError`."""
     with suppress(FileNotFoundError):
         (folder / SEAL).unlink()
-        _to_disk(folder)
+        to_disk(folder)
 
 
 def write(folder: Path) -> None:
     """Seal the database, all of which is in its file; only the holder of the writer lock may."""
-    temporary = folder / _TEMPORARY
     try:
-        with temporary.open("wb") as file:
+        with replacing(folder / SEAL, temporary=folder / _TEMPORARY) as file:
             file.write(_line(folder / DATABASE))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / SEAL)
-        _to_disk(folder)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         _log.warning("the library %s could not be sealed, damage may go unnoticed: %s", folder, error.strerror)
 
 
@@ -66,11 +60,3 @@ def _read(folder: Path) -> bytes | None:
 def _line(path: Path) -> bytes:
     """A line of the digest and the name of a file; an empty digest where there is none."""
     return f"{digest_of(path)}  {path.name}\n".encode()
-
-
-def _to_disk(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

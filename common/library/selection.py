@@ -21,7 +21,7 @@ _KEPT: Final = 16  # selections of a library's present content
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What patterns choose of a library."""
+    """The documents of a library that patterns choose, and their chunks."""
 
     files: frozenset[int]  # ids of documents
     chunks: NDArray[np.int64]  # their chunks' ids, ascending [n]
@@ -125,7 +125,7 @@ class Selections:
         self._known: OrderedDict[tuple[str, ...], Selection] = OrderedDict()
 
     def of(self, store: Store, patterns: Sequence[str]) -> Selection | None:
-        """What checked `patterns` choose; None without any, for all. Call inside `store.reading()`."""
+        """The documents that checked `patterns` choose; None without any, for all. Call inside `store.reading()`."""
         if not patterns:
             return None
         commit, key = store.state().commit, tuple(patterns)

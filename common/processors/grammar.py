@@ -48,7 +48,7 @@ class Grammars:
         self._making = threading.Lock()
 
     def compile(self, grammar: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
-        """What follows `grammar`, as llguidance reads it, in answers that may end with any of `eos`.
+        """Compiles `grammar`, in llguidance's notation, for answers that may end with any of `eos`.
 
         Raises `ValueError`, half a sentence, for one that is none, costs too much, or has what can't be enforced, and
         `Unwanted` when it is not `wanted` any more.

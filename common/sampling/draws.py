@@ -25,7 +25,7 @@ class Draws(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a token is drawn: behind `position` tokens, whose digest is `prefix`."""
+    """The place of a draw in an answer: behind `position` tokens, whose digest is `prefix`."""
 
     position: int
     prefix: int

@@ -22,7 +22,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Whether each side's draft after the right prefix is the target of one position."""
+    """One position: True for each side whose draft after the right prefix is the target."""
 
     device: bool
     cloud: bool

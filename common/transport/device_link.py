@@ -180,7 +180,7 @@ class DeviceLink(SocketLoop):
 
     @property
     def _attempt_ends(self) -> float | None:
-        """When an attempt is given up; None without one, or where the guard looks whether something comes."""
+        """Time at which an attempt is given up; None without one, or where the guard looks whether something comes."""
         if self._retry_at is not None or self._current is not None or (MEASURED and self._descriptor is not None):
             return None
         return self._since + self._silence

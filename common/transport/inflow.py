@@ -101,7 +101,7 @@ class InflowGuard:
         return None if flow is None else flow.cut
 
     def reason(self, descriptor: int) -> Reason | None:
-        """Why a connection was cut, if it was."""
+        """The reason for which a connection was cut, if it was."""
         flow = self._flows.get(descriptor)
         return None if flow is None else flow.cut
 

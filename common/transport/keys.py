@@ -9,13 +9,10 @@ allow-list, changes hold from the next handshake on, and whatever goes wrong in 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 import struct
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +20,7 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
+from common.process.durable_files import replacing
 from common.transport.address import TransportError
 from proto.fields import Side
 
@@ -242,21 +240,7 @@ def write_private(path: Path, content: Mapping[str, object], replace: bool = Tru
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")  # made with mode 0600
+        with replacing(path, keep=not replace) as file:
+            file.write(json.dumps(content).encode())
     except OSError as error:
-        raise TransportError(f"Keys can't be written to {path.parent}: {error.strerror}.") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            os.replace(temporary, path)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-            os.unlink(temporary)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise TransportError(f"Keys can't be written to {path}: {error.strerror}.") from None

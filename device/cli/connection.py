@@ -96,7 +96,7 @@ def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
 
 
 def _missing(daemon: Daemon) -> CommandFailed | None:
-    """Why the daemon can't answer yet. Raises `CommandFailed` where waiting does not help."""
+    """The failure of a daemon that can't answer yet. Raises `CommandFailed` where waiting does not help."""
     try:
         daemon.status()
     except DaemonStarting as starting:

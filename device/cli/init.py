@@ -75,7 +75,7 @@ def init(
 
 
 class _Asking:
-    """Where values come from that were not given: questions at a terminal, else defaults if that was said."""
+    """Source of the values that were not given: questions at a terminal, else defaults if `yes` allows them."""
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes

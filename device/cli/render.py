@@ -34,7 +34,7 @@ def summary(report: Json) -> str:
 
 
 def alone_lines(report: Json) -> list[str]:
-    """Which tokens this device answered alone, and why; no line where there are none."""
+    """Lines on the tokens that this device answered alone, with the reason; none where there are no such tokens."""
     alone, why = report["degraded"], " ".join(map(printable, _of_the_cloud(report)))
     if not alone:
         return []

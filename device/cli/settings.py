@@ -78,7 +78,7 @@ def cloud_settings(file: Path | None = None) -> tuple[dict[str, Any], dict[str, 
 
 
 def local_url(settings: DeviceSettings, port: int | None = None) -> str:
-    """Where this machine's device daemon is reached on it; `port`: another one than the settings say."""
+    """URL of this machine's device daemon for its own programs; `port`: another one than the settings say."""
     scheme = "http" if settings.tls is None else "https"
     return f"{scheme}://{reachable(settings.host)}:{settings.port if port is None else port}"
 

@@ -84,7 +84,7 @@ def _planned() -> Plan:
 
 
 def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
-    """Where the cloud listens, and where the device finds it; `said`: whether a setting names `bind`."""
+    """Addresses at which the cloud listens and the device finds it; `said`: whether a setting names `bind`."""
     from common.configuration.configuration import DEFAULT, origin_of
     from common.transport.address import is_loopback, split_address
     from device.cli.settings import reachable

@@ -144,7 +144,7 @@ class Completions:
         return choice | {"dragon": self.served.report(told)} if self.count > 1 else choice
 
     def _delta(self, index: int, part: Part) -> dict[str, Any]:
-        """What a stream tells of a part of an answer."""
+        """The `delta` in which a stream tells a part of an answer."""
         match part:
             case Said(text):
                 return {"content": text}
@@ -193,7 +193,7 @@ def read_calls(shape: CallShape, told: Told) -> CallReader:
 
 
 def _reason(told: Told, reader: CallReader | None) -> str:
-    """Why the answer ended, in OpenAI's words."""
+    """The answer's `finish_reason`, in OpenAI's words."""
     if reader is None or not reader.calls or told.finished.reason != "stop":
         return told.finished.reason
     return "tool_calls" if reader.complete else "length"  # it was ended on the way, as for saying the same again

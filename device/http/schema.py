@@ -61,7 +61,7 @@ class Body(Lenient):
         return dict(self.model_extra or {})
 
     def ignored(self) -> Iterator[str]:
-        """Where, below its fields, the body says what this daemon has no use for."""
+        """Paths of the fields below the body's own that this daemon has no use for."""
         return iter(())
 
 
@@ -162,7 +162,7 @@ class ChatBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """What the answer may call; None: nothing."""
+        """The functions that the answer may call; None: there are none."""
         return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")

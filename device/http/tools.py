@@ -42,7 +42,7 @@ class Function(_Part):
 
     @property
     def told(self) -> str:
-        """What the model is told, as JSON."""
+        """The JSON by which the model is told of the function."""
         value = {"name": self.name, "description": self.description, "parameters": self.parameters or {}}
         return json.dumps({name: item for name, item in value.items() if item is not None}, ensure_ascii=False)
 
@@ -81,7 +81,7 @@ class CallBody(_Part):
 
 
 class Choice(_Part):
-    """Whether the answer calls functions, and which one it must call."""
+    """OpenAI's `tool_choice`: `none`, `auto` or `required`, and the one function that must be called."""
 
     mode: Literal["none", "auto", "required"]
     named: str | None = None
@@ -101,7 +101,7 @@ GivenChoice = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What an answer may call, or `must`."""
+    """The functions that an answer may call, or `must`."""
 
     functions: tuple[Function, ...]
     must: bool = False
@@ -110,7 +110,7 @@ class Toolbox:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What the model is told of each, as JSON."""
+        """The JSON by which the model is told of each function."""
         return tuple(function.told for function in self.functions)
 
     def calls(self, shape: CallShape) -> Calls:
@@ -125,7 +125,7 @@ class Toolbox:
 
 
 def toolbox(tools: Sequence[ToolBody], choice: Choice, parallel: bool | None) -> Toolbox | None:
-    """What `tools`, `tool_choice` and `parallel_tool_calls` come to; None: no calls.
+    """Combines `tools`, `tool_choice` and `parallel_tool_calls`; None: no calls.
 
     Raises `ValueError` where they don't go together.
     """

@@ -10,7 +10,10 @@ from proto.varint import decode_ids, encode_ids
 
 
 def encode_block(ids: NDArray[np.uint32]) -> tuple[bool, bytes]:
-    """Whether a bitmap is shorter, and the bytes of `ids` [n], at least one. Raises `ProtocolError` if out of order."""
+    """Encodes `ids` [n], at least one, as whichever is shorter: a bitmap (True) or varints (False).
+
+    Raises `ProtocolError` if they are out of order.
+    """
     length = int(ids[-1]) // 8 + 1
     if length >= len(ids):  # else no varints, of a byte each at least, could be as short
         varints = encode_ids(ids)

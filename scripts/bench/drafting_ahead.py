@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.lattice_bits import fixed_index_bits, short_index_bits
+from common.draft_policy.rules import Fixed
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, coupled_acceptance, keeps_up, synchronous_seconds
 from common.draft_policy.values import RoundTimes

@@ -54,7 +54,7 @@ class Results:
             yield axes
 
     def path_of(self, name: str) -> Path:
-        """Where the figure of this name goes."""
+        """Path of the figure of this name."""
         return self.folder / f"{self.suite}-{name}.png"
 
     def write(self) -> Path:

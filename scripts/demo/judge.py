@@ -1,4 +1,4 @@
-"""Whether a sentence says what was asked for, as a person would judge it: by its facts and not by its words."""
+"""A judge of sentences, which looks, as a person would, for the facts that were asked for and not for their words."""
 
 from __future__ import annotations
 

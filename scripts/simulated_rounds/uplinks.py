@@ -13,7 +13,7 @@ SLOT: Final = 0.1  # seconds between chances to change
 
 
 class Uplink(Protocol):
-    """When bytes have left."""
+    """A model of an uplink: it tells the time at which bytes have left."""
 
     def finish(self, start: float, size: float) -> float:
         """Seconds at which `size` bytes have left if they begin to at `start`; starts never decrease."""

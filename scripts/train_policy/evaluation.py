@@ -8,9 +8,8 @@ from itertools import product
 from typing import Any, Final
 
 from common.draft_policy.ddqn import ACTIONS, DoubleQ, Network
-from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
-from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.values import RESOLUTIONS, DraftPolicy, Plan
 from scripts.simulated_rounds.rounds import simulate_rounds

@@ -185,7 +185,7 @@ class DocumentStore:
             beginning = unfinished / path.name
             save_states(beginning, states, self._label(key))
             size = beginning.stat().st_size
-            beginning.replace(path)
+            beginning.replace(path)  # nobody waits for the disk: a checksum tells what a power cut has damaged
             self._size += size
         self._count(written=1)
 

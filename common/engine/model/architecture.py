@@ -1,4 +1,4 @@
-"""Whether a model of some configuration can be served at all, told before anything is loaded."""
+"""Checks of a model's configuration before anything is loaded: only decoders with attention can be served."""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ class ChatFormat:
         return self._tools
 
     def _moved(self, before: str) -> str:
-        """What the template says of tools in front of the document, where every row is the same: behind it."""
+        """The text on tools that the template puts in front of the document; it moves behind it, since all rows are to
+        have the same in front.
+        """
         usual = self._rendered(_PROBE)[0]
         pairs = enumerate(zip(before, usual, strict=False))
         same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))

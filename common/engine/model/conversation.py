@@ -1,4 +1,4 @@
-"""What was said so far, by whom, and what the answer may call."""
+"""A conversation as the model is given it: the turns so far, and the tools that the answer may call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model's configuration asks for more than its weights can fill, told before memory is taken.
+"""Checks, before memory is taken, that a model's configuration asks for no more than its weights can fill.
 
 Reads JSON and the headers of safetensors files; needs no torch. What is left to the imagination of a configuration
 whose every number is bounded, `loading.check_numbers` counts on a model without storage.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 import filelock
 
 from common.engine.model.errors import ModelError
+from common.process.durable_files import put_in_place, to_disk
 from common.process.private_files import private_folder
 from common.process.python import child_command, python_environment
 from common.process.startup import Startup
@@ -120,9 +120,8 @@ def _import(file: Path, folder: Path, startup: Startup) -> None:
         files = {path.name: (path.stat().st_size, _digest(path)) for path in sorted(made.iterdir())}
         (made / MANIFEST).write_text(json.dumps(files, indent=1) + "\n")
         for path in made.iterdir():
-            _to_disk(path)
-        os.replace(made, folder)
-        _to_disk(folder.parent)
+            to_disk(path)
+        put_in_place(made, folder)
 
 
 def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
@@ -148,14 +147,6 @@ def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
     if shown:
         print(file=sys.stderr)
     return said, conversion.returncode
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(file: Path) -> str:

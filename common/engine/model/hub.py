@@ -7,7 +7,6 @@ by their checksums, and links to them in `snapshots/<commit>`.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import filelock
 
 from common.engine.model.errors import ModelError
+from common.process.durable_files import put_in_place
 
 CARD = "README.md"  # a model's card, which states the licence
 _PATIENCE = 10.0  # seconds without a word from the Hub
@@ -37,7 +37,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the Hub has of a model, at one commit."""
+    """Files and licence of a model on the Hub, at one commit."""
 
     hub_id: str
     commit: str
@@ -74,7 +74,7 @@ def newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
 
 
 def offered(hub_id: str) -> Offer:
-    """What the Hub has of a model now. Raises `ModelError`, one sentence."""
+    """Asks the Hub for a model's files at its present commit. Raises `ModelError`, one sentence."""
     from huggingface_hub import HfApi
 
     try:
@@ -180,7 +180,7 @@ def _take(offer: Offer, file: HubFile, part: Path, blob: Path) -> None:
             f"{offer.hub_id}: {file.name} did not arrive as the Hub has it (its checksum differs); what came is"
             " removed, and the same command gets it anew"
         )
-    os.replace(part, blob)
+    put_in_place(part, blob)
 
 
 def _counter(here: int, reached: Callable[[int], object]) -> Any:
@@ -204,7 +204,7 @@ def _counter(here: int, reached: Callable[[int], object]) -> Any:
 
 
 def _checksum(told: object) -> str | None:
-    """What the Hub calls a checksum, if it is one: it becomes a file's name."""
+    """The Hub's SHA-256 of a file; None for anything of another form, since it becomes a file's name."""
     return told if isinstance(told, str) and _SHA256.fullmatch(told) else None
 
 
@@ -226,7 +226,7 @@ def _is_damaged(blob: Path) -> bool:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What the Hub's library raises where a model can't be had."""
+    """The exceptions that the Hub's library raises where a model can't be had."""
     from huggingface_hub import errors
 
     # The base class of its HTTP library, whichever that is; errors of connections are not the Hub's own.
@@ -235,7 +235,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _reason(hub_id: str, error: Exception) -> str:
-    """Why a model can't be had from the Hub, and what to do, without a full stop."""
+    """Explains why a model can't be had from the Hub, and what to do, without a full stop."""
     from huggingface_hub import constants, errors
 
     cause = error.__cause__

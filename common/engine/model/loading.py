@@ -205,7 +205,7 @@ def _no_progress_bar() -> Iterator[None]:
 
 
 def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], nn.Module]) -> None:
-    """Whether the model that `make` builds is about as large as its files. Nothing is allocated for it.
+    """Checks that the model that `make` builds is about as large as its files. Nothing is allocated for it.
 
     Transformers fills what the files lack with random numbers, however much that is. Raises `ModelError`, and what
     `make` raises.

@@ -48,7 +48,7 @@ class PromptFormat(Protocol):
 
     @property
     def tools(self) -> ToolFormat:
-        """How the model is told of tools, and calls them. Raises `ValueError`, one sentence, where that is unknown."""
+        """The form in which the model is told of tools and calls them. Raises `ValueError`, a sentence, if unknown."""
         ...
 
 

@@ -212,7 +212,7 @@ def _weights(
 def _place(
     names: Sequence[str], parameter: nn.Parameter, prefix: str, places: Mapping[str, Place], folder: Path
 ) -> Place:
-    """Where a parameter is stored under one of its names, with or without the base model's prefix."""
+    """Finds a parameter in the files under one of its names, with or without the base model's prefix."""
     known = [*names, *(name.removeprefix(f"{prefix}.") for name in names)]
     place = next((places[name] for name in known if name in places), None)
     if place is None:

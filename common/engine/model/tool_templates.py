@@ -57,7 +57,7 @@ def told_of_tools(tokenizer: Tokenizer) -> bool:
 
 
 def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
-    """How a template that tells of tools puts their calls, its special tokens found by `split`; None: unknown.
+    """The form of calls in a template that tells of tools, its special tokens found by `split`; None: unknown.
 
     A call is rendered, and looked at.
     """
@@ -117,11 +117,11 @@ class Guarded:
         return [self.value(item) for item in value] if isinstance(value, list) else value
 
     def tools(self, tools: Sequence[str]) -> list[dict[str, Any]] | None:
-        """What a conversation may call, as templates take it."""
+        """The tools that a conversation may call, as templates take them; None: there are none."""
         return [{"type": "function", "function": self.value(json.loads(tool))} for tool in tools] or None
 
     def message(self, turn: Turn) -> dict[str, Any]:
-        """What a tool said, or a turn with calls, as templates take it."""
+        """A tool's result, or a turn with calls, as templates take it."""
         text = self.text(turn.text)
         if turn.role == "tool":
             (call,) = turn.calls

@@ -14,7 +14,7 @@ from common.processors.calls import CallShape
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """How a model calls the tools that it is told of."""
+    """The form in which a model calls the tools that it is told of."""
 
     shape: CallShape
     trained: bool  # by its chat template; else it is told in plain words

@@ -29,7 +29,7 @@ Proceed = Callable[[int], bool]  # told of every read's bytes; False ends the re
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor's numbers lie: the bytes from `first` to before `last` of the file of that number."""
+    """Storage of a tensor: the bytes from `first` to before `last` of the file with the number `file`."""
 
     file: int
     first: int

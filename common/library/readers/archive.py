@@ -1,15 +1,20 @@
-"""Zip archives, which office documents and books are, with a limit to what they unpack to."""
+"""Zip archives, which office documents and books are, with a limit to what they unpack to, and their parts in XML."""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 from zipfile import BadZipFile, ZipFile
+
+from lxml import etree
 
 from common.library.readers.content import NEEDS_PASSWORD, Unreadable
 
 MOST_UNPACKED = 400_000_000  # bytes
 _COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # what Office encrypts into, and what it wrote before 2007
 _ENCRYPTED = 0x1
+# Nothing is fetched, and entities stay unexpanded.
+_PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
 
 def open_archive(content: bytes) -> ZipFile:
@@ -27,3 +32,15 @@ def open_archive(content: bytes) -> ZipFile:
     if any(part.flag_bits & _ENCRYPTED for part in parts):
         raise Unreadable(NEEDS_PASSWORD)
     return archive
+
+
+def parsed(archive: ZipFile, name: str) -> Any:
+    """The root of a part. Raises `KeyError` where there is none, and lxml's errors."""
+    return etree.fromstring(archive.read(name), etree.XMLParser(**_PARSER))
+
+
+def title_in(archive: ZipFile, name: str) -> str:
+    """The title in a part that describes the document; empty without one."""
+    if name not in archive.namelist():
+        return ""
+    return next((element.text or "" for element in parsed(archive, name).iter("{*}title")), "").strip()

@@ -15,10 +15,9 @@ from bs4 import BeautifulSoup
 from docutils.core import publish_parts
 from markdownify import MarkdownConverter
 
-from common.library.readers.archive import open_archive
+from common.library.readers.archive import open_archive, parsed, title_in
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.encodings import decoded
-from common.library.readers.xml_parts import parsed, title_in
 
 _SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  # nobody reads them on the page
 _SPACE = re.compile(r"\n{3,}")

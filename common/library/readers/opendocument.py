@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 from zipfile import ZipFile
 
-from common.library.readers.archive import open_archive
+from common.library.readers.archive import open_archive, parsed, title_in
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
 from common.library.readers.tables import table_text
-from common.library.readers.xml_parts import parsed, title_in
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"

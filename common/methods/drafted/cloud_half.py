@@ -11,8 +11,7 @@ from functools import partial
 from common.answer.contributions import contribution_messages
 from common.answer.driver import Driver, NullObserver
 from common.answer.failures import unknown_session
-from common.answer.recorder import Recorder
-from common.answer.spans import span_messages
+from common.answer.recorder import Recorder, span_messages
 from common.answer.values import Action
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows

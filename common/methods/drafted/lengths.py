@@ -9,9 +9,8 @@ from math import ceil, log
 from typing import Final
 
 from common.draft_policy.ddqn import DoubleQ
-from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
-from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.values import DraftPolicy, Outcome, Plan
 from common.methods.drafted.history import PROBE, RoundHistory
 from common.methods.drafted.request import DraftRequest

@@ -69,7 +69,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def of_settings(settings: SettingsFile, role: Side) -> Finding:
-    """Whether the settings can be read."""
+    """Checks that the settings can be read."""
     if settings.problem is not None:
         return Finding("wrong", "settings", settings.problem, f"mend that, and look at {_command('config', role)}")
     where = f"read from {settings.path}" if settings.there else f"the defaults: there is no {settings.path}"
@@ -77,7 +77,7 @@ def of_settings(settings: SettingsFile, role: Side) -> Finding:
 
 
 def of_keys(keys: Keys, role: Side) -> Finding:
-    """Whether the link has keys."""
+    """Checks that the link has keys."""
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
     if keys.kind == "none":
         return Finding("ok", "keys", "none are needed: no cloud takes part")
@@ -95,7 +95,7 @@ def of_keys(keys: Keys, role: Side) -> Finding:
 
 
 def of_access(access: Access) -> Finding:
-    """Whether those who should not can't ask, and others can."""
+    """Checks that the daemon is open to those alone who should ask it."""
     make = "make a key with `dragon api-keys create NAME`"
     if access.problem is not None:
         return Finding("wrong", "access", access.problem)
@@ -111,7 +111,7 @@ def of_access(access: Access) -> Finding:
 
 
 def of_https(https: Https) -> Iterator[Finding]:
-    """Whether what is asked and answered can be read on its way, and clients accept the certificate."""
+    """Checks that questions and answers are encrypted on their way, and clients accept the certificate."""
     if https.file is None:
         if not https.loopback:
             text = "keys, questions and answers travel in the clear: there is no certificate"
@@ -134,7 +134,7 @@ def of_https(https: Https) -> Iterator[Finding]:
 
 
 def of_port(port: Port, role: Side) -> Finding:
-    """Whether the daemon can listen, or does."""
+    """Checks that the daemon can listen, or does."""
     setting = "port" if role == "device" else "bind"
     match port.state:
         case "daemon":
@@ -158,7 +158,7 @@ def of_port(port: Port, role: Side) -> Finding:
 
 
 def of_reach(reach: Reach) -> Finding:
-    """Whether the cloud's address leads to something that takes connections."""
+    """Checks that the cloud's address leads to something that takes connections."""
     if not reach.resolved:
         text = f"the name in {reach.address} is not known here: {reach.problem}"
         return Finding("wrong", "cloud", text, "is it spelt right, and is there a network?")
@@ -187,7 +187,7 @@ def of_link(facts: Facts) -> Finding:
 
 
 def of_model(model: Model) -> Finding:
-    """Whether a model's files are there."""
+    """Checks that a model's files are there."""
     named = f"{model.setting} {model.name}"
     match model.state:
         case "there":
@@ -202,7 +202,7 @@ def of_model(model: Model) -> Finding:
 
 
 def of_library(library: LibraryState, role: Side) -> Iterator[Finding]:
-    """Whether there are documents, and the embedding model is theirs."""
+    """Checks that there are documents, and the embedding model is theirs."""
     add = _command("library add FOLDER", role)
     if library.embedder_problem is not None:
         yield Finding("wrong", "embedder", library.embedder_problem, "set embedder to one that is there")
@@ -226,7 +226,7 @@ def of_library(library: LibraryState, role: Side) -> Iterator[Finding]:
 
 
 def of_machine(machine: Machine, facts: Facts) -> Iterator[Finding]:
-    """Whether there is memory and room on the disk. A daemon that runs has its memory."""
+    """Checks that there is memory and room on the disk. A daemon that runs has its memory."""
     if facts.port is None or facts.port.state != "daemon":
         yield _of_memory(machine, facts.models)
     text = f"{in_bytes(machine.disk)} free in {machine.data}"
@@ -238,7 +238,7 @@ def of_machine(machine: Machine, facts: Facts) -> Iterator[Finding]:
 
 
 def of_packages(packages: tuple[Package, ...]) -> Iterator[Finding]:
-    """Whether the packages are those that this release was made for."""
+    """Checks that the packages are those that this release was made for."""
     for each in packages:
         if each.installed is None:
             yield Finding("wrong", "packages", f"{each.name} is missing", f"pip install '{each.name}{each.wanted}'")

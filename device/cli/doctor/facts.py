@@ -10,7 +10,7 @@ from proto.fields import Side
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """Where settings are looked for, and why they can't be read, if they can't."""
+    """The file in which settings are looked for, and the reason if they can't be read."""
 
     path: str
     there: bool
@@ -64,7 +64,7 @@ class Https:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where the daemon listens, and what is there now."""
+    """The address at which the daemon listens, and the state of its port now."""
 
     address: str
     # locked: a device daemon that wants another key; unproven: one over https that is not this machine's own

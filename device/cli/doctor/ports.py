@@ -58,7 +58,7 @@ def of_cloud(address: str) -> Port:
 
 
 def reach(address: str) -> Reach:
-    """Whether the cloud's address leads to something that takes TCP connections."""
+    """Tries the cloud's address: the result says if its name is known, and if something there takes TCP connections."""
     from common.transport.address import is_loopback, split_address
 
     host, port = split_address(address)
@@ -75,7 +75,7 @@ def reach(address: str) -> Reach:
 
 
 def _bind(host: str, port: int) -> OSError | None:
-    """Why nothing can listen there, if so."""
+    """The error of an attempt to listen there, if it fails."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind) as listener:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Manager(Protocol):
-    """What runs services; the modules `systemd` and `launchd` are such."""
+    """A service manager; the modules `systemd` and `launchd` are such."""
 
     def path(self, role: Side, /) -> Path: ...
 
@@ -95,7 +95,7 @@ def show(role: Role = "device", no_sandbox: NoSandbox = False) -> None:
 
 
 def _manager() -> Manager:
-    """What runs services on this machine. Raises `CommandFailed` where that is not known."""
+    """The service manager of this machine. Raises `CommandFailed` where none is known."""
     from device.cli.service import launchd, systemd
 
     if sys.platform == "win32":

@@ -19,12 +19,12 @@ def label(role: Side) -> str:
 
 
 def path(role: Side) -> Path:
-    """Where the role's agent lies."""
+    """Path of the role's agent file."""
     return Path.home() / "Library" / "LaunchAgents" / f"{label(role)}.plist"
 
 
 def log_path(role: Side) -> Path:
-    """Where the agent's log is written: launchd keeps none by itself."""
+    """Path of the agent's log: launchd keeps none by itself."""
     return Path.home() / "Library" / "Logs" / f"{label(role)}.log"
 
 
@@ -62,7 +62,7 @@ def uninstall(role: Side) -> None:
 
 
 def status(role: Side) -> tuple[bool, list[str]]:
-    """Whether the agent runs, and lines for the user."""
+    """The agent's state: True if it runs, and lines for the user."""
     if not path(role).exists():
         return False, [f"{label(role)} is not installed: dragon service install --role {role}"]
     told = [line.strip() for line in _control("print", f"{_domain()}/{label(role)}", known=False).splitlines()]
@@ -77,7 +77,7 @@ def _domain() -> str:
 
 
 def _control(*words: str, known: bool = True) -> str:
-    """What `launchctl` says. Raises `CommandFailed` where it fails, unless the agent need not be `known`."""
+    """Returns the output of `launchctl`. Raises `CommandFailed` if it fails, unless the agent need not be `known`."""
     done = subprocess.run(["launchctl", *words], capture_output=True, text=True, check=False)
     if done.returncode and known:
         raise answer_failed(f"`launchctl {' '.join(words)}` failed: {' '.join(done.stderr.split())}")

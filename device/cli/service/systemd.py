@@ -72,7 +72,7 @@ def unit_name(role: Side) -> str:
 
 
 def path(role: Side) -> Path:
-    """Where the role's unit lies."""
+    """Path of the role's unit file."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(home) / "systemd" / "user" / unit_name(role)
 
@@ -118,7 +118,7 @@ def uninstall(role: Side) -> None:
 
 
 def status(role: Side) -> tuple[bool, list[str]]:
-    """Whether the service runs or starts, and lines for the user. Raises `CommandFailed`."""
+    """The service's state: True if it runs or starts, and lines for the user. Raises `CommandFailed`."""
     name = unit_name(role)
     told = _control("show", f"--property={','.join(SHOWN)}", name)
     found = dict(line.partition("=")[::2] for line in told.splitlines())
@@ -136,7 +136,7 @@ def status(role: Side) -> tuple[bool, list[str]]:
 
 
 def _lingering() -> list[str]:
-    """What is to be known of services of users who are not logged in."""
+    """Lines on lingering, without which services end when their user logs out; none where it is enabled."""
     import getpass
 
     user = getpass.getuser()
@@ -149,7 +149,7 @@ def _lingering() -> list[str]:
 
 
 def _control(*words: str) -> str:
-    """What `systemctl --user` says. Raises `CommandFailed`."""
+    """Returns the output of `systemctl --user`. Raises `CommandFailed`."""
     command = ["systemctl", "--user", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)

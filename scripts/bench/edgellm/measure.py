@@ -41,7 +41,7 @@ class Counted:
 
 @dataclass
 class Bench:
-    """Where things are, and what is asked."""
+    """The setting of the measurements: folders, sizes, the model and the questions."""
 
     results: Results
     sizes: Sizes

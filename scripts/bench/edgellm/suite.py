@@ -124,7 +124,7 @@ def show_lengths(reached: Mapping[int, float]) -> Table:
 
 
 def draw_ways(results: Results, found: Found) -> None:
-    """Where the time per token went, of every way."""
+    """Draws the parts of the time per token, of every way."""
     styles: list[dict[str, Any]] = [*map(bar_style, range(3)), {"color": GREY}]
     ways = [way.name for way in WAYS]
     title = "Where the time per token goes, and tokens per pass (behind the bars)"

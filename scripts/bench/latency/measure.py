@@ -30,7 +30,7 @@ class Answered(Answer):
 
     @property
     def accepted(self) -> list[tuple[bool | None, bool | None]]:
-        """Whether the drafts of device and cloud were right, [tokens]."""
+        """Correctness of the drafts of (device, cloud) [tokens]; None: the device saw no draft."""
         return [(ours, theirs) for ours, theirs in self.report["accepted"]]
 
     @property

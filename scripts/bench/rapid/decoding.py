@@ -10,7 +10,7 @@ from statistics import median
 import torch
 
 from common.answer.values import Action, Commit, Send, View
-from common.draft_policy.fixed import Fixed
+from common.draft_policy.rules import Fixed
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
 from common.engine.sequences import AnswerRows, Prompt

@@ -7,9 +7,8 @@ from itertools import product
 import pytest
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
-from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import NEARLY, Goodput
-from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds
 from common.draft_policy.values import Outcome, Plan, RoundTimes

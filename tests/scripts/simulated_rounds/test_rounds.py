@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.draft_policy.fixed import Fixed
 from common.draft_policy.goodput import Goodput
-from common.draft_policy.heuristic import Heuristic
+from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.draft_policy.values import DraftPolicy, Plan, RoundTimes

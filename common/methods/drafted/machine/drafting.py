@@ -202,7 +202,7 @@ class Drafting:
 
     @property
     def _start(self) -> int:
-        """Where the next proposal begins."""
+        """The position at which the next proposal begins."""
         return self._outstanding[-1][1] if self._outstanding else self.position
 
     def _propose(self, behind: Sequence[DraftView]) -> list[Action]:

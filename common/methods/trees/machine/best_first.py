@@ -109,7 +109,7 @@ class BestFirst:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where the answer may end: behind a branch of this length, with this probability."""
+    """A possible end of the answer: behind a branch of this length, with this probability."""
 
     length: int
     probability: float

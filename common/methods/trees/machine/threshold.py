@@ -1,4 +1,4 @@
-"""When a tree is verified: as soon as no branch of it is probable enough (EdgeLLM §III-C).
+"""The threshold of branches' probabilities: a tree is verified when none of its branches reaches it (EdgeLLM §III-C).
 
 The probability α that is enough follows how good the drafts were: where all of them were right it is halved, otherwise
 it is divided by T_c^(wrong share): Eq. 3 as its text has it; printed is the wrong share alone. T_c is below α as

@@ -1,10 +1,26 @@
-"""The adaptive rule that quantize-sample-verify compares itself with (its section V-A)."""
+"""Rules without training for the length of proposals: those of published methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
+
+
+class Fixed:
+    """The same plan in every round."""
+
+    def __init__(self, length: int, resolution: int | None = None) -> None:
+        self._plan = Plan(length, resolution)
+
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+        return self._plan
+
+    def goes_on(self, confidence: float, drafted: int) -> bool:
+        return True
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing changes it."""
 
 
 class Heuristic:
