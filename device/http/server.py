@@ -16,7 +16,7 @@ import uvicorn
 from common.process.startup import Startup
 from common.process.vital import Died, vital_thread
 from device.http.app import Api
-from device.http.connections import Connection
+from device.http.connections import Connection, ConnectionLog
 from device.http.listening import Listener, Loop
 from device.http.options import HttpOptions
 from device.interface import Engine
@@ -44,7 +44,7 @@ class HttpServer:
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
         self._api = Api(options, startup)
         # Called with keywords, like the class that it stands for.
-        protocol: Any = partial(Connection, options, self.listener.settled)
+        protocol: Any = partial(Connection, options, self.listener.settled, ConnectionLog())
         self._server = _Server(
             uvicorn.Config(
                 self._api.application,
