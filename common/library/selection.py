@@ -43,10 +43,12 @@ class _Folder:
     files: list[tuple[str, int]]
 
 
-class _Catalogue:
+class Catalogue:
     """The places of all documents of a library's content."""
 
     def __init__(self, store: Store) -> None:
+        """Takes time with the number of documents. Call inside `store.reading()`."""
+        self.commit = store.state().commit
         self._tagged = store.tags.of_all()
         grouped: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
         for file, path, root in store.places():
@@ -120,21 +122,34 @@ class Selections:
     """Selections of one library as its content is now; not for several threads at once."""
 
     def __init__(self) -> None:
-        self._commit: str | None = None
-        self._catalogue: _Catalogue | None = None
+        self._catalogue: Catalogue | None = None
         self._known: OrderedDict[tuple[str, ...], Selection] = OrderedDict()
+
+    def catalogue(self, store: Store) -> Catalogue | None:
+        """The catalogue of the present content, where there is one. Call inside `store.reading()`."""
+        current = self._catalogue is not None and self._catalogue.commit == store.state().commit
+        return self._catalogue if current else None
+
+    def knows(self, patterns: Sequence[str]) -> bool:
+        """Whether it is known what `patterns` choose of the catalogue."""
+        return tuple(patterns) in self._known
+
+    def keep(self, catalogue: Catalogue, patterns: Sequence[str], selection: Selection) -> None:
+        """Keep what `patterns` choose of a catalogue, and nothing of another one."""
+        if catalogue is not self._catalogue:
+            self._catalogue = catalogue
+            self._known.clear()
+        self._known[tuple(patterns)] = selection
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
 
     def of(self, store: Store, patterns: Sequence[str]) -> Selection | None:
         """What checked `patterns` choose; None without any, for all. Call inside `store.reading()`."""
         if not patterns:
             return None
-        commit, key = store.state().commit, tuple(patterns)
-        if commit != self._commit or self._catalogue is None:
-            self._known.clear()
-            self._catalogue, self._commit = _Catalogue(store), commit
-        if key not in self._known:
-            self._known[key] = self._catalogue.choose(patterns)
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key]
+        catalogue = self.catalogue(store)
+        if catalogue is None or not self.knows(patterns):
+            catalogue = catalogue or Catalogue(store)
+            self.keep(catalogue, patterns, catalogue.choose(patterns))
+        self._known.move_to_end(tuple(patterns))
+        return self._known[tuple(patterns)]
