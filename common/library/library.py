@@ -25,14 +25,13 @@ from common.library.keywords import fused
 from common.library.naming import named
 from common.library.readers.content import storable
 from common.library.readings import Reading
-from common.library.selection import Catalogue, Selection, Selections
+from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.writer_lock import writer_lock
 from common.process.private_files import private_folder
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
 _EARLIER = 0.3  # share of earlier questions in what is searched for
-_CATALOGUES = 3  # that are made beside the searches of a library that changes meanwhile
 _CANDIDATES = 64  # of each ranking that are fused, at least
 
 
@@ -98,8 +97,7 @@ class Library:
         self._lock = threading.Lock()  # guards the reading connection, the index and the counts
         self._counted: tuple[str, Counts] | None = None  # and of which commit
         self._index = VectorIndex(self.folder, approximate_from)
-        self._selections = Selections()
-        self._cataloguing = threading.Lock()  # held while a catalogue is made, always before `_lock`
+        self._selections = Selections(self.folder)
         self._store = self._opened()
 
     def close(self) -> None:
@@ -249,7 +247,7 @@ class Library:
 
     def check(self, only: Sequence[str]) -> None:
         """Raise `NoDocumentFits` where a pattern finds no document."""
-        self._choose(only)
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._chosen(only)
 
@@ -265,14 +263,14 @@ class Library:
         """
         if k < 0:
             raise ValueError(f"the number of hits can't be negative: {k}")
-        self._choose(only)
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._refresh()
             self._chosen(only)
             if k == 0 or len(self._index) == 0:
                 return []
         vector = self._vector(query, earlier)
-        self._choose(only)
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._refresh()  # embedding took a while
             chosen = self._chosen(only)
@@ -286,7 +284,7 @@ class Library:
         `UnknownDocument`, see `named`, and `NoDocumentFits`.
         """
         vector = unit_vectors(self._embedder, [query])[0]
-        self._choose(only)
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             check_embedder(self._store, self._embedder)
             chosen = self._chosen(only)
@@ -313,32 +311,6 @@ class Library:
         count = max(k, _CANDIDATES)
         by_words = self._store.keywords.search(query, count, among)
         return fused(self._index.search(self._store, vector, count, among), by_words)[:k]
-
-    def _choose(self, only: Sequence[str]) -> None:
-        """Find what patterns choose, for `_chosen`: in a large library that takes a while, and other searches go on.
-
-        Of a library that changes faster than that, `_chosen` finds it, and the others wait.
-        """
-        if not only:
-            return
-        with self._cataloguing:
-            for _ in range(_CATALOGUES):
-                with self._reading():
-                    catalogue = self._selections.catalogue(self._store)
-                    if catalogue is not None and self._selections.knows(only):
-                        return
-                catalogue = catalogue or self._catalogue()
-                selection = catalogue.choose(only)
-                with self._lock:
-                    self._selections.keep(catalogue, only, selection)
-
-    def _catalogue(self) -> Catalogue:
-        store = Store(self.folder)  # a connection of its own: the other one is for who holds the lock
-        try:
-            with store.reading():
-                return Catalogue(store)
-        finally:
-            store.close()
 
     def _chosen(self, only: Sequence[str]) -> Selection | None:
         """What patterns choose of the present snapshot; None: all. Raises `NoDocumentFits`."""

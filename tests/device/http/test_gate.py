@@ -336,7 +336,9 @@ class TestStrangers:
                 time.sleep(0.01)
 
     def test_a_summary_is_short_whatever_was_asked(self) -> None:
-        counts = {(f"/page/{number}.js", status): number for number in range(99) for status in (200, 304, 405)}
+        counts: dict[request_tally.Kind, int] = {
+            (f"/page/{number}.js", status): number for number in range(99) for status in (200, 304, 405)
+        }
         text = request_tally.summary(counts)
         assert len(text) < 300
         assert text.startswith("98 x /page/98.js 200, ") and text.endswith(" others")
