@@ -20,12 +20,13 @@ help: ## list the targets
 setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 	@echo "Ready: $(BIN)/dragon --help"
 
+# 3.11.5 is what a locked package asks for (soupsieve); the code itself runs on any 3.11.
 # On Linux the package index has the CUDA build of torch, which does not start without gigabytes of CUDA packages.
 # The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it.
 $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
-	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
+	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python of 3.11.5 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || { \
+	    echo "Python 3.11.5 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/another."; exit 1; }
 	@echo "[1/5] environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/5] torch"

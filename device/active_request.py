@@ -37,6 +37,10 @@ BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud
 BUSY = "it serves as many answers as it can."
 NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
 REPEATS = "The answer was ended: it had begun to say the same again and again."
+NOT_REFUSED = (
+    "No document is close to the question, which was answered all the same: the answer was to have a format or calls of"
+    " tools, and a refusal has neither."
+)
 MALFORMED = "what it sent of the answer can't be used."
 OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on this device."
 
@@ -261,6 +265,8 @@ class ActiveRequest:
         record.unmatched = True
         formed = request.response_format is not None or request.calls is not None  # the sentence is neither
         if wanted == "warn" or formed:
+            if wanted == "refuse":
+                self.note(NOT_REFUSED)
             self._shown.unmatched(found)
             return False
         record.refused = True

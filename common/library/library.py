@@ -97,7 +97,7 @@ class Library:
         self._lock = threading.Lock()  # guards the reading connection, the index and the counts
         self._counted: tuple[str, Counts] | None = None  # and of which commit
         self._index = VectorIndex(self.folder, approximate_from)
-        self._selections = Selections()
+        self._selections = Selections(self.folder)
         self._store = self._opened()
 
     def close(self) -> None:
@@ -247,6 +247,7 @@ class Library:
 
     def check(self, only: Sequence[str]) -> None:
         """Raise `NoDocumentFits` where a pattern finds no document."""
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._chosen(only)
 
@@ -262,12 +263,14 @@ class Library:
         """
         if k < 0:
             raise ValueError(f"the number of hits can't be negative: {k}")
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._refresh()
             self._chosen(only)
             if k == 0 or len(self._index) == 0:
                 return []
         vector = self._vector(query, earlier)
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._refresh()  # embedding took a while
             chosen = self._chosen(only)
@@ -281,6 +284,7 @@ class Library:
         `UnknownDocument`, see `named`, and `NoDocumentFits`.
         """
         vector = unit_vectors(self._embedder, [query])[0]
+        self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             check_embedder(self._store, self._embedder)
             chosen = self._chosen(only)

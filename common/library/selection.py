@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,6 +20,7 @@ from common.library.tags import tags_of
 from proto.patterns import TAG, checked_tag, normalised
 
 _KEPT: Final = 16  # selections of a library's present content
+_CATALOGUES: Final = 3  # made beside the searches of a library that changes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class _Catalogue:
     """The places of all documents of a library's content."""
 
     def __init__(self, store: Store) -> None:
+        """Takes time with the number of documents. Call inside `store.reading()`."""
+        self.commit = store.state().commit
         self._tagged = store.tags.of_all()
         grouped: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
         for file, path, root in store.places():
@@ -117,24 +123,62 @@ def _state_of(automaton: PathPatterns, folder: str, states: dict[str, State]) ->
 
 
 class Selections:
-    """Selections of one library as its content is now; not for several threads at once."""
+    """Selections of one library as its content is now; not for several threads at once, but for `prepare`."""
 
-    def __init__(self) -> None:
-        self._commit: str | None = None
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._preparing = threading.Lock()  # taken before the library's own
         self._catalogue: _Catalogue | None = None
         self._known: OrderedDict[tuple[str, ...], Selection] = OrderedDict()
+
+    def prepare(
+        self, patterns: Sequence[str], store: Store, reading: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """Find what `patterns` choose, for `of`: in a large library that takes a while, and other searches go on. Call
+        outside of `reading()`, which has this object and the `store` to itself.
+
+        Of a library that changes faster than that, `of` finds it, and the others wait.
+        """
+        if not patterns:
+            return
+        with self._preparing:
+            for _ in range(_CATALOGUES):
+                with reading():
+                    catalogue = self._current(store)
+                    if catalogue is not None and tuple(patterns) in self._known:
+                        return
+                catalogue = catalogue or self._made()
+                selection = catalogue.choose(patterns)
+                with reading():
+                    self._keep(catalogue, patterns, selection)
+
+    def _made(self) -> _Catalogue:
+        store = Store(self._folder)  # a connection of its own: the other one is for who holds the lock
+        try:
+            with store.reading():
+                return _Catalogue(store)
+        finally:
+            store.close()
+
+    def _current(self, store: Store) -> _Catalogue | None:
+        current = self._catalogue is not None and self._catalogue.commit == store.state().commit
+        return self._catalogue if current else None
+
+    def _keep(self, catalogue: _Catalogue, patterns: Sequence[str], selection: Selection) -> None:
+        if catalogue is not self._catalogue:
+            self._catalogue = catalogue
+            self._known.clear()
+        self._known[tuple(patterns)] = selection
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
 
     def of(self, store: Store, patterns: Sequence[str]) -> Selection | None:
         """The documents that checked `patterns` choose; None without any, for all. Call inside `store.reading()`."""
         if not patterns:
             return None
-        commit, key = store.state().commit, tuple(patterns)
-        if commit != self._commit or self._catalogue is None:
-            self._known.clear()
-            self._catalogue, self._commit = _Catalogue(store), commit
-        if key not in self._known:
-            self._known[key] = self._catalogue.choose(patterns)
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key]
+        catalogue = self._current(store)
+        if catalogue is None or tuple(patterns) not in self._known:
+            catalogue = catalogue or _Catalogue(store)
+            self._keep(catalogue, patterns, catalogue.choose(patterns))
+        self._known.move_to_end(tuple(patterns))
+        return self._known[tuple(patterns)]

@@ -63,11 +63,18 @@ def checked(files: TlsFiles) -> Certificate:
             f"tls_key {files.key} is not the key of the first certificate in {files.certificate}: name the files that"
             " were made together, the server's own certificate before those of its issuers"
         )
+    server_context(files)
+    return _described(certificate)
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """The TLS of a server with these files. Raises `TlsError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.certificate, files.key)
+        context.load_cert_chain(files.certificate, files.key, password=_nobody_types)
     except (ssl.SSLError, OSError) as error:
         raise TlsError(f"{files.certificate} and {files.key} are refused by OpenSSL: {_reason(error)}") from None
-    return _described(certificate)
+    return context
 
 
 def complaints(files: TlsFiles, certificate: Certificate, now: datetime) -> Iterator[str]:
@@ -110,6 +117,11 @@ def trusting(authority: Path) -> ssl.SSLContext:
 def now() -> datetime:
     """The time that certificates are compared with."""
     return datetime.now(UTC)
+
+
+def _nobody_types() -> str:
+    """The passphrase of a key that has one since it was looked at: OpenSSL would ask for it on the terminal."""
+    return ""
 
 
 def _certificate(path: Path) -> x509.Certificate:

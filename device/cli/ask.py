@@ -35,18 +35,19 @@ def ask(
     The answer goes to stdout as it comes; where it comes from, and figures, go to stderr.
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
-    from device.cli.connection import ready_daemon
+    from device.cli.connection import asked, find_daemon
     from device.cli.render import as_json_text, full_report, summary
 
     given = files or []
     if keep and not given:
         raise bad_input("--keep adds the --files to the library: there are none")
-    asked = options.read_question(question)
-    body = {"messages": conversation([], asked)} | fields | as_fields(given)
-    with ready_daemon(url, api_key_file, ca) as daemon:
-        printed = stream_answer(daemon, body, None if as_json else sys.stdout)
-        for path in given if keep else ():
-            daemon.upload(path.name, content_of(path))
+    body = {"messages": conversation([], options.read_question(question))} | fields | as_fields(given)
+    output = None if as_json else sys.stdout
+    printed = asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, output))
+    if keep:
+        with find_daemon(url, api_key_file, ca) as daemon:
+            for path in given:
+                daemon.upload(path.name, content_of(path))
     if as_json:
         value = {
             "answer": printed.text,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from device.cli.daemon import Daemon
 from device.cli.failures import NOT_REACHABLE, CommandFailed, DaemonStarting, bad_input
@@ -23,6 +23,8 @@ LONGEST_KEY: Final = 4096
 POLL: Final = 0.2  # seconds
 COMING: Final = 5.0  # seconds from a daemon's start, as of commands pasted together, until it listens
 
+Result = TypeVar("Result")
+
 
 def find_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> Daemon:
     """The daemon at `url`, with http:// or without, else the one that this machine's device settings describe.
@@ -34,13 +36,7 @@ def find_daemon(url: str | None, key_file: Path | None = None, authority: Path |
     key = _given_key(key_file)
     trusted = None if authority is None else _trusting(authority)
     if url is not None:
-        daemon = Daemon(url if "://" in url else f"http://{url}", key, trusted)
-        try:
-            daemon.refuse_cloud()
-        except CommandFailed:
-            daemon.close()
-            raise
-        return daemon
+        return Daemon(url if "://" in url else f"http://{url}", key, trusted)
     from device.cli.settings import load_device
 
     return own_daemon(load_device(), None, key, trusted)
@@ -70,6 +66,25 @@ def ready_daemon(url: str | None, key_file: Path | None = None, authority: Path 
                 stack.close()
                 daemon = stack.enter_context(find_daemon(url, key_file, authority))  # which has a new key then
         yield daemon
+
+
+def asked(
+    url: str | None, key_file: Path | None, authority: Path | None, question: Callable[[Daemon], Result]
+) -> Result:
+    """The result of a `question` to the daemon of `find_daemon`, without another request before it.
+
+    Where the daemon can't answer yet, it is waited for like `ready_daemon` does, and then asked again. Raises
+    `CommandFailed`.
+    """
+    try:
+        with find_daemon(url, key_file, authority) as daemon:
+            return question(daemon)
+    except CommandFailed as failure:
+        absent = url is None and failure.exit_code == NOT_REACHABLE
+        if not absent and not isinstance(failure, DaemonStarting):
+            raise
+    with ready_daemon(url, key_file, authority) as daemon:
+        return question(daemon)
 
 
 def own_daemon(

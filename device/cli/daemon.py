@@ -29,6 +29,9 @@ class Daemon:
 
     def __init__(self, url: str, api_key: str | None, trusted: ssl.SSLContext | None = None) -> None:
         self.url = url.rstrip("/")
+        self._met = False  # an answer in HTTP has come from there
+        if self.url.startswith("tcp://"):  # as settings and `dragon pair` write a cloud's address
+            raise bad_input(_at_a_cloud(self.url))
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(SILENCE_PATIENCE, connect=CONNECT_PATIENCE)
         self._reading = httpx.Timeout(READING_PATIENCE, connect=CONNECT_PATIENCE)
@@ -54,25 +57,11 @@ class Daemon:
         """End the connection."""
         self._http.close()
 
-    def refuse_cloud(self) -> None:
-        """Raise `CommandFailed` where a cloud listens, which never answers HTTP: a question would wait in vain."""
-        from device.cli.doctor.ports import speaks_zmtp
-
-        if self.url.startswith("tcp://"):  # as settings and `dragon pair` write a cloud's address
-            raise bad_input(_at_a_cloud(self.url))
-        try:
-            self._http.get("/health", timeout=CONNECT_PATIENCE)
-        except (httpx.TimeoutException, httpx.RemoteProtocolError):
-            place = httpx.URL(self.url)
-            if speaks_zmtp(place.host, place.port or 80):
-                raise bad_input(_at_a_cloud(self.url)) from None
-        except (httpx.HTTPError, httpx.InvalidURL):
-            pass  # what is asked next says it better
-
     def status(self) -> dict[str, Any]:
         """`GET /status`."""
         with self._failures():
             response = self._http.get("/status")
+            self._met = True
             _raise_for_error(response)
             value = response.json()
         if not isinstance(value, dict):
@@ -87,6 +76,7 @@ class Daemon:
             self._failures(),
             self._http.stream("POST", "/v1/chat/completions", json=body, timeout=patience) as response,
         ):
+            self._met = True
             _raise_for_error(response)
             for line in response.iter_lines():
                 if not line.startswith("data:"):
@@ -107,6 +97,7 @@ class Daemon:
             sent = self._http.post(
                 "/library/documents", params={"name": name}, content=content, headers=headers, timeout=self._reading
             )
+            self._met = True
             _raise_for_error(sent)
 
     @contextmanager
@@ -118,16 +109,29 @@ class Daemon:
             raise (not_reachable(self.url) if problem is None else bad_input(f"{self.url}: {problem}")) from None
         except httpx.UnsupportedProtocol:
             raise bad_input(f"the daemon's address must start with http:// or https://, not {self.url!r}") from None
-        except httpx.TimeoutException:
-            raise answer_failed("the device daemon stopped answering") from None
-        except httpx.RemoteProtocolError as error:
-            if self.url.startswith("http://") and "without sending a response" in str(error):
-                raise answer_failed(
-                    f"{self.url} closed the connection without an answer; is its address one with https:// instead?"
-                ) from None
-            raise answer_failed("the connection ended in the middle of the answer") from None
+        except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError) as error:
+            raise self._silence(error) from None
         except (httpx.HTTPError, json.JSONDecodeError):
             raise answer_failed("the connection ended in the middle of the answer") from None
+
+    def _silence(self, error: httpx.TransportError) -> CommandFailed:
+        """The failure of a request that got no answer, or no whole one."""
+        if not self._met and self._is_cloud():
+            return bad_input(_at_a_cloud(self.url))
+        if isinstance(error, httpx.TimeoutException):
+            return answer_failed("the device daemon stopped answering")
+        if self.url.startswith("http://") and "without sending a response" in str(error):
+            return answer_failed(
+                f"{self.url} closed the connection without an answer; is its address one with https:// instead?"
+            )
+        return answer_failed("the connection ended in the middle of the answer")
+
+    def _is_cloud(self) -> bool:
+        """Whether a cloud listens there, which never answers HTTP."""
+        from device.cli.doctor.ports import speaks_zmtp
+
+        place = httpx.URL(self.url)
+        return speaks_zmtp(place.host, place.port or 80)
 
 
 def _at_a_cloud(url: str) -> str:

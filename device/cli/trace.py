@@ -35,18 +35,17 @@ def trace(
     """
     from common.tracing.trace import from_json
     from device.cli.answers import conversation, stream_answer
-    from device.cli.connection import ready_daemon
+    from device.cli.connection import asked
     from device.cli.render import strip_controls
     from device.cli.timeline import summary, table
 
-    asked = options.read_question(question)
+    messages = conversation([], options.read_question(question))
     if png is not None:
         _require_matplotlib()
     for path in filter(None, (output, png)):
         _require_folder(path)
-    body = {"messages": conversation([], asked)} | fields | {"trace": True}
-    with ready_daemon(url, api_key_file, ca) as daemon:
-        printed = stream_answer(daemon, body, sys.stderr)
+    body = {"messages": messages} | fields | {"trace": True}
+    printed = asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stderr))
     if printed.report.get("trace") is None:
         raise answer_failed("the daemon sent no trace")
     try:

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from common.configuration.settings import is_loopback
 from common.process.startup import Startup
@@ -85,7 +84,7 @@ class Api:
         handlers = {ApiError: _on_refusal, HTTPException: _on_routing_error, Exception: _on_crash}
         application = Starlette(routes=routes, exception_handlers=handlers)
         application.router.redirect_slashes = False
-        self.application: ASGIApp = RequestGuard(application, options)
+        self.application = RequestGuard(application, options)
 
     def serve(self, engine: Engine) -> None:
         """Answer by `engine` from now on; on any thread."""
@@ -107,9 +106,10 @@ class Api:
             task.cancel()
 
     def close(self) -> None:
-        """End the threads, when nothing is served any more; what one of them is at is of no use to anybody."""
+        """End the threads and the log, when nothing is served any more; what a thread is at is of no use to anybody."""
         for threads in (self._readers, self._starters):
             threads.shutdown(wait=False, cancel_futures=True)
+        self.application.close()
 
     def _endpoint(self, name: str) -> Endpoint:
         """The handler `name`; its client gets `stopping` as soon as that is so, whatever the handler waits for."""

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from common.process.quiet_log import QuietLog
 from device.http.errors import ApiError, too_many_connections
 from device.http.options import HttpOptions
 
 # A client that has something to ask has begun to by then: it doesn't lose its place to one that comes later.
 _SETTLING = 0.25  # seconds
+
+
+class ConnectionLog(logging.LoggerAdapter[logging.Logger]):
+    """The server's log of what is wrong with connections, which every client can cause: some lines of it.
+
+    Without tracebacks: the text of an exception can hold what was being asked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.getLogger("uvicorn.error"))
+        self.level = self.logger.level  # which the server looks at
+        self._quiet = QuietLog(self.logger)
+
+    def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
+        """Log a line, if there are not too many."""
+        self._quiet.tell(level, str(msg).rstrip("\n."), *args)
 
 
 class Connection(H11Protocol):
@@ -23,8 +41,11 @@ class Connection(H11Protocol):
     that clients who connect and stay silent keep nobody out. Where all are being answered, the new one gets 503.
     """
 
-    def __init__(self, options: HttpOptions, settled: Callable[[int], None], *arguments: Any, **more: Any) -> None:
+    def __init__(
+        self, options: HttpOptions, settled: Callable[[int], None], log: ConnectionLog, *arguments: Any, **more: Any
+    ) -> None:
         super().__init__(*arguments, **more)
+        self.logger = log  # type: ignore[assignment]  # the methods of a logger that are used
         self._settled = settled  # told the descriptor of a connection that is made, after its handshake
         self._options = options
         self._refused = False

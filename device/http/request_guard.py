@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 import traceback
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,6 +20,7 @@ from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
 from device.http.options import HttpOptions
 from device.http.page import PAGE
+from device.http.request_tally import RequestTally
 from device.http.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": t
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
+_LONGEST_METHOD: Final = 8  # characters of what a client calls its method
 EXPOSED = "x-request-id, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
 
 
@@ -41,6 +44,7 @@ class RequestGuard:
         self._app = app
         self._admission = options.admission
         self._refusals = QuietLog(logger)
+        self._tally = RequestTally(logger)
         self._local = is_loopback(options.host)
         self._allowed = options.allow_origins
 
@@ -55,28 +59,40 @@ class RequestGuard:
         try:
             self._check_host(headers)
             if allowed is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                exchange.let_in = True
+                exchange.let_in = "anybody"
                 await _preflight(headers)(scope, receive, exchange.send)
                 return
-            if scope["path"] not in PUBLIC_PATHS:
+            if scope["path"] in PUBLIC_PATHS:
+                exchange.let_in = "anybody"
+            else:
                 self._check_page(headers, allowed)
                 self._check_key(headers)
-            exchange.let_in = True
+                exchange.let_in = "user"
             await self._app(scope, receive, exchange.send)
         except ApiError as refusal:
             await refusal.response()(scope, receive, exchange.send)
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__))
-            logger.error("%s raised %s\n%s", exchange.identity, type(error).__name__, where)
+            tell = logger.log if exchange.let_in == "user" else self._refusals.tell
+            tell(logging.ERROR, "%s raised %s\n%s", exchange.identity, type(error).__name__, where)
             if exchange.status is None:
                 await server_failed().response()(scope, receive, exchange.send)
         finally:
-            path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
-            seconds = time.monotonic() - started
-            # Whoever is not let in must not be able to fill the disk.
-            tell = logger.log if exchange.let_in else self._refusals.tell
-            line = exchange.identity, scope["method"], path, exchange.status, seconds
-            tell(logging.INFO, "%s %s %s %s %.3f s", *line)
+            self._tell(scope, exchange, time.monotonic() - started)
+
+    def close(self) -> None:
+        """Log what was counted and not told yet."""
+        self._tally.tell()
+
+    def _tell(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
+        """Log a request. Nobody but a user must be able to fill the disk."""
+        path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
+        if exchange.let_in == "anybody":
+            self._tally.count(path, exchange.status)
+            return
+        tell = logger.log if exchange.let_in == "user" else self._refusals.tell
+        method = scope["method"][:_LONGEST_METHOD]
+        tell(logging.INFO, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
         """The origin of the page that asks, where the settings name it."""
@@ -123,7 +139,7 @@ class _Exchange:
         self._allowed = allowed
         self.identity = f"req_{secrets.token_hex(12)}"
         self.status: int | None = None
-        self.let_in = False  # whether the checks were passed
+        self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # as far as checks were passed
         self._send = send
 
     async def send(self, message: Message) -> None:

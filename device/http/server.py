@@ -15,8 +15,9 @@ import uvicorn
 
 from common.process.startup import Startup
 from common.process.vital import Died, vital_thread
+from device.access.renewal import RenewedTls
 from device.http.app import Api
-from device.http.connections import Connection
+from device.http.connections import Connection, ConnectionLog
 from device.http.listening import Listener, Loop
 from device.http.options import HttpOptions
 from device.interface import Engine
@@ -29,7 +30,7 @@ class HttpServer:
     """Serves an engine over HTTP from a thread. A context manager; `stop` may be called more than once.
 
     Until there is an engine, `serve`, clients are told how far the `startup` is. Raises OSError from the constructor
-    when the address can't be bound.
+    when the address can't be bound, and `TlsError` where the TLS files can't be used.
     """
 
     def __init__(self, options: HttpOptions, startup: Startup | None = None, died: Died | None = None) -> None:
@@ -44,23 +45,22 @@ class HttpServer:
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
         self._api = Api(options, startup)
         # Called with keywords, like the class that it stands for.
-        protocol: Any = partial(Connection, options, self.listener.settled)
-        self._server = _Server(
-            uvicorn.Config(
-                self._api.application,
-                http=protocol,
-                ws="none",
-                lifespan="off",
-                interface="asgi3",
-                ssl_certfile=options.tls.certificate if options.tls is not None else None,
-                ssl_keyfile=options.tls.key if options.tls is not None else None,
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-            )
+        protocol: Any = partial(Connection, options, self.listener.settled, ConnectionLog())
+        config = uvicorn.Config(
+            self._api.application,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
         )
+        config.load()
+        config.ssl = None if options.tls is None else RenewedTls(options.tls).context
+        self._server = _Server(config)
         self._thread = vital_thread(self._serve, "http", died)
 
     @property

@@ -229,6 +229,7 @@ class TestUnmatched:
         wanted = {"unmatched": "refuse", "response_format": {"type": "json_object"}, "max_tokens": 4}
         report = pair.complete(self.FAR, **wanted)["dragon"]
         assert report["unmatched"] and not report["refused"]
+        assert any("a refusal has neither" in note for note in report["notes"])
         silent = pair.complete(self.FAR, unmatched="answer", max_tokens=2)["dragon"]
         assert not silent["unmatched"]
 

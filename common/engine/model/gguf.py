@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
@@ -55,8 +57,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
     try:
         private_folder(models)
         startup = Startup() if startup is None else startup
-        startup.at("waiting for another process that imports a model")
-        with filelock.FileLock(models / _LOCK):
+        with _import_lock(models, startup):
             if not _is_whole(folder):
                 began = time.monotonic()
                 _clear(models)
@@ -98,6 +99,21 @@ def _is_whole(folder: Path) -> bool:
     if damaged:
         log.warning("the import %s is damaged (%s): it is made again", folder, ", ".join(damaged))
     return not damaged
+
+
+@contextmanager
+def _import_lock(models: Path, startup: Startup) -> Iterator[None]:
+    """Hold the lock of imports; the startup is told where another process has it."""
+    lock = filelock.FileLock(models / _LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        startup.at("waiting for another process that imports a model")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _clear(models: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from unicodedata import category
 
 from common.library.readers.content import Unreadable
+from common.library.readers.latin import central_european
 
 _MARKED: Final = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Those that old programs write, the likelier first. Latin-1 is Windows' Western one without the quotation marks.
@@ -20,9 +21,7 @@ _NARROW: Final = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "cp949", "big5", "cp1250", "cp1253"),
     *("cp1255", "cp1256"),
 )
-_LATIN: Final = ("cp1252", "cp1250")
 _ALONE: Final = 1.5  # bytes beyond ASCII in a row, on average
-_FEW: Final = 32  # bytes beyond ASCII that are too few to tell Western from Central European
 _SHORT: Final = 32  # characters that are too few to tell a text's disorder
 _FEWEST: Final = 5  # characters of several alphabets that can be called text at all
 _ONE_ALPHABET: Final = 2  # upper bytes that a short text has: ASCII's, and those of its letters or signs
@@ -106,13 +105,12 @@ def _sample(content: bytes) -> bytes:
 
 def _latin(sample: bytes) -> str | None:
     """The encoding of a text whose letters beyond ASCII stand by themselves between others, as accents and signs do and
-    no other alphabet's letters; None for another text.
+    no other alphabet's letters; None for another text, and one that has bytes which are no letters in Latin-1.
     """
     runs = _BEYOND_ASCII.findall(sample)
-    count = sum(map(len, runs))
-    if count >= _ALONE * len(runs) or _NOT_LATIN.search(sample):
+    if sum(map(len, runs)) >= _ALONE * len(runs):
         return None
-    return _LATIN[0] if count < _FEW else _likeliest(sample, _LATIN)
+    return central_european(sample) or (None if _NOT_LATIN.search(sample) else "cp1252")
 
 
 def _likeliest(sample: bytes, among: Sequence[str]) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import get_args
@@ -27,6 +29,7 @@ from tests.common.library.test_approximate import put_many, search, trained, uni
 from tests.common.library.test_patterns import fits_by_parts
 from tests.common.library.toy_embedder import ToyEmbedder
 
+PATIENCE = 60.0  # seconds
 KINDS: tuple[SearchKind, ...] = get_args(SearchKind)
 WORDS = ("kettle", "rabbit", "balcony", "invoice", "train", "monday")
 FORMER = Path(__file__).parent / "data" / "format-3.sqlite.gz"  # as the version before tags wrote it
@@ -208,6 +211,55 @@ class TestTags:
         assert tagged.passages("kettle", "about", ["home"])
         with pytest.raises(UnknownDocument):
             tagged.passages("kettle", "about", ["tag:work"])
+
+
+class TestWhileACatalogueIsMade:
+    """A large library's takes a while; here until the test lets it go on."""
+
+    @pytest.fixture
+    def filled(self, library: Library, write: Write, documents: Path) -> Library:
+        for name in ("work/plan.txt", "home/kettle.txt"):
+            write(name, f"about {name}")
+        library.add(documents)
+        return library
+
+    def test_other_searches_go_on(self, filled: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun, let_on = threading.Event(), threading.Event()
+        places = Store.places
+
+        def slowly(store: Store) -> list[tuple[int, str, str]]:
+            begun.set()
+            assert let_on.wait(PATIENCE)
+            return places(store)
+
+        monkeypatch.setattr(Store, "places", slowly)
+        with ThreadPoolExecutor(2) as threads:
+            try:
+                chosen = threads.submit(filled.search, "about", 9, only=["work"])
+                assert begun.wait(PATIENCE)
+                assert len(threads.submit(filled.search, "about", 9).result(PATIENCE / 2)) == 2
+                assert not chosen.done()
+            finally:
+                let_on.set()
+            assert [hit.path for hit in chosen.result(PATIENCE)] == ["work/plan.txt"]
+
+    def test_the_library_may_change_every_time(
+        self, filled: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        places = Store.places
+        made = list[str]()
+
+        def change(store: Store) -> list[tuple[int, str, str]]:
+            found = places(store)
+            if not filled._lock.locked():
+                made.append(f"work/{len(made)}.txt")
+                write(made[-1], f"about {len(made)}")
+                filled.add(documents)
+            return found
+
+        monkeypatch.setattr(Store, "places", change)
+        assert {hit.path for hit in filled.search("about", 9, only=["work"])} == {"work/plan.txt", *made}
+        assert len(made) >= 2  # again and again, until nobody could
 
 
 class TestUpgrade:

@@ -13,16 +13,10 @@ from common.processors.grammar import Grammar
 from common.processors.options import ProcessorOptions, received, travelling
 from tests.common.processors.schemas import CAR, HOSTILE
 from tests.common.processors.test_grammar import EOS, TOKENIZER, TOKENS, walk
+from tests.support.call_shapes import BARE, TAGS, listed
 
 MARKER = 7  # the id of a token that stands before calls
-TAGS = CallShape(
-    opening=("<tool_call>\n",),
-    arguments="arguments",
-    closing=("\n</tool_call>",),
-    between=("\n</tool_call>\n<tool_call>\n",),
-)
-LISTED = CallShape(opening=(MARKER, " ["), arguments="arguments", closing=("]",), between=(", ",))
-BARE = CallShape(opening=(), arguments="parameters", closing=())
+LISTED = listed(MARKER)
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}
 TOOLS = (Tool(name="weather", parameters=CITY), Tool(name="buy.car", parameters=CAR))
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'

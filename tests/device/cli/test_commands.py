@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -149,9 +151,32 @@ class TestFailures:
         done = dragon("ask", "q", "--url", url)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
+    @pytest.mark.parametrize("command", ["ask", "trace"])
+    def test_the_question_is_the_first_request(self, dragon: Dragon, command: str) -> None:
+        lines = list[bytes]()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def refuse() -> None:
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rwb") as file:
+                    lines.append(file.readline())
+                    file.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    file.flush()
+                    connection.shutdown(socket.SHUT_WR)
+                    file.read()  # what a connection is closed on before it is read can cost the client the reply
+
+            peer = threading.Thread(target=refuse)
+            peer.start()
+            done = dragon(command, "q", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}")
+            peer.join(WAIT)
+        assert lines == [b"POST /v1/chat/completions HTTP/1.1\r\n"]
+        assert (done.returncode, "HTTP status 400" in done.stderr) == (1, True)
+
     @pytest.mark.parametrize("command", [["ask", "q"], ["chat"], ["status"]], ids=lambda command: command[0])
     def test_a_clouds_port_is_told(self, dragon: Dragon, command: list[str]) -> None:
         with zmq.Context() as context, context.socket(zmq.ROUTER) as cloud:
+            cloud.curve_secretkey = zmq.curve_keypair()[1]
+            cloud.curve_server = True
             port = cloud.bind_to_random_port("tcp://127.0.0.1")
             for url in (f"http://127.0.0.1:{port}", f"127.0.0.1:{port}", f"tcp://127.0.0.1:{port}"):
                 done = dragon(*command, "--url", url, DRAGON_DEVICE_PORT="8765")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import time
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 from device.access.admission import Admission
 from device.access.api_keys import ApiKeyFiles
+from device.http import request_tally
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings, origins_in
@@ -300,3 +303,54 @@ def test_logs_hold_no_text_of_a_request(
     assert "RuntimeError" in logged
     assert "OSError" in logged
     assert secret not in logged
+
+
+class TestStrangers:
+    """Requests that need no key, as many as anybody likes to send."""
+
+    def test_their_requests_are_counted(self, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        server = serve("right", allow_origins=frozenset({"https://own.example"}))
+        asks = {"origin": "https://own.example", "access-control-request-method": "POST"}
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
+            for _ in range(20):
+                assert http.get("/health").status_code == 200
+                assert http.get("/").status_code == 200
+                assert http.post("/health").status_code == 405
+                assert http.options("/status", headers=asks).status_code == 204
+        server.stop()
+        told = [record.getMessage() for record in caplog.records if record.name.startswith("device.")]
+        assert told == ["requests without a key: 20 x /health 200, 20 x / 200, 20 x /health 405, 20 x /status 204"]
+
+    def test_they_are_told_of_while_the_server_runs(
+        self, serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(request_tally, "PERIOD", 0.01)
+        caplog.set_level(logging.INFO)
+        server = serve()
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
+            http.get("/health")
+            end = time.monotonic() + WAIT
+            while "requests without a key: 1 x /health 200" not in caplog.messages:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+
+    def test_a_summary_is_short_whatever_was_asked(self) -> None:
+        counts: dict[request_tally.Kind, int] = {
+            (f"/page/{number}.js", status): number for number in range(99) for status in (200, 304, 405)
+        }
+        text = request_tally.summary(counts)
+        assert len(text) < 300
+        assert text.startswith("98 x /page/98.js 200, ") and text.endswith(" others")
+        assert sum(int(part.split()[0]) for part in text.split(", ")) == 3 * sum(range(99))
+
+    def test_what_is_no_http_fills_no_log(self, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+        server = serve("right")
+        host, port = server.url.removeprefix("http://").split(":")
+        for _ in range(60):
+            with socket.create_connection((host, int(port)), timeout=WAIT) as broken:
+                broken.sendall(b"what is this\r\n\r\n")
+                while broken.recv(4096):
+                    pass
+        told = [text for text in caplog.messages if "Invalid HTTP request" in text]
+        assert 5 <= len(told) <= 30  # five at once, one in five seconds on a machine however slow

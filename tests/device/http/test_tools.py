@@ -20,6 +20,7 @@ from device.http.tools import lean
 from device.interface import TokenEvent
 from tests.device.http.asking import ENGINE, ask_chat, chat, turn
 from tests.device.table_engine import TableEngine
+from tests.support.call_shapes import BARE, TAGS, listed
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER: Any = {"type": "function", "function": {"name": "weather", "description": "Says.", "parameters": CITY}}
@@ -27,14 +28,7 @@ CLOCK: Any = {"type": "function", "function": {"name": "clock"}}
 TOOLS: Any = [WEATHER, CLOCK]
 NAMED: Any = {"type": "function", "function": {"name": "clock"}}
 MARKER = 101  # of the table engine's second token
-TAGS = CallShape(
-    opening=("<tool_call>\n",),
-    arguments="arguments",
-    closing=("\n</tool_call>",),
-    between=("\n</tool_call>\n<tool_call>\n",),
-)
-LISTED = CallShape(opening=(MARKER, " ["), arguments="arguments", closing=("]",), between=(", ",))
-BARE = CallShape(opening=(), arguments="parameters", closing=())
+LISTED = listed(MARKER)
 ROME = '{"city": "Rome \\"}{ \\\\", "n": [1, {"a": {}}]}'
 QUESTION = turn("user", "Is it wet in Rome?")
 CALL = {"id": "call_7", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}

@@ -17,6 +17,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import _WORK, MANIFEST, damaged_files, imported, is_complete, is_gguf
 from common.process.python import child_command
+from common.process.startup import Startup
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, Weights, write_gguf
 
 
@@ -134,7 +135,9 @@ def test_a_changed_byte_is_found_and_mended(file: Path, copy: Path) -> None:
     assert damaged_files(copy) == ["model.safetensors"]
     killed = copy.parent / f"{_WORK}0a1b" / "model"  # what an import leaves that is killed
     killed.mkdir(parents=True)
-    assert imported(file, copy.parent) == copy
+    said = list[str]()
+    assert imported(file, copy.parent, Startup(said.append)) == copy
+    assert said and not any("another process" in line for line in said)  # which nobody waited for
     assert damaged_files(copy) == []
     assert path.read_bytes() == whole
     assert [path for path in copy.parent.iterdir() if path.is_dir()] == [copy]

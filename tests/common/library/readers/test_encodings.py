@@ -18,6 +18,9 @@ JAPANESE = "鍵は玄関マットの下にあります。\n牛乳は冷蔵庫に
 SIGN = "25 °C\n"
 NOTE = "Grüße vom Zahnarzt, Termin am 3. März.\n"  # of 39 bytes
 POLISH = "Wczoraj byliśmy na spacerze w lesie, żeby zjeść świeże jagody. Później poszedłem po bułki i mleko.\n"
+CZECH = "Příští týden přijede babička, ať má čistý ručník. Klíč leží pod květináčem a šálky jsou v myčce.\n"
+HUNGARIAN = "A kulcs a virágcserép alatt van. Jövő kedden jön a szerelő, a hűtőt előtte ürítsd ki, légy szíves.\n"
+SPANISH = "¿Dónde está la niña? Mañana por la mañana llega el señor Núñez, ¡qué alegría! El avión sale a las ocho.\n"
 TEXTS = {"german": GERMAN, "french": FRENCH, "russian": RUSSIAN, "japanese": JAPANESE, "note": NOTE, "sign": SIGN}
 
 
@@ -44,7 +47,25 @@ def test_unicode(text: str, encoding: str) -> None:
         (RUSSIAN, "koi8-r"),
         (JAPANESE, "shift_jis"),
         (JAPANESE, "euc_jp"),
-        (POLISH * 2, "cp1250"),
+        (POLISH, "cp1250"),
+        (POLISH, "iso8859-2"),
+        ("Kup mąkę i masło.\n", "cp1250"),
+        (CZECH, "cp1250"),
+        (CZECH, "iso8859-2"),
+        ("Zítra přijít dřív.\n", "cp1250"),
+        ("Schůzka s „Petrem“ – příští čtvrtek\n", "cp1250"),
+        (HUNGARIAN, "cp1250"),
+        (HUNGARIAN, "iso8859-2"),
+        ("Jövő héten fűtésszerelő jön.\n", "cp1250"),
+        (SPANISH, "cp1252"),
+        ("¿Mañana? ¿El señor Núñez?\n", "latin-1"),
+        ("Il caffè è già più freddo, perché la città è lì.\n", "latin-1"),
+        ("Smørrebrød på søndag, og rødgrød med fløde.\n", "latin-1"),
+        ("Åke köper två kilo äpplen på lördag.\n", "latin-1"),
+        ("The tank holds 100 m³, the shed 20 m², £30 for 1½ hours, £15 for the 2ª.\n", "latin-1"),
+        (GERMAN + FRENCH + SPANISH, "cp1252"),
+        ("„Müller“ – Straße 5, 3½ Zimmer, 800 €\n", "cp1252"),
+        ("À bientôt… c\u2019était déjà l\u2019été, où êtes-vous ? Le cœur, la sœur.\n", "cp1252"),
     ],
     ids=lambda value: f"{len(value)}-{value.split()[0]}".encode("ascii", "ignore").decode(),
 )

@@ -1,0 +1,46 @@
+"""Counts of the requests that everybody may send, which are logged together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+PERIOD: Final = 60.0  # seconds between two summaries, at least
+_MOST_KINDS: Final = 8  # of requests that a summary names
+
+Kind = tuple[str, int | None]  # known path and status
+
+
+class RequestTally:
+    """Counts requests, and logs a summary a minute after the first one: no number of them fills the disk.
+
+    For the server's event loop.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._counts = Counter[Kind]()
+
+    def count(self, path: str, status: int | None) -> None:
+        """Count one request; `path` is a known one, not the client's own text."""
+        if not self._counts:
+            asyncio.get_running_loop().call_later(PERIOD, self.tell)
+        self._counts[path, status] += 1
+
+    def tell(self) -> None:
+        """Log what was counted since the last summary."""
+        if self._counts:
+            self._log.info("requests without a key: %s", summary(self._counts))
+            self._counts.clear()
+
+
+def summary(counts: Mapping[Kind, int]) -> str:
+    """The text of some counts, the largest first: bounded, whatever was asked for."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    texts = [f"{number} x {path} {status}" for (path, status), number in ordered[:_MOST_KINDS]]
+    if rest := sum(number for _, number in ordered[_MOST_KINDS:]):
+        texts.append(f"{rest} others")
+    return ", ".join(texts)
