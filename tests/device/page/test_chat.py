@@ -115,6 +115,31 @@ class TestAsking:
         assert (before.sources, before.privacy, before.trace) == ("both", "strict", False)
         assert (after.sources, after.privacy, after.trace) == ("device", "offline", True)
 
+    def test_chosen_documents_are_the_conversations(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        page = visit.page
+        page.get_by_role("button", name="Documents").click()
+        page.get_by_label("Of this device").fill("journal/**\n\n  tag:work ")
+        page.get_by_label("Of the cloud").fill("*.pdf")
+        visit.ask("first")
+        assert (visit.serious(), visit.fits()) == ([], True)
+        page.get_by_role("button", name="New conversation").click()
+        visit.ask("elsewhere")
+        page.reload()
+        page.locator(".conversations .title").nth(1).click()
+        page.locator(".narrowed").wait_for()
+        visit.ask("second")
+        page.get_by_role("button", name="Use all documents").click()
+        visit.ask("third")
+        found = [engine.generation(number).request for number in range(4)]
+        chosen = (("journal/**", "tag:work"), ("*.pdf",))
+        assert [(each.device_documents, each.cloud_documents) for each in found] == [chosen, ((), ()), chosen, ((), ())]
+        hints = page.locator(".turn > .hint").all_inner_texts()
+        assert len(hints) == 2
+        assert all("only: journal/**, tag:work. Of the cloud" in hint for hint in hints)
+
 
 class TestStreaming:
     def test_finished_blocks_are_rendered_once(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:

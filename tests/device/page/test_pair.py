@@ -119,6 +119,24 @@ class TestCitations:
         assert not [url for url in visit.requests if "passages" in url]
 
 
+class TestChosenDocuments:
+    def test_others_are_not_read_and_none_is_an_error(self, visits: Open, pair: Pair) -> None:
+        visit = visits(pair.url, width=360)
+        visit.expected.append("400")
+        page = visit.page
+        page.get_by_role("button", name="Documents").click()
+        page.get_by_label("Of this device").fill("kettle.md\ndanse.md")
+        visit.write(QUESTION)
+        page.get_by_text("Pattern 2 of device_documents finds no document").wait_for()
+        page.get_by_label("Of this device").fill("kettle.md")
+        page.get_by_label("Of the cloud").fill("nothing.md")
+        visit.ask(QUESTION)
+        notes = page.get_by_role("list", name="Notes")
+        notes.get_by_text("Pattern 1 of cloud_documents finds no document").wait_for()
+        assert page.locator(".source bdi").all_text_contents() == ["kettle"]
+        assert visit.fits()
+
+
 class TestLibrary:
     TITLE = "<img src=x onerror=alert(1)>\u202e.txt"
     TEXT = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> My \u202etortoise\u0007 is Yarszis."
