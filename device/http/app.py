@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,12 +20,13 @@ from starlette.types import ASGIApp
 
 from common.configuration.settings import is_loopback
 from common.process.startup import Startup
+from device.doctor.checks import Finding
 from device.http import openapi
 from device.http.answers import Answers, Patience
 from device.http.bodies import body_too_large, declared, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
-from device.http.errors import ApiError, server_failed, starting, stopping
+from device.http.errors import ApiError, diagnosis_late, server_failed, starting, stopping
 from device.http.library import (
     FolderBody,
     done,
@@ -51,6 +53,7 @@ from device.interface import Engine
 
 MODEL_ALIAS = "dragon"  # whatever model the daemon runs
 _READERS = 2  # threads
+_DIAGNOSIS = 20.0  # seconds; it waits for names and ports of the network
 NOTES = "x-dragon-notes"  # header with sentences about what became of the request
 
 Result = TypeVar("Result")
@@ -73,6 +76,8 @@ class Api:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
         # Starting an answer can take seconds (a format is compiled); who has a place has a thread for it.
         self._starters = ThreadPoolExecutor(options.max_active, thread_name_prefix="starting")
+        self._doctors = ThreadPoolExecutor(1, thread_name_prefix="doctor")
+        self._diagnosis: asyncio.Future[list[Finding]] | None = None
         self._stopping = False
         self._working: set[asyncio.Task[Response]] = set()  # on requests that are not being replied to yet
         self._started = int(time.time())
@@ -108,7 +113,7 @@ class Api:
 
     def close(self) -> None:
         """End the threads, when nothing is served any more; what one of them is at is of no use to anybody."""
-        for threads in (self._readers, self._starters):
+        for threads in (self._readers, self._starters, self._doctors):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _endpoint(self, name: str) -> Endpoint:
@@ -138,6 +143,16 @@ class Api:
 
     async def _status(self, _: HttpRequest) -> Response:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
+
+    async def _doctor(self, _: HttpRequest) -> Response:
+        """Who asks while somebody is being told gets the same: there is one diagnosis at a time."""
+        if self._diagnosis is None or self._diagnosis.done():
+            loop = asyncio.get_running_loop()
+            self._diagnosis = loop.run_in_executor(self._doctors, self._engine.diagnose)
+        told, _waiting = await asyncio.wait([self._diagnosis], timeout=_DIAGNOSIS)
+        if not told:
+            raise diagnosis_late(_DIAGNOSIS)
+        return JSONResponse({"findings": [asdict(each) for each in await self._diagnosis]})
 
     async def _openapi(self, _: HttpRequest) -> Response:
         return JSONResponse(openapi.document())

@@ -35,6 +35,7 @@ class Endpoint:
 ENDPOINTS = (
     Endpoint("GET", "/health", "health", "Whether the daemon serves", public=True),
     Endpoint("GET", "/status", "status", "Model, library and the link to the cloud"),
+    Endpoint("GET", "/doctor", "doctor", "What is well, what is wrong, and what to do"),
     Endpoint("GET", "/openapi.json", "openapi", "This document"),
     Endpoint("GET", "/v1/models", "models", "The names of the model"),
     Endpoint("GET", "/v1/models/{model}", "model", "The model by one of its names"),
