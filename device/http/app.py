@@ -48,6 +48,7 @@ from device.http.request_guard import RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
+from device.http.simulation import SimulationBody, simulated
 from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokenized
 from device.interface import Engine
 
@@ -71,6 +72,7 @@ class Api:
         self._places = Places(options.max_active, options.max_waiting)
         self._embedding = Places(1, options.max_waiting)
         self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
+        self._simulating = Places(1, options.max_waiting)
         # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
         self._reading = Places(_READERS, options.max_waiting)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
@@ -248,6 +250,16 @@ class Api:
         path = parameter(http.query_params, "path")
         await done(lambda: self._engine.documents.unwatch(path))
         return JSONResponse({})
+
+    async def _simulate(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(SimulationBody, http)
+        (place,) = self._simulating.take(1)
+        try:
+            await place.reached()
+            await self._wanted(http)
+            return JSONResponse(await asyncio.to_thread(simulated, body), headers=_headers(notes))
+        finally:
+            place.leave()
 
     async def _tokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(TokenizeBody, http)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -123,3 +123,35 @@ class TestTimeline:
             "cloud": {"right": 1, "judged": 1},
         }
         assert (timeline["from"], timeline["to"]) == (41, 71)
+
+
+class TestLevels:
+    REPORT: Final = {
+        "method": "speculative",
+        "placement": "device",
+        "sent_bytes": 240,
+        "received_bytes": 3000,
+        "degraded": [],
+        "device": {"drafted": 12},
+        "cloud": {"drafted": 10},
+    }
+
+    @pytest.mark.parametrize(
+        ("changes", "rows"),
+        [
+            ({}, [("strict", 240, "measured"), ("balanced", 240, "measured"), ("balanced", 3600, "estimated")]),
+            ({"placement": "cloud"}, [("strict", 3000, "estimated"), ("balanced", 240, "measured")]),
+            ({"placement": "mirrored"}, [("strict", None, "unknown"), ("balanced", 240, "measured")]),
+            ({"sent_bytes": 0}, [("strict", None, "unknown"), ("balanced", None, "unknown")]),
+            ({"method": "coupled"}, [("strict", 240, "measured"), ("balanced", 240, "measured")]),
+            (
+                {"degraded": [3]},
+                [("strict", 240, "measured"), ("balanced", 240, "measured"), ("balanced", None, "unknown")],
+            ),
+        ],
+    )
+    def test_nothing_is_invented(
+        self, call: Call, changes: dict[str, Any], rows: list[tuple[str, int | None, str]]
+    ) -> None:
+        found = call("levels", "bytesByLevel", self.REPORT | changes)
+        assert [(row["level"], row["bytes"], row["how"]) for row in found] == [*rows, ("offline", 0, "measured")]
