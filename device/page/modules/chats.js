@@ -5,6 +5,7 @@ import { ALL, documentFields, inWords } from "./chosen.js";
 import * as storage from "./storage.js";
 
 const LONGEST_TITLE = 60;
+const FRAME = 16; // milliseconds
 
 /**
  * A conversation is `{id, title, created, changed, turns, chosen}`, a turn `{question, answer, doubt, state, report,
@@ -21,6 +22,7 @@ export class Chats {
     this.traces = new WeakMap(); // of turns
     this.provisional = ""; // text that may follow
     this.listeners = new Set();
+    this.redraw = null; // timer
   }
 
   async load() {
@@ -37,7 +39,14 @@ export class Chats {
   }
 
   changed() {
+    clearTimeout(this.redraw);
+    this.redraw = null;
     this.listeners.forEach((listener) => listener());
+  }
+
+  /** Tell of changes once a frame, in a task of its own: tokens that come in a burst would else be drawn in one. */
+  changedSoon() {
+    this.redraw ??= setTimeout(() => this.changed(), FRAME);
   }
 
   /** Show another conversation; null for a new one. */
@@ -91,7 +100,7 @@ export class Chats {
     try {
       for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
         for (const chunk of chunks) this.take(turn, chunk);
-        this.changed();
+        this.changedSoon();
       }
       turn.state = "done";
     } catch (error) {
