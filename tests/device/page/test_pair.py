@@ -96,46 +96,12 @@ class TestPipeline:
             piece.strip() or "–" for piece in report["pieces"]
         ]
 
-    def test_other_levels_and_latencies(self, visits: Open, pair: Pair) -> None:
-        visit = visits(pair.url)
-        page = visit.page
-        page.get_by_role("button", name="Pipeline").click()
-        visit.ask(QUESTION)
-        levels = [row.split("\t") for row in page.locator(".levels tbody tr").all_inner_texts()]
-        assert [(level, known.partition(":")[0]) for level, _, _, known in levels] == [
-            ("strict", "measured"),
-            ("balanced", "measured"),
-            ("balanced", "estimated"),
-            ("offline", "measured"),
-        ]
-        assert levels[0][2] == levels[1][2] != levels[3][2] == "0 B"
-        slider = page.get_by_role("slider", name="Round trip")
-
-        def simulated(key: str, label: str) -> str:
-            slider.focus()
-            page.keyboard.press(key)
-            figure = page.locator(".elsewhere dt").get_by_text(label, exact=True)
-            figure.wait_for()
-            text: str = figure.locator("xpath=following-sibling::dd").inner_text()
-            return text
-
-        slow, quick = simulated("End", "Simulated at 1000 ms"), simulated("Home", "Simulated at 0.0 ms")
-        assert in_milliseconds(slow) > in_milliseconds(quick) > 0
-        page.get_by_role("button", name="Replay at this pace").click()
-        page.get_by_role("button", name="Replay at this pace").wait_for()
-        assert page.locator(".replayed").inner_text().strip() == page.locator(".answer").inner_text().split("\n")[0]
-
     def test_it_plays_once_where_motion_is_welcome(self, visits: Open, pair: Pair) -> None:
         visit = visits(pair.url, motion=True)
         visit.page.get_by_role("button", name="Pipeline").click()
         visit.ask(QUESTION)
         visit.page.get_by_role("button", name="Pause").wait_for()
         visit.page.get_by_role("button", name="Play again").wait_for()
-
-
-def in_milliseconds(text: str) -> float:
-    number, unit = text.split()
-    return float(number) * {"ms": 1, "s": 1000}[unit]
 
 
 class TestCitations:
