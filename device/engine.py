@@ -24,8 +24,10 @@ from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import CloudView
+from device.doctor.checks import Finding, findings
+from device.doctor.gathering import of_running
 from device.documents import OwnDocuments
-from device.interface import Embedded, EngineStatus, Tell
+from device.interface import CloudStatus, Embedded, EngineStatus, Tell
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
 from proto.messages import Message, Open
@@ -125,7 +127,6 @@ class DeviceEngine:
 
     def status(self) -> EngineStatus:
         counts = self._side.library.counts
-        connection = self.cloud.connection
         return EngineStatus(
             name=self.name,
             embedder=self.embedder,
@@ -141,8 +142,16 @@ class DeviceEngine:
             chunks=counts.chunks,
             active=len(self._active),
             served=self._served,
-            cloud=connection.status() if connection is not None else alone(self._settings.privacy),
+            cloud=self._cloud_status(),
         )
+
+    def diagnose(self) -> list[Finding]:
+        """Findings of `dragon doctor`, as far as they are of use while the daemon runs."""
+        return findings(of_running(self._settings, self._cloud_status(), self._side.library))
+
+    def _cloud_status(self) -> CloudStatus:
+        connection = self.cloud.connection
+        return connection.status() if connection is not None else alone(self._settings.privacy)
 
     def _search(self, query: str, count: int) -> list[Hit]:
         return self._in_turn(lambda: self._side.search(query, count, "", Scope()))

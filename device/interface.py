@@ -18,6 +18,7 @@ from common.engine.model.tool_words import ToolFormat
 from common.library.library import Hit
 from common.library.readings import Reading
 from common.library.store import FileRecord, StoredChunk
+from device.doctor.checks import Finding
 from proto.fields import Exactness
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -222,6 +223,10 @@ class Engine(Protocol):
 
     def generate(self, request: Request, tell: Tell) -> Generation:
         """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
+        ...
+
+    def diagnose(self) -> list[Finding]:
+        """What is well and what is not, with what to do; takes seconds where the cloud can't be reached."""
         ...
 
     def status(self) -> EngineStatus:

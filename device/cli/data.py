@@ -41,7 +41,7 @@ class Kept:
 def show() -> None:
     """Show every folder, with its size."""
     from common.configuration.configuration import settings_path
-    from device.cli.doctor.checks import in_bytes
+    from device.doctor.checks import in_bytes
 
     for kept in _kept():
         size = in_bytes(size_of(kept.folder)) if kept.folder.exists() else "nothing yet"
@@ -61,7 +61,7 @@ def remove(
 
     What was uploaded is removed: it lies in the data folder only.
     """
-    from device.cli.doctor.checks import in_bytes
+    from device.doctor.checks import in_bytes
 
     wanted = [kept for kept in _kept() if (role is None or kept.role == role) and kept.folder.exists()]
     for side in ("device", "cloud") if role is None else (role,):

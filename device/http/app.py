@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,12 +19,13 @@ from starlette.routing import Route
 
 from common.configuration.settings import is_loopback
 from common.process.startup import Startup
+from device.doctor.checks import Finding
 from device.http import openapi
 from device.http.answers import Answers, Patience
 from device.http.bodies import body_too_large, declared, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
-from device.http.errors import ApiError, server_failed, starting, stopping
+from device.http.errors import ApiError, diagnosis_late, server_failed, starting, stopping
 from device.http.library import (
     FolderBody,
     done,
@@ -45,11 +47,13 @@ from device.http.request_guard import RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
+from device.http.simulation import SimulationBody, simulated
 from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokenized
 from device.interface import Engine
 
 MODEL_ALIAS = "dragon"  # whatever model the daemon runs
 _READERS = 2  # threads
+_DIAGNOSIS = 20.0  # seconds; it waits for names and ports of the network
 NOTES = "x-dragon-notes"  # header with sentences about what became of the request
 
 Result = TypeVar("Result")
@@ -67,11 +71,14 @@ class Api:
         self._places = Places(options.max_active, options.max_waiting)
         self._embedding = Places(1, options.max_waiting)
         self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
+        self._simulating = Places(1, options.max_waiting)
         # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
         self._reading = Places(_READERS, options.max_waiting)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
         # Starting an answer can take seconds (a format is compiled); who has a place has a thread for it.
         self._starters = ThreadPoolExecutor(options.max_active, thread_name_prefix="starting")
+        self._doctors = ThreadPoolExecutor(1, thread_name_prefix="doctor")
+        self._diagnosis: asyncio.Future[list[Finding]] | None = None
         self._stopping = False
         self._working: set[asyncio.Task[Response]] = set()  # on requests that are not being replied to yet
         self._started = int(time.time())
@@ -107,7 +114,7 @@ class Api:
 
     def close(self) -> None:
         """End the threads and the log, when nothing is served any more; what a thread is at is of no use to anybody."""
-        for threads in (self._readers, self._starters):
+        for threads in (self._readers, self._starters, self._doctors):
             threads.shutdown(wait=False, cancel_futures=True)
         self.application.close()
 
@@ -138,6 +145,16 @@ class Api:
 
     async def _status(self, _: HttpRequest) -> Response:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
+
+    async def _doctor(self, _: HttpRequest) -> Response:
+        """Who asks while somebody is being told gets the same: there is one diagnosis at a time."""
+        if self._diagnosis is None or self._diagnosis.done():
+            loop = asyncio.get_running_loop()
+            self._diagnosis = loop.run_in_executor(self._doctors, self._engine.diagnose)
+        told, _waiting = await asyncio.wait([self._diagnosis], timeout=_DIAGNOSIS)
+        if not told:
+            raise diagnosis_late(_DIAGNOSIS)
+        return JSONResponse({"findings": [asdict(each) for each in await self._diagnosis]})
 
     async def _openapi(self, _: HttpRequest) -> Response:
         return JSONResponse(openapi.document())
@@ -233,6 +250,16 @@ class Api:
         path = parameter(http.query_params, "path")
         await done(lambda: self._engine.documents.unwatch(path))
         return JSONResponse({})
+
+    async def _simulate(self, http: HttpRequest) -> Response:
+        body, notes = await self._parsed(SimulationBody, http)
+        (place,) = self._simulating.take(1)
+        try:
+            await place.reached()
+            await self._wanted(http)
+            return JSONResponse(await asyncio.to_thread(simulated, body), headers=_headers(notes))
+        finally:
+            place.leave()
 
     async def _tokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(TokenizeBody, http)

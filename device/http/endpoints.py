@@ -9,6 +9,7 @@ from device.http.embeddings import EmbeddingsBody
 from device.http.library import FolderBody
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import Body, ChatBody, CompletionBody
+from device.http.simulation import SimulationBody
 from device.http.tokens import DetokenizeBody, TokenizeBody
 
 
@@ -35,6 +36,7 @@ class Endpoint:
 ENDPOINTS = (
     Endpoint("GET", "/health", "health", "Whether the daemon serves", public=True),
     Endpoint("GET", "/status", "status", "Model, library and the link to the cloud"),
+    Endpoint("GET", "/doctor", "doctor", "What is well, what is wrong, and what to do"),
     Endpoint("GET", "/openapi.json", "openapi", "This document"),
     Endpoint("GET", "/v1/models", "models", "The names of the model"),
     Endpoint("GET", "/v1/models/{model}", "model", "The model by one of its names"),
@@ -55,6 +57,7 @@ ENDPOINTS = (
     Endpoint("DELETE", "/library/documents/{document}", "library_forget", "Remove a document"),
     Endpoint("POST", "/library/folders", "library_watch", "Read a folder, and what changes there", FolderBody),
     Endpoint("DELETE", "/library/folders", "library_unwatch", "Forget the folder `path`", query=("path",)),
+    Endpoint("POST", "/simulate", "simulate", "An answer's pace over another network", SimulationBody),
     Endpoint("POST", "/tokenize", "tokenize", "Token ids of a text", TokenizeBody),
     Endpoint("POST", "/detokenize", "detokenize", "The text of token ids", DetokenizeBody),
 )

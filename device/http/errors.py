@@ -126,6 +126,16 @@ def starting(doing: str) -> ApiError:
     )
 
 
+def diagnosis_late(seconds: float) -> ApiError:
+    """What the daemon looks at does not answer."""
+    return ApiError(
+        503,
+        f"The diagnosis takes longer than {seconds:g} seconds: the network does not answer. Ask again.",
+        kind=SERVER_ERROR,
+        code="diagnosis_late",
+    )
+
+
 def answer_failed(sentence: str) -> ApiError:
     """The engine can't complete the answer, and says why."""
     return ApiError(503, sentence, kind=SERVER_ERROR, code="answer_failed")

@@ -14,6 +14,7 @@ from common.answer.request import Request
 from common.engine.model.conversation import Conversation
 from common.engine.model.prompt import Query, text_query
 from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
+from device.doctor.checks import Finding
 from device.interface import (
     CloudStatus,
     Documents,
@@ -106,6 +107,9 @@ class TableEngine:
     @property
     def tools(self) -> ToolFormat:
         return self.tool_format
+
+    def diagnose(self) -> list[Finding]:
+        return [Finding("ok", "disk", "1 GB free"), Finding("warn", "keys", "not encrypted", "pair the machines")]
 
     def status(self) -> EngineStatus:
         active = sum(not generation.ended.is_set() for generation in self.generations)

@@ -1,1 +1,1 @@
-"""Findings about a side of this machine, right or wrong, each with what to do, and the facts that they come from."""
+"""`dragon doctor`, and the facts that only a command can gather: settings as they are read, ports, models."""

@@ -16,9 +16,9 @@ def doctor(as_json: options.AsJson = False, role: Role = "device", file: File = 
     """
     from dataclasses import asdict
 
-    from device.cli.doctor.checks import findings
     from device.cli.doctor.gathering import gather
     from device.cli.render import as_json_text, printable
+    from device.doctor.checks import findings
 
     found = findings(gather(role, file))
     if as_json:

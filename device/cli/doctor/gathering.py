@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device.cli.doctor import ports
-from device.cli.doctor.facts import Access, Facts, Https, Keys, LibraryState, Machine, Model, SettingsFile
-from device.cli.doctor.packages import packages
 from device.cli.failures import CommandFailed
 from device.cli.settings import cloud_settings, load_device
+from device.doctor import gathering
+from device.doctor.facts import Facts, LibraryState, Model, SettingsFile
+from device.doctor.gathering import sentence
+from device.doctor.packages import packages
 from proto.fields import Side
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ def gather(role: Side, file: Path | None) -> Facts:
         SettingsFile(str(path), path.is_file()),
         packages(),
         year,
-        _keys(settings, role, address),
-        None if device is None else _access(device),
-        None if device is None else _https(device),
+        gathering.of_keys(settings, role, address),
+        None if device is None else gathering.of_access(device),
+        None if device is None else gathering.of_https(device),
         ports.of_cloud(own["bind"]) if port is None else port,
         status,
-        ports.reach(address) if role == "device" and address is not None else None,
+        gathering.of_reach(address) if role == "device" and address is not None else None,
         tuple(_models(settings, own)),
         _library(settings),
-        _machine(settings),
+        gathering.of_machine(settings),
     )
 
 
@@ -61,62 +62,6 @@ def _settings(role: Side, file: Path | None) -> tuple[Settings, Mapping[str, Any
         return Settings(**{name: values[name] for name in Settings.model_fields}), values, None
     device = load_device(file=file)
     return device, {name: getattr(device, name) for name in type(device).model_fields}, device
-
-
-def _access(settings: DeviceSettings) -> Access:
-    from common.configuration.settings import is_loopback
-    from device.access.api_keys import ApiKeyError, ApiKeyFiles
-
-    here, host = is_loopback(settings.host), settings.host
-    try:
-        names = tuple(key.name for key in ApiKeyFiles(settings.keys).all())
-    except ApiKeyError as error:
-        return Access(host, here, settings.insecure, problem=str(error))
-    return Access(host, here, settings.insecure, names)
-
-
-def _https(settings: DeviceSettings) -> Https:
-    from common.configuration.settings import is_loopback
-    from device.access import tls
-
-    here, files = is_loopback(settings.host), settings.tls
-    if files is None:
-        return Https(here)
-    try:
-        certificate = tls.checked(files)
-    except tls.TlsError as error:
-        return Https(here, str(files.certificate), problem=str(error))
-    now = tls.now()
-    told = tuple(tls.complaints(files, certificate, now))
-    return Https(here, str(files.certificate), certificate.names, certificate.days_left(now), None, told)
-
-
-def _keys(settings: Settings, role: Side, address: str | None) -> Keys:
-    from common.daemon.daemon import TRUSTED_CLOUD
-    from common.transport.address import TransportError, is_loopback
-    from common.transport.keys import KeyFolder, fingerprint
-    from common.transport.local_keys import local_pair
-
-    if address is None:
-        return Keys("none", "", True)
-    here = is_loopback(address)
-    if settings.curve == "off":
-        return Keys("plain", address, here)
-    folder = KeyFolder(settings.keys, role)
-    shared = False
-    try:
-        shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
-        if shared:
-            if settings.local_keys.exists():  # else the first daemon makes it
-                local_pair(settings.local_keys)
-            return Keys("shared", address, here)
-        own = folder.own()
-        if role == "device":
-            folder.device_keys(TRUSTED_CLOUD)
-    except (TransportError, OSError) as error:
-        return Keys("shared" if shared else "exchanged", address, here, _sentence(error))
-    peers = tuple(peer.name for peer in folder.trusted() if role == "cloud" or peer.name == TRUSTED_CLOUD)
-    return Keys("exchanged", address, here, None, fingerprint(own.public), peers)
 
 
 def _models(settings: Settings, own: Mapping[str, Any]) -> Iterator[Model]:
@@ -156,7 +101,7 @@ def _model(setting: str, name: str, models: Path, budget: int | None) -> Model:
         if not size and local:
             raise ModelError("no safetensors weights are in it")
     except (ModelError, OSError) as error:
-        return Model(setting, name, "wrong", problem=_sentence(error).removeprefix(f"{name}: "))
+        return Model(setting, name, "wrong", problem=sentence(error).removeprefix(f"{name}: "))
     return Model(setting, readable_name(name), "there" if size else "remote", size, memory=budget)
 
 
@@ -175,7 +120,7 @@ def _library(settings: Settings) -> LibraryState:
     try:
         identity = SentenceTransformerEmbedder(settings.embedder).identity
     except (LibraryError, ModelError, OSError) as error:
-        problem = _sentence(error)
+        problem = sentence(error)
     try:
         if not (settings.library / DATABASE).is_file():
             return LibraryState(folder, False, embedder=identity, embedder_problem=problem)
@@ -188,25 +133,6 @@ def _library(settings: Settings) -> LibraryState:
         finally:
             store.close()
     except (LibraryError, OSError) as error:
-        return LibraryState(folder, True, _sentence(error), embedder=identity, embedder_problem=problem)
+        return LibraryState(folder, True, sentence(error), embedder=identity, embedder_problem=problem)
     kept = counts.documents, counts.chunks, skipped
     return LibraryState(folder, True, None, *kept, stored, identity, problem)
-
-
-def _machine(settings: Settings) -> Machine:
-    import psutil
-
-    from common.configuration.settings import KV_SHARE, absolute
-
-    memory = psutil.virtual_memory()
-    data = absolute(settings.data)
-    there = next(folder for folder in (data, *data.parents) if os.path.exists(folder))
-    gpu = settings.torch_device == "cuda" or (settings.torch_device == "auto" and Path("/dev/nvidiactl").exists())
-    kv = settings.kv_bytes or memory.total // KV_SHARE
-    return Machine(memory.available, str(data), shutil.disk_usage(there).free, kv, gpu)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename}: can't be read: {(error.strerror or str(error)).lower()}"
-    return str(error)

@@ -1,4 +1,4 @@
-"""Ports of both daemons with what listens there, and the way to the cloud."""
+"""Ports of both daemons with what listens there."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import httpx
 
 from device.cli.connection import own_daemon, own_trust
 from device.cli.daemon import tls_problem
-from device.cli.doctor.facts import Port, Reach
 from device.cli.failures import CommandFailed, DaemonStarting
 from device.cli.settings import local_url, reachable
+from device.doctor.facts import Port
+from device.doctor.gathering import PATIENCE, reason
 
 if TYPE_CHECKING:
     import ssl
 
     from device.settings import DeviceSettings
 
-PATIENCE: Final = 3.0  # seconds
 _ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte that every ZeroMQ socket sends
 
 
@@ -30,7 +30,7 @@ def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
     if problem is None:
         return Port(url if settings.port else "some port", "free"), None
     if problem.errno != errno.EADDRINUSE:
-        return Port(url, "unusable", _reason(problem)), None
+        return Port(url, "unusable", reason(problem)), None
     try:
         if not _is_device(url, own_trust(settings)):
             return Port(url, "taken"), None
@@ -53,25 +53,8 @@ def of_cloud(address: str) -> Port:
     if problem is None:
         return Port(address, "free")
     if problem.errno != errno.EADDRINUSE:
-        return Port(address, "unusable", _reason(problem))
+        return Port(address, "unusable", reason(problem))
     return Port(address, "daemon" if speaks_zmtp(reachable(host).strip("[]"), port) else "taken")
-
-
-def reach(address: str) -> Reach:
-    """Tries the cloud's address: the result says if its name is known, and if something there takes TCP connections."""
-    from common.transport.address import is_loopback, split_address
-
-    host, port = split_address(address)
-    here = is_loopback(address)
-    try:
-        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return Reach(address, here, False, False, _reason(error))
-    try:
-        with socket.create_connection((host, port), timeout=PATIENCE):
-            return Reach(address, here, True, True)
-    except OSError as error:
-        return Reach(address, here, True, False, _reason(error))
 
 
 def _bind(host: str, port: int) -> OSError | None:
@@ -112,7 +95,3 @@ def speaks_zmtp(host: str, port: int) -> bool:
     except OSError:
         return False
     return (greeting[:1], greeting[9:10]) == _ZMTP
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -76,6 +76,9 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
           busy=${Boolean(live)}
           choices=${choices}
           onChoose=${onChoose}
+          chosen=${chats.chosen}
+          conversation=${current?.id}
+          onDocuments=${(chosen) => chats.choose(chosen)}
           onAsk=${ask}
           onStop=${() => chats.stop()}
         />

@@ -1,23 +1,28 @@
 // The conversations and the answer that is being written: state of the chat, without its looks.
 
 import { stream } from "./api.js";
+import { ALL, documentFields, inWords } from "./chosen.js";
 import * as storage from "./storage.js";
 
 const LONGEST_TITLE = 60;
+const FRAME = 16; // milliseconds
 
 /**
- * A conversation is `{id, title, created, changed, turns}`, a turn `{question, answer, doubt, state, report, error}`
- * with state "waiting", "streaming", "done", "stopped" or "failed". Traces are not kept: they are large.
+ * A conversation is `{id, title, created, changed, turns, chosen}`, a turn `{question, answer, doubt, state, report,
+ * error, chosen}` with state "waiting", "streaming", "done", "stopped" or "failed". `chosen` are documents: of a
+ * conversation as they are written, of a turn in words. Traces are not kept: they are large.
  */
 export class Chats {
   constructor() {
     this.conversations = [];
     this.current = null;
+    this.unasked = ALL; // documents that are chosen for a conversation without questions yet
     this.live = null; // {turn, controller}
     this.finished = null; // the turn that ended last
     this.traces = new WeakMap(); // of turns
     this.provisional = ""; // text that may follow
     this.listeners = new Set();
+    this.redraw = null; // timer
   }
 
   async load() {
@@ -34,12 +39,33 @@ export class Chats {
   }
 
   changed() {
+    clearTimeout(this.redraw);
+    this.redraw = null;
     this.listeners.forEach((listener) => listener());
+  }
+
+  /** Tell of changes once a frame, in a task of its own: tokens that come in a burst would else be drawn in one. */
+  changedSoon() {
+    this.redraw ??= setTimeout(() => this.changed(), FRAME);
   }
 
   /** Show another conversation; null for a new one. */
   select(conversation) {
     this.current = conversation;
+    this.unasked = ALL;
+    this.changed();
+  }
+
+  /** The documents that the current conversation's questions may use. */
+  get chosen() {
+    return (this.current ? this.current.chosen : this.unasked) ?? ALL;
+  }
+
+  choose(chosen) {
+    if (this.current) {
+      this.current.chosen = chosen;
+      storage.save(this.current);
+    } else this.unasked = chosen;
     this.changed();
   }
 
@@ -58,7 +84,8 @@ export class Chats {
     this.current ??= this.begun(now);
     const conversation = this.current;
     if (place !== null) conversation.turns.splice(place);
-    const turn = { question, answer: "", doubt: null, state: "waiting", report: null, error: null };
+    const chosen = inWords(this.chosen);
+    const turn = { question, answer: "", doubt: null, state: "waiting", report: null, error: null, chosen };
     conversation.turns.push(turn);
     conversation.changed = now;
     if (conversation.turns.length === 1) conversation.title = titleOf(question);
@@ -68,11 +95,12 @@ export class Chats {
     this.provisional = "";
     this.changed();
     storage.save(conversation);
-    const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...options };
+    const fields = { ...documentFields(this.chosen), ...options };
+    const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...fields };
     try {
       for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
         for (const chunk of chunks) this.take(turn, chunk);
-        this.changed();
+        this.changedSoon();
       }
       turn.state = "done";
     } catch (error) {
@@ -91,7 +119,7 @@ export class Chats {
 
   begun(now) {
     const id = now.toString(36) + Math.random().toString(36).slice(2, 8);
-    return { id, title: "", created: now, changed: now, turns: [] };
+    return { id, title: "", created: now, changed: now, turns: [], chosen: this.unasked };
   }
 
   take(turn, chunk) {

@@ -1,6 +1,7 @@
 // Where questions are written, with what holds for the next one.
 
 import { html, useRef, useState } from "./html.js";
+import { ALL, ChosenDocuments, inWords } from "./chosen.js";
 
 const SOURCES = [
   ["", "default"],
@@ -20,8 +21,9 @@ export function requestFields({ sources, privacy, pipeline }) {
   return { ...(sources && { sources }), ...(privacy && { privacy }), ...(pipeline && { trace: true }) };
 }
 
-export function Composer({ busy, choices, onChoose, onAsk, onStop }) {
+export function Composer({ busy, choices, onChoose, chosen, conversation, onDocuments, onAsk, onStop }) {
   const [text, setText] = useState("");
+  const [choosing, setChoosing] = useState(false);
   const area = useRef(null);
   const send = (event) => {
     event.preventDefault();
@@ -32,6 +34,11 @@ export function Composer({ busy, choices, onChoose, onAsk, onStop }) {
   };
   const onKey = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+  };
+  const narrowed = inWords(chosen);
+  const useAll = () => {
+    onDocuments(ALL);
+    setChoosing(false);
   };
   return html`
     <form class="composer" aria-label="Ask" onSubmit=${send}>
@@ -57,6 +64,14 @@ export function Composer({ busy, choices, onChoose, onAsk, onStop }) {
         <${Choice} name="privacy" label="Privacy" values=${PRIVACY} choices=${choices} onChoose=${onChoose} />
         <button
           type="button"
+          class=${`expands ${narrowed ? "on" : ""}`}
+          aria-expanded=${choosing ? "true" : "false"}
+          onClick=${() => setChoosing(!choosing)}
+        >
+          Documents${narrowed ? ": chosen" : ""}
+        </button>
+        <button
+          type="button"
           class="toggle"
           aria-pressed=${choices.pipeline ? "true" : "false"}
           onClick=${() => onChoose({ ...choices, pipeline: !choices.pipeline })}
@@ -64,6 +79,14 @@ export function Composer({ busy, choices, onChoose, onAsk, onStop }) {
           Pipeline
         </button>
       </div>
+      ${choosing && html`<${ChosenDocuments} key=${conversation} chosen=${chosen} onChoose=${onDocuments} />`}
+      ${
+        narrowed &&
+        html`<p class="narrowed">
+          <span>${narrowed}</span>
+          <button type="button" class="quiet" onClick=${useAll}>Use all documents</button>
+        </p>`
+      }
     </form>
   `;
 }

@@ -2,6 +2,7 @@
 
 import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
+import { Doctor } from "./doctor.js";
 import { count, line, milliseconds, seen } from "./text.js";
 
 const SHORT = 12; // digits of a model's identity
@@ -60,6 +61,7 @@ export function LinkPanel({ status, problem, choices, onClose }) {
       </header>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
       ${status && html`<${Facts} status=${status} model=${model} choices=${choices} />`}
+      ${status && html`<${Doctor} />`}
     </section>
   `;
 }

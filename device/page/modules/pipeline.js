@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { LANES, draftState, inFlight, tallyAt, timelineOf } from "./timeline.js";
+import { Elsewhere, Levels } from "./elsewhere.js";
 import { bytes, count, milliseconds, percent, seconds, seen } from "./text.js";
 
 const LANE_TOPS = { cloud: 4, target: 78, device: 152 };
@@ -93,6 +94,8 @@ export function Pipeline({ report, trace }) {
         <summary>The same as a table</summary>
         <${Table} timeline=${timeline} />
       </details>
+      <${Levels} report=${report} />
+      <${Elsewhere} report=${report} />
     </section>
   `;
 }

@@ -64,6 +64,7 @@ export function Turn({ turn, number, live, busy, provisional, trace, onAsk, onCi
               </button>
             </div>`
       }
+      ${turn.chosen && html`<p class="hint">${seen(turn.chosen)}</p>`}
       ${turn.doubt && html`<p class="hint">${seen(turn.doubt)}</p>`}
       ${turn.answer && html`<${Answer} turn=${turn} provisional=${live ? provisional : ""} onCite=${onCite} />`}
       ${live && !turn.answer && html`<p class="thinking">${provisional ? seen(provisional) : "Reading …"}</p>`}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -123,3 +123,66 @@ class TestTimeline:
             "cloud": {"right": 1, "judged": 1},
         }
         assert (timeline["from"], timeline["to"]) == (41, 71)
+
+
+class TestLevels:
+    REPORT: Final = {
+        "method": "speculative",
+        "placement": "device",
+        "sent_bytes": 240,
+        "received_bytes": 3000,
+        "degraded": [],
+        "device": {"drafted": 12},
+        "cloud": {"drafted": 10},
+    }
+
+    @pytest.mark.parametrize(
+        ("changes", "rows"),
+        [
+            ({}, [("strict", 240, "measured"), ("balanced", 240, "measured"), ("balanced", 3600, "estimated")]),
+            ({"placement": "cloud"}, [("strict", 3000, "estimated"), ("balanced", 240, "measured")]),
+            ({"placement": "mirrored"}, [("strict", None, "unknown"), ("balanced", 240, "measured")]),
+            ({"sent_bytes": 0}, [("strict", None, "unknown"), ("balanced", None, "unknown")]),
+            ({"method": "coupled"}, [("strict", 240, "measured"), ("balanced", 240, "measured")]),
+            (
+                {"degraded": [3]},
+                [("strict", 240, "measured"), ("balanced", 240, "measured"), ("balanced", None, "unknown")],
+            ),
+        ],
+    )
+    def test_nothing_is_invented(
+        self, call: Call, changes: dict[str, Any], rows: list[tuple[str, int | None, str]]
+    ) -> None:
+        found = call("levels", "bytesByLevel", self.REPORT | changes)
+        assert [(row["level"], row["bytes"], row["how"]) for row in found] == [*rows, ("offline", 0, "measured")]
+
+
+def test_the_answer_at_another_latency(visits: Open, server: HttpServer) -> None:
+    """The panel alone, with a report of its own, over the real simulator."""
+    page = visits(server.url).page
+    page.evaluate(
+        """async () => {
+            const { html, render } = await import("/page/modules/html.js");
+            const { Elsewhere } = await import("/page/modules/elsewhere.js");
+            const report = {
+                method: "speculative", placement: "device", degraded: [], rtt_ms: 3, per_token: 0.03,
+                device: { decode_ms: 20 }, cloud: { decode_ms: 10 }, pieces: ["a", " b", " c", " d"],
+                accepted: [[true, true], [true, false], [false, true], [true, true]],
+            };
+            const place = document.createElement("div");
+            document.querySelector(".turns").append(place);
+            render(html`<${Elsewhere} report=${report} />`, place);
+        }"""
+    )
+    slider = page.get_by_role("slider", name="Round trip")
+    found: dict[str, Any] = {}
+    for key, label in (("End", "Simulated at 1000 ms"), ("Home", "Simulated at 0.0 ms")):
+        slider.focus()
+        page.keyboard.press(key)
+        found[key] = page.locator(".elsewhere dt").get_by_text(label, exact=True).locator("xpath=following-sibling::dd")
+        found[key].wait_for()
+        found[key] = found[key].inner_text()
+    assert found == {"End": "348 ms", "Home": "21 ms"}
+    page.get_by_role("button", name="Replay at this pace").click()
+    page.get_by_role("button", name="Replay at this pace").wait_for()
+    assert page.locator(".replayed").inner_text() == "a b c d"

@@ -49,6 +49,7 @@ def test_everybody_can_use_it(visits: Open, pair: Pair, width: int, dark: bool) 
     page.get_by_text("The same as a table").click()
     page.get_by_role("button", name="connected").click()
     page.get_by_text("dragon-demo").wait_for()
+    page.get_by_text("in order").wait_for()
     assert (visit.serious(), visit.fits()) == ([], True)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Library", exact=True).click()
@@ -119,6 +120,24 @@ class TestCitations:
         assert not [url for url in visit.requests if "passages" in url]
 
 
+class TestChosenDocuments:
+    def test_others_are_not_read_and_none_is_an_error(self, visits: Open, pair: Pair) -> None:
+        visit = visits(pair.url, width=360)
+        visit.expected.append("400")
+        page = visit.page
+        page.get_by_role("button", name="Documents").click()
+        page.get_by_label("Of this device").fill("kettle.md\ndanse.md")
+        visit.write(QUESTION)
+        page.get_by_text("Pattern 2 of device_documents finds no document").wait_for()
+        page.get_by_label("Of this device").fill("kettle.md")
+        page.get_by_label("Of the cloud").fill("nothing.md")
+        visit.ask(QUESTION)
+        notes = page.get_by_role("list", name="Notes")
+        notes.get_by_text("Pattern 1 of cloud_documents finds no document").wait_for()
+        assert page.locator(".source bdi").all_text_contents() == ["kettle"]
+        assert visit.fits()
+
+
 class TestLibrary:
     TITLE = "<img src=x onerror=alert(1)>\u202e.txt"
     TEXT = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> My \u202etortoise\u0007 is Yarszis."
@@ -178,6 +197,9 @@ def test_the_device_alone_says_so(visits: Open, pair: Pair) -> None:
     visit = visits(pair.url)
     visit.page.get_by_role("button", name="away").click()
     visit.page.locator(".link-panel .problem").wait_for()
+    found = visit.page.locator(".findings .warn").filter(has_text="takes no connections")
+    assert "dragon cloud" in found.locator(".remedy code").first.inner_text()
+    assert visit.serious() == []
     visit.page.keyboard.press("Escape")
     visit.ask(QUESTION)
     visit.page.get_by_role("list", name="Notes").wait_for()

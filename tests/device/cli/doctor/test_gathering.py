@@ -19,8 +19,8 @@ from common.library.library import Library
 from common.transport.keys import KeyFolder
 from device.access.admission import Admission
 from device.access.api_keys import ApiKeyFiles
-from device.cli.doctor import packages
-from device.cli.doctor.checks import in_bytes
+from device.doctor import packages
+from device.doctor.checks import in_bytes
 from tests.common.engine.model.gguf_file import write_gguf
 from tests.common.library.toy_embedder import ToyEmbedder
 from tests.device.access.certificates import tls_files

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from device.cli.doctor.facts import (
+from device.doctor.facts import (
     Access,
     Facts,
     Https,
@@ -43,7 +43,7 @@ class Finding:
 
 def findings(facts: Facts) -> list[Finding]:
     """The diagnosis."""
-    found = [of_settings(facts.settings, facts.role)]
+    found = [] if facts.settings is None else [of_settings(facts.settings, facts.role)]
     if facts.keys is not None:
         found.append(of_keys(facts.keys, facts.role))
     if facts.access is not None:
@@ -227,7 +227,7 @@ def of_library(library: LibraryState, role: Side) -> Iterator[Finding]:
 
 def of_machine(machine: Machine, facts: Facts) -> Iterator[Finding]:
     """Checks that there is memory and room on the disk. A daemon that runs has its memory."""
-    if facts.port is None or facts.port.state != "daemon":
+    if facts.status is None and (facts.port is None or facts.port.state != "daemon"):
         yield _of_memory(machine, facts.models)
     text = f"{in_bytes(machine.disk)} free in {machine.data}"
     if machine.disk < LITTLE_DISK:

@@ -7,7 +7,7 @@ import tomllib
 from importlib import metadata
 
 from common.process.python import ROOT
-from device.cli.doctor.facts import Package
+from device.doctor.facts import Package
 
 DISTRIBUTION = "dragon-runtime"
 

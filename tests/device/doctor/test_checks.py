@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from device.cli.doctor.checks import (
+from device.doctor.checks import (
     Finding,
     findings,
     in_bytes,
@@ -23,7 +23,7 @@ from device.cli.doctor.checks import (
     of_reach,
     of_settings,
 )
-from device.cli.doctor.facts import (
+from device.doctor.facts import (
     Access,
     Facts,
     Https,

@@ -126,7 +126,7 @@ class Facts:
     """All of them. Those behind `year` are None where the settings can't be read, or the side has no such thing."""
 
     role: Side
-    settings: SettingsFile
+    settings: SettingsFile | None  # None: of a daemon that runs, from inside it
     packages: tuple[Package, ...]
     year: int
     keys: Keys | None = None
