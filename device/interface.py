@@ -226,7 +226,7 @@ class Engine(Protocol):
         ...
 
     def diagnose(self) -> list[Finding]:
-        """What is well and what is not, with what to do; takes seconds where the cloud can't be reached."""
+        """Findings of a diagnosis, good and bad, with what to do; takes seconds where the cloud can't be reached."""
         ...
 
     def status(self) -> EngineStatus:

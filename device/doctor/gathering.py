@@ -67,7 +67,7 @@ def _library(folder: str, library: Library) -> LibraryState:
 
 
 def of_access(settings: DeviceSettings) -> Access:
-    """Who may use the HTTP interface."""
+    """Access to the HTTP interface: its address, its keys, its certificate."""
     here, host = is_local(settings.host), settings.host
     try:
         names = tuple(key.name for key in ApiKeyFiles(settings.keys).all())

@@ -147,7 +147,7 @@ class Api:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
 
     async def _doctor(self, _: HttpRequest) -> Response:
-        """Who asks while somebody is being told gets the same: there is one diagnosis at a time."""
+        """Runs one diagnosis at a time: requests that come meanwhile share its result."""
         if self._diagnosis is None or self._diagnosis.done():
             loop = asyncio.get_running_loop()
             self._diagnosis = loop.run_in_executor(self._doctors, self._engine.diagnose)

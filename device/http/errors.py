@@ -127,7 +127,7 @@ def starting(doing: str) -> ApiError:
 
 
 def diagnosis_late(seconds: float) -> ApiError:
-    """What the daemon looks at does not answer."""
+    """The error of a diagnosis that waits too long for the network."""
     return ApiError(
         503,
         f"The diagnosis takes longer than {seconds:g} seconds: the network does not answer. Ask again.",

@@ -113,7 +113,7 @@ def _laws_table(laws: Laws) -> Table:
 
 
 def _speeds_table(every: Cells) -> Table:
-    """Where a way's figures are those of one uplink as of the other, they are told once."""
+    """Table of speeds by uplink; figures that are the same for all uplinks are told once."""
     ways = dict.fromkeys(name for _, _, name in every)
 
     def told(show: Callable[[Cell], str]) -> Callable[[str], str]:
