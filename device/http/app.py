@@ -171,8 +171,8 @@ class Api:
 
     async def _responses(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ResponsesBody, http)
-        asked = chat_asked(body.messages, body.options, 1, self._options, self._engine)
-        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0]))
+        asked = chat_asked(body.messages, body.options, 1, self._options, self._engine, body.toolbox, "input")
+        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape))
 
     async def _embeddings(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(EmbeddingsBody, http)

@@ -190,10 +190,20 @@ class TestResponses:
         [
             ({"previous_response_id": "resp_1"}, "previous_response_id"),
             ({"background": True}, "background"),
-            ({"tools": [{"type": "function", "name": "f"}]}, "tools"),
+            ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+            ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+            ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
             ({"text": {"format": {"type": "xml"}}}, "response_format"),
             ({"input": []}, "input"),
-            ({"input": [{"type": "function_call", "name": "f"}]}, "input"),
+            ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
+            (
+                {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "1"}]},
+                "input[0].arguments",
+            ),
+            ({"input": [{"type": "function_call_output", "call_id": "c", "output": ""}]}, "input"),
+            ({"input": [{"role": "user", "content": "x"}, {"role": "tool", "tool_call_id": "c"}]}, "input[1]"),
+            ({"input": [{"type": "reasoning", "summary": []}]}, "input[0]"),
+            ({"input": [{"role": "assistant", "content": "x"}]}, "input"),
             ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
         ],
     )
