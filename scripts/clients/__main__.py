@@ -30,7 +30,10 @@ ENTRIES = {"opening": "Delthcine House opens at 12 pm.", "based": "Yormcrus is b
 NODE = "node"
 SCHEMATHESIS = "schemathesis"
 # What must hold for any request, whether it fits the schema or not.
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "unsupported_method,negative_data_rejection"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

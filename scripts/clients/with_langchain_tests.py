@@ -27,12 +27,13 @@ BEYOND_THE_MODEL = {
 }
 
 
-class TestChat(ChatModelIntegrationTests):
+class TestChat(ChatModelIntegrationTests):  # type: ignore[misc]
     """The suite, on chat completions."""
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatOpenAI
+        kind: type[BaseChatModel] = ChatOpenAI
+        return kind
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
