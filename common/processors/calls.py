@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from common.processors.members import closed
 from common.processors.trial import SPACING
 
 MOST_TOOLS: Final = 64  # that an answer may call
@@ -110,18 +111,9 @@ def _start(calls: Calls, answer: str | None, opened: str) -> str:
 
 
 def _call(number: int, tool: Tool, arguments: str) -> str:
+    members = closed({"type": "object", "properties": {}} | tool.parameters)
     head = f'{{"name": {json.dumps(tool.name)}, {json.dumps(arguments)}: '
-    return f'call_{number}: {json.dumps(head)} %json {_spaced(json.dumps(_closed(tool.parameters)))} "}}"'
-
-
-def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object that has no members beyond those that are named, unless it says so itself: a function
-    takes no other arguments, and small models invent some.
-    """
-    members = {"type": "object", "properties": {}} | parameters
-    if members.keys() & {"additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf"}:
-        return members
-    return members | {"additionalProperties": False}
+    return f'call_{number}: {json.dumps(head)} %json {_spaced(json.dumps(members))} "}}"'
 
 
 def _spaced(schema: str) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from common.processors.calls import Calls
+from common.processors.members import closed
 from proto.limits import LONGEST_PROCESSORS, MOST_BIASES
 
 BIAS = 100.0  # nats, either way
@@ -42,9 +43,9 @@ def _schema(value: object, info: ValidationInfo) -> object:
     # In a chat it lies a level deeper than in /v1/responses.
     schema = value.get("json_schema", value)
     schema = schema.get("schema") if isinstance(schema, Mapping) else None
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         raise ValueError("a 'json_schema' needs a 'schema', which is an object")
-    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(closed(schema), ensure_ascii=False, separators=(",", ":"))
 
 
 class ProcessorOptions(BaseModel):

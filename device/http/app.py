@@ -15,7 +15,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp
 
 from common.configuration.settings import is_loopback
 from common.process.startup import Startup
@@ -188,8 +189,8 @@ class Api:
 
     async def _responses(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ResponsesBody, http)
-        asked = chat_asked(body.messages, body.options, 1, self._options, self._engine)
-        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0]))
+        asked = chat_asked(body.messages, body.options, 1, self._options, self._engine, body.toolbox, "input")
+        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape))
 
     async def _embeddings(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(EmbeddingsBody, http)
@@ -362,12 +363,16 @@ async def _on_refusal(_: HttpRequest, error: Exception) -> Response:
     return error.response()
 
 
-async def _on_routing_error(_: HttpRequest, error: Exception) -> Response:
+async def _on_routing_error(http: HttpRequest, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
+    headers = error.headers
+    if error.status_code == 405:  # of a path's several routes, only the first one's methods are known to the error
+        matching = [route for route in http.app.routes if route.matches(http.scope)[0] is not Match.NONE]
+        headers = {"allow": ", ".join(sorted({method for route in matching for method in route.methods or ()}))}
     known = {404: ("Unknown path.", "unknown_path"), 405: ("Method not allowed here.", "method_not_allowed")}
     message, code = known.get(error.status_code, ("The request was refused.", "refused"))
-    return ApiError(error.status_code, message, code=code, headers=error.headers).response()
+    return ApiError(error.status_code, message, code=code, headers=headers).response()
 
 
 async def _on_crash(_: HttpRequest, __: Exception) -> Response:

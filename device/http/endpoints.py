@@ -24,6 +24,7 @@ class Endpoint:
     body: type[Body] | None = None
     public: bool = False  # answered without the API key, and to any page
     query: tuple[str, ...] = ()  # parameters in the address
+    status: int = 200  # of what is done
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -53,9 +54,12 @@ ENDPOINTS = (
         "library_upload",
         "Keep the body as the document `name`, and read it",
         query=("name",),
+        status=201,
     ),
     Endpoint("DELETE", "/library/documents/{document}", "library_forget", "Remove a document"),
-    Endpoint("POST", "/library/folders", "library_watch", "Read a folder, and what changes there", FolderBody),
+    Endpoint(
+        "POST", "/library/folders", "library_watch", "Read a folder, and what changes there", FolderBody, status=202
+    ),
     Endpoint("DELETE", "/library/folders", "library_unwatch", "Forget the folder `path`", query=("path",)),
     Endpoint("POST", "/simulate", "simulate", "An answer's pace over another network", SimulationBody),
     Endpoint("POST", "/tokenize", "tokenize", "Token ids of a text", TokenizeBody),

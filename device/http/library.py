@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,8 @@ from device.interface import Listing
 
 MOST_HITS = 50
 USUAL_HITS = 8
+MOST_DIGITS = 15  # of a number in an address
+_DECIMAL = re.compile(f"[0-9]{{1,{MOST_DIGITS}}}")
 
 Result = TypeVar("Result")
 
@@ -61,7 +64,7 @@ def sought(query: QueryParams) -> tuple[str, int]:
     text = parameter(query, "query")
     check_length(text, "query")
     count = query.get("count", str(USUAL_HITS))
-    if not (count.isascii() and count.isdecimal()) or not 0 < int(count[:9]) <= MOST_HITS:
+    if not _DECIMAL.fullmatch(count) or not 0 < int(count) <= MOST_HITS:
         raise _invalid("count", f"must be a number from 1 to {MOST_HITS}")
     return text, int(count)
 
@@ -76,7 +79,7 @@ def parameter(query: QueryParams, name: str) -> str:
 
 def number(text: str, name: str) -> int:
     """A number in a path. Raises `ApiError`."""
-    if not text.isascii() or not text.isdecimal() or len(text) > 15:
+    if not _DECIMAL.fullmatch(text):
         raise _invalid(name, "must be a number")
     return int(text)
 

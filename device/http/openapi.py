@@ -10,9 +10,16 @@ from pydantic.json_schema import models_json_schema
 from common.methods.catalog import METHODS
 from device.http.endpoints import ENDPOINTS, Endpoint
 from device.http.fields import REFUSED
+from device.http.library import MOST_DIGITS, MOST_HITS, USUAL_HITS
 from device.http.schema import OPTIONS, GenerationBody
 from device.http.version import VERSION
 
+# Parameters in an address that are numbers.
+_NUMBERS = {
+    "chunk": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
+    "document": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
+    "count": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": USUAL_HITS},
+}
 _PLACE = "#/components/schemas/{model}"
 _ERROR = {
     "type": "object",
@@ -47,6 +54,12 @@ def document() -> dict[str, Any]:
         if issubclass(body, GenerationBody):
             properties = schemas[body.__name__]["properties"]
             schemas[body.__name__]["properties"] = options | _refused() | properties
+    for body in bodies:
+        made_of = schemas[body.__name__]
+        wanted = made_of.get("required", ())
+        made_of["properties"] = {
+            name: value if name in wanted else _or_null(value) for name, value in made_of["properties"].items()
+        }
     for kind in methods:
         schemas.pop(kind.__name__, None)
     schemas["Error"] = _ERROR
@@ -71,7 +84,10 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "summary": endpoint.summary,
         "security": [{}] if endpoint.public else [{}, {"key": []}],
         "responses": {
-            "200": {"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}},
+            f"{endpoint.status}": {
+                "description": "Done",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
             "default": {
                 "description": "Refused or failed",
                 "content": {"application/json": {"schema": {"$ref": _PLACE.format(model="Error")}}},
@@ -79,7 +95,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         },
     }
     parameters = [
-        {"name": name, "in": place, "required": name != "count", "schema": {"type": "string"}}
+        {"name": name, "in": place, "required": name != "count", "schema": _NUMBERS.get(name, {"type": "string"})}
         for place, names in (("path", re.findall(r"{(\w+)}", endpoint.path)), ("query", endpoint.query))
         for name in names
     ]
@@ -91,8 +107,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         schema = {"$ref": _PLACE.format(model=endpoint.body.__name__)}
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
         if issubclass(endpoint.body, GenerationBody):
-            made["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+            made["responses"][f"{endpoint.status}"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     return made
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that is left out by null, too."""
+    return schema if None in schema.get("enum", ()) else {"anyOf": [schema, {"type": "null"}]}
 
 
 def _refused() -> dict[str, Any]:

@@ -51,11 +51,12 @@ def chat_asked(
     options: HttpOptions,
     engine: Engine,
     tools: Toolbox | None = None,
+    given: str = "messages",
 ) -> Asked:
     """Requests whose question is the last user message; everything else is history in the prompt, and the `tools` that
-    their answers may call.
+    their answers may call. The messages come from the field `given`.
     """
-    conversation = read_conversation(messages)
+    conversation = read_conversation(messages, given)
     notes: tuple[str, ...] = ()
     shape = None
     if tools is not None:
@@ -64,11 +65,11 @@ def chat_asked(
         conversation = replace(conversation, tools=tools.told)
         fields = fields | {"calls": tools.calls(shape)}
     if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # each character is a byte at least
-        raise prompt_too_long("messages", LONGEST_QUESTION)
+        raise prompt_too_long(given, LONGEST_QUESTION)
     try:
         query = engine.put(conversation)
     except ValueError as error:
-        raise ApiError(400, sentence_of(error), param="messages", code="unsupported_value") from None
+        raise ApiError(400, sentence_of(error), param=given, code="unsupported_value") from None
     *before, question = [turn.text for turn in conversation.turns if turn.role == "user"]
     earlier = "\n".join(before[-FOLLOWED:])
     continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
@@ -89,7 +90,7 @@ def _texts(conversation: Conversation) -> Iterator[str]:
         yield from (turn.text, *(call.arguments for call in turn.calls))
 
 
-def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
+def read_conversation(messages: Sequence[ChatMessage], given: str = "messages") -> Conversation:
     """System and developer messages as instructions, and the turns; consecutive messages of one role are one turn, but
     for calls of tools and what these say.
 
@@ -98,14 +99,14 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     turns = _turns(messages)
     if turns and turns[-1].calls and turns[-1].role == "assistant":
         raise ApiError(
-            400, "The last message calls tools, and none says what they return.", param="messages", code="invalid_value"
+            400, "The last message calls tools, and none says what they return.", param=given, code="invalid_value"
         )
     begun = turns.pop().text if turns and turns[-1].role == "assistant" else ""
     questions = [turn.text for turn in turns if turn.role == "user"]
     if not questions:
-        raise ApiError(400, "There must be a message with the role 'user'.", param="messages", code="no_question")
+        raise ApiError(400, "There must be a message with the role 'user'.", param=given, code="no_question")
     if not questions[-1]:
-        raise ApiError(400, "The question is empty.", param="messages", code="empty_query")
+        raise ApiError(400, "The question is empty.", param=given, code="empty_query")
     instructions = (message.content.strip() for message in messages if message.role in ("system", "developer"))
     return Conversation(tuple(turns), tuple(filter(None, instructions)), begun)
 

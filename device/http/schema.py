@@ -18,6 +18,7 @@ from device.http.tools import CallBody, Choice, GivenChoice, ToolBody, Toolbox, 
 MOST_CHOICES = 128  # of a prompt, and prompts of a request
 MOST_MESSAGES = 1024
 MOST_IDS = 2**17  # token ids of a prompt
+TAG = "<"  # what the tags of alternatives begin with
 
 # Options of all methods that a client may give; the texts are made of its prompt or messages.
 OPTIONS = frozenset(name for method in METHODS.values() for name in method.request.model_fields) - {
@@ -73,7 +74,7 @@ class GenerationBody(Body):
     metadata: dict[str, Any] | None = None
     store: bool | None = None  # nothing is kept
     service_tier: str | None = None
-    parallel_tool_calls: bool | None = None  # of use in chats only
+    parallel_tool_calls: bool | None = None  # of use in chats and responses only
 
     @property
     def include_usage(self) -> bool:
@@ -157,13 +158,13 @@ class ChatBody(GenerationBody):
 
     @model_validator(mode="after")
     def _tools(self) -> ChatBody:
-        toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
+        _ = self.toolbox
         return self
 
     @property
     def toolbox(self) -> Toolbox | None:
         """The functions that the answer may call; None: there are none."""
-        return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return toolbox([tool.function for tool in self.tools], self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
     def _logprobs(self) -> ChatBody:
@@ -248,7 +249,10 @@ def _refusal(error: ValidationError) -> ApiError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
+    """The field at a location, without the tags of alternatives, which are no fields."""
     path = ""
     for part in location:
+        if isinstance(part, str) and part.startswith(TAG):
+            continue
         path += f"[{part}]" if isinstance(part, int) else f".{part[:64]}" if path else part[:64]
     return path

@@ -1,10 +1,11 @@
-"""The tools of a chat's body: what the answer may call, and what it called before."""
+"""The tools of a body: what the answer may call, and what it called before."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -48,10 +49,16 @@ class Function(_Part):
 
 
 class ToolBody(_Part):
-    """One of `tools`."""
+    """One of a chat's `tools`."""
 
     type: Literal["function"]
     function: Function
+
+
+class FlatToolBody(Function):
+    """One of a response's `tools`."""
+
+    type: Literal["function"]
 
 
 class CalledFunction(_Part):
@@ -87,16 +94,23 @@ class Choice(_Part):
     named: str | None = None
 
 
-def _choice(value: object) -> object:
+def _choice(value: object, flat: bool) -> object:
     if value in ("none", "auto", "required"):
         return {"mode": value}
-    named = value.get("function") if isinstance(value, dict) and value.get("type") == "function" else None
+    named = value if isinstance(value, dict) and value.get("type") == "function" else None
+    if named is not None and not flat:
+        named = named.get("function")
     if not (isinstance(named, dict) and isinstance(named.get("name"), str)):
         raise ValueError("expected 'none', 'auto', 'required', or an object that names a function")
     return {"mode": "required", "named": named["name"]}
 
 
-GivenChoice = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=str | dict[str, Any])]
+def _given(flat: bool) -> BeforeValidator:
+    return BeforeValidator(partial(_choice, flat=flat), json_schema_input_type=str | dict[str, Any])
+
+
+GivenChoice = Annotated[Choice, _given(flat=False)]
+FlatChoice = Annotated[Choice, _given(flat=True)]  # of a response, which has the function's name beside its type
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +138,11 @@ class Toolbox:
         return Calls(shape=shape, tools=tuple(tools), must=self.must, most=MOST_CALLS if several else 1)
 
 
-def toolbox(tools: Sequence[ToolBody], choice: Choice, parallel: bool | None) -> Toolbox | None:
+def toolbox(functions: Sequence[Function], choice: Choice, parallel: bool | None) -> Toolbox | None:
     """Combines `tools`, `tool_choice` and `parallel_tool_calls`; None: no calls.
 
     Raises `ValueError` where they don't go together.
     """
-    functions = tuple(tool.function for tool in tools)
     names = [function.name for function in functions]
     if len(set(names)) < len(names):
         raise ValueError("two of 'tools' have the same name")
@@ -139,7 +152,7 @@ def toolbox(tools: Sequence[ToolBody], choice: Choice, parallel: bool | None) ->
         raise ValueError("'tool_choice' asks for a call, and there are no 'tools'")
     if not functions or choice.mode == "none":
         return None
-    return Toolbox(functions, choice.mode == "required", choice.named, parallel is not False)
+    return Toolbox(tuple(functions), choice.mode == "required", choice.named, parallel is not False)
 
 
 def lean(schema: Any) -> Any:

@@ -1,7 +1,7 @@
 """Try clients: `python -m scripts.clients [NAME ...]`; without a name all, each in a process of its own.
 
 They are installed, in the versions that were tried, into an environment of their own: the project's knows nothing of
-them.
+them. One that goes with none of the others (`requirements-NAME.txt`) has one for itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from scripts.daemons import Pair, fill_library
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 FAILED = 1
-PATIENCE = 300.0  # seconds for one client
+PATIENCE = 900.0  # seconds for one client
 QUESTION = "Where is my dance class?"
 NOTES = {"dance": "My dance class is at Delthcine House.", "kettle": "I bought a kettle from Yormcrus."}
 ENTRIES = {"opening": "Delthcine House opens at 12 pm.", "based": "Yormcrus is based in Mairvo."}
 NODE = "node"
 SCHEMATHESIS = "schemathesis"
 # What must hold for any request, whether it fits the schema or not.
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "unsupported_method,negative_data_rejection"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     chosen: list[str] = options.name or [name for name in names if name != NODE or shutil.which("npm")]
-    install(options.environment, with_node=NODE in chosen)
+    for name in chosen:
+        install(place(options.environment, name), required(name))
+    if NODE in chosen and not (options.environment / "node_modules" / "openai").exists():
+        subprocess.run(["npm", "install", "--silent", "--prefix", options.environment, "openai"], check=True)
     with tempfile.TemporaryDirectory(prefix="dragon-clients-") as folder:
         data = Path(folder)
         fill_library(data, "device", NOTES)
@@ -57,17 +63,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return FAILED if failed else 0
 
 
-def install(environment: Path, with_node: bool) -> None:
+def required(name: str) -> Path:
+    """The packages that a client needs."""
+    own = HERE / f"requirements-{name}.txt"
+    return own if own.exists() else REQUIREMENTS
+
+
+def place(environment: Path, name: str) -> Path:
+    """The environment of a client."""
+    return environment if required(name) == REQUIREMENTS else environment / name
+
+
+def install(environment: Path, requirements: Path) -> None:
     """Make the environment, unless it is there with all that is required."""
     stamp = environment / "requirements.txt"
-    if not stamp.exists() or stamp.read_text() != REQUIREMENTS.read_text():
+    if not stamp.exists() or stamp.read_text() != requirements.read_text():
         print(f"installing clients into {environment} (minutes)", flush=True)
         venv.create(environment, with_pip=True)
         pip = (environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
-        subprocess.run((*pip, "--requirement", REQUIREMENTS), check=True)
-        shutil.copyfile(REQUIREMENTS, stamp)
-    if with_node and not (environment / "node_modules" / "openai").exists():
-        subprocess.run(["npm", "install", "--silent", "--prefix", environment, "openai"], check=True)
+        subprocess.run((*pip, "--requirement", requirements), check=True)
+        shutil.copyfile(requirements, stamp)
 
 
 def tried(name: str, environment: Path, url: str, expected: str) -> bool:
@@ -88,7 +103,7 @@ def command(name: str, environment: Path, url: str, expected: str) -> list[str |
         # Modules are looked up from where a script lies.
         script = shutil.copy(HERE / "with_node.mjs", environment)
         return ["node", script, url, QUESTION, expected]
-    return [environment / "bin" / "python", HERE / f"with_{name}.py", url, QUESTION, expected]
+    return [place(environment, name) / "bin" / "python", HERE / f"with_{name}.py", url, QUESTION, expected]
 
 
 if __name__ == "__main__":

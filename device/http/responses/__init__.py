@@ -1,1 +1,1 @@
-"""`POST /v1/responses`: OpenAI's newer format, for text."""
+"""`POST /v1/responses`: OpenAI's newer format, for text and calls of tools."""

@@ -3,61 +3,54 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any
 
 from common.answer.request import Request
 from common.methods.checks import top_p_of
+from common.processors.calls import CallShape
 from device.http.answers import Told
 from device.http.errors import ApiError
-from device.http.logprobs import chat_entries
 from device.http.payloads import Served
 from device.http.rendering import DONE, event
+from device.http.responses.output import Event, Output
 from device.http.responses.schema import ResponsesBody
+from device.http.tools import Choice, FlatToolBody
 from device.interface import TokenEvent, Unmatched
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Responses:
     """Implements `Rendering` for one answer."""
 
     served: Served
     body: ResponsesBody
     request: Request
+    shape: CallShape | None = None  # of the calls of tools that the answer may make
     _numbers: count[int] = field(default_factory=count)
+    _output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._output = Output(self.served.identity, self.shape, self.request.top_logprobs or 0)
 
     def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
         """The finished response object."""
         (told,) = answers
-        complete = told.finished.reason == "stop"
-        usage = self.served.usage(answers)
-        return self._resource("completed" if complete else "incomplete") | {
-            "completed_at": int(time.time()) if complete else None,
-            "incomplete_details": None if complete else {"reason": "max_output_tokens"},
-            "output": [self._message(told)],
-            "usage": {
-                "input_tokens": usage["prompt_tokens"],
-                "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": usage["total_tokens"],
-            },
-            "dragon": self.served.report(told),
-        }
+        self._output.whole(told)
+        return self._finished(told)
 
     def opening(self) -> Iterable[bytes]:
-        """The response begins, then its message, then the text in that."""
+        """The response begins; its message and the text in that, too, where there is one for sure."""
         response = self._resource("in_progress")
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
-        yield self._event("response.output_item.added", output_index=0, item=self._message(None))
-        yield self._text_event("response.content_part.added", part=_part("", []))
+        yield from self._events(self._output.begin())
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """Text that became final."""
-        yield self._text_event("response.output_text.delta", delta=text, logprobs=self._logprobs(tokens))
+        """Text that became final, or a piece of a call."""
+        yield from self._events(self._output.read(text, tokens))
 
     def provisional(self, index: int, text: str) -> Iterable[bytes]:
         """Nothing: this format has no place for it."""
@@ -76,12 +69,9 @@ class Responses:
         )
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
-        """The text, its message and the response are done."""
-        text, told_of = told.finished.text, self._logprobs(told.tokens)
-        yield self._text_event("response.output_text.done", text=text, logprobs=told_of)
-        yield self._text_event("response.content_part.done", part=_part(text, told_of))
-        yield self._event("response.output_item.done", output_index=0, item=self._message(told))
-        response = self.whole([told])
+        """The last item and the response are done."""
+        yield from self._events(self._output.finish(told))
+        response = self._finished(told)
         yield self._event(f"response.{response['status']}", response=response)
 
     def closing(self) -> Iterable[bytes]:
@@ -93,24 +83,28 @@ class Responses:
         error = {"code": failure.code or failure.kind, "message": failure.message}
         yield self._event("response.failed", response=self._resource("failed") | {"error": error})
 
-    def _logprobs(self, tokens: Sequence[TokenEvent]) -> list[dict[str, Any]]:
-        return chat_entries(tokens, self.request.top_logprobs or 0)
-
     def _event(self, kind: str, **fields: Any) -> bytes:
         return event({"type": kind, "sequence_number": next(self._numbers)} | fields, kind)
 
-    def _text_event(self, kind: str, **fields: Any) -> bytes:
-        return self._event(kind, item_id=f"msg_{self.served.identity}", output_index=0, content_index=0, **fields)
+    def _events(self, events: Iterable[Event]) -> Iterator[bytes]:
+        for kind, fields in events:
+            yield self._event(kind, **fields)
 
-    def _message(self, told: Told | None) -> dict[str, Any]:
-        """The answer as an item; None: it has not begun."""
-        status = "in_progress" if told is None else "completed" if told.finished.reason == "stop" else "incomplete"
-        return {
-            "type": "message",
-            "id": f"msg_{self.served.identity}",
-            "status": status,
-            "role": "assistant",
-            "content": [] if told is None else [_part(told.finished.text, self._logprobs(told.tokens))],
+    def _finished(self, told: Told) -> dict[str, Any]:
+        """The response object of a finished answer."""
+        usage, complete = self.served.usage([told]), self._output.complete
+        return self._resource("completed" if complete else "incomplete") | {
+            "completed_at": int(time.time()) if complete else None,
+            "incomplete_details": None if complete else {"reason": "max_output_tokens"},
+            "output": self._output.items,
+            "usage": {
+                "input_tokens": usage["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": usage["completion_tokens"],
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage["total_tokens"],
+            },
+            "dragon": self.served.report(told),
         }
 
     def _resource(self, status: str) -> dict[str, Any]:
@@ -132,13 +126,13 @@ class Responses:
             "top_p": top_p_of(self.request),
             "metadata": self.body.metadata or {},
             "text": {"format": self.body.text.format},
+            "tools": [_tool(tool) for tool in self.body.tools],
+            "tool_choice": _choice(self.body.tool_choice),
+            "parallel_tool_calls": bool(self.body.tools) and self.body.parallel_tool_calls is not False,
             # of what this daemon does not do
             "previous_response_id": None,
             "store": False,
             "background": False,
-            "tools": [],
-            "tool_choice": "auto",
-            "parallel_tool_calls": False,
             "max_tool_calls": None,
             "truncation": "disabled",
             "presence_penalty": self.request.presence_penalty,
@@ -151,5 +145,9 @@ class Responses:
         }
 
 
-def _part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+def _tool(tool: FlatToolBody) -> dict[str, Any]:
+    return tool.model_dump() | {"strict": True}  # whatever was asked for
+
+
+def _choice(choice: Choice) -> str | dict[str, str]:
+    return choice.mode if choice.named is None else {"type": "function", "name": choice.named}

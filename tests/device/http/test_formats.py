@@ -190,10 +190,20 @@ class TestResponses:
         [
             ({"previous_response_id": "resp_1"}, "previous_response_id"),
             ({"background": True}, "background"),
-            ({"tools": [{"type": "function", "name": "f"}]}, "tools"),
+            ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+            ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+            ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
             ({"text": {"format": {"type": "xml"}}}, "response_format"),
             ({"input": []}, "input"),
-            ({"input": [{"type": "function_call", "name": "f"}]}, "input"),
+            ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
+            (
+                {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "1"}]},
+                "input[0].arguments",
+            ),
+            ({"input": [{"type": "function_call_output", "call_id": "c", "output": ""}]}, "input"),
+            ({"input": [{"role": "user", "content": "x"}, {"role": "tool", "tool_call_id": "c"}]}, "input[1]"),
+            ({"input": [{"type": "reasoning", "summary": []}]}, "input[0]"),
+            ({"input": [{"role": "assistant", "content": "x"}]}, "input"),
             ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
         ],
     )
@@ -255,6 +265,12 @@ class TestPaths:
         assert "x-dragon-notes" not in response.headers
 
 
+def test_a_method_that_a_path_does_not_have_is_told_those_that_it_has(http: httpx.Client) -> None:
+    for path, allowed in (("/library/folders", "DELETE, POST"), ("/library", "GET, HEAD"), ("/v1/responses", "POST")):
+        response = http.request("PATCH", path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
 class TestOpenApi:
     def test_it_has_the_schemas_in_use(self, http: httpx.Client) -> None:
         document = http.get("/openapi.json").json()
@@ -264,7 +280,22 @@ class TestOpenApi:
         assert "prompt" not in chat
         assert chat["suffix"] == {"enum": [None, ""]}
         assert schemas["CompletionBody"]["properties"]["tools"] == {"enum": [None, []]}
-        assert chat["tools"]["items"] == {"$ref": "#/components/schemas/ToolBody"}
+        assert chat["tools"]["anyOf"][0]["items"] == {"$ref": "#/components/schemas/ToolBody"}
         references = [part.split('"')[0] for part in str(document).replace("'", '"').split("#/components/schemas/")[1:]]
         assert references
         assert set(references) <= schemas.keys()
+
+    def test_fields_that_may_be_left_out_may_be_null(self, http: httpx.Client) -> None:
+        tokenize = http.get("/openapi.json").json()["components"]["schemas"]["TokenizeBody"]["properties"]
+        assert {"type": "null"} in tokenize["with_pieces"]["anyOf"] and "anyOf" not in tokenize["content"]
+        assert http.post("/tokenize", json={"content": "a", "with_pieces": None}).status_code == 200
+
+    def test_it_has_the_statuses_and_numbers_in_use(self, http: httpx.Client) -> None:
+        paths = http.get("/openapi.json").json()["paths"]
+        made = {(path, method): next(iter(each["responses"])) for path in paths for method, each in paths[path].items()}
+        assert {key: status for key, status in made.items() if status != "200"} == {
+            ("/library/documents", "post"): "201",
+            ("/library/folders", "post"): "202",
+        }
+        count = next(each for each in paths["/library/search"]["get"]["parameters"] if each["name"] == "count")
+        assert (count["schema"]["type"], count["schema"]["maximum"], count["required"]) == ("integer", 50, False)

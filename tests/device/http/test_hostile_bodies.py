@@ -52,9 +52,10 @@ def filled(item: Any, most: int = LIMIT) -> list[Any]:
         (CompletionBody, {"prompt": filled([1])}, "prompt"),
         (CompletionBody, {"prompt": [filled(9, 100_000), filled(9, 100_000)]}, "prompt"),
         (ResponsesBody, {"input": filled({"type": "message"})}, "input"),
-        (ResponsesBody, {"input": "x" * 1_000_000}, "messages"),
-        (ResponsesBody, {"input": "x", "instructions": "x" * 1_000_000}, "messages"),
+        (ResponsesBody, {"input": "x" * 1_000_000}, "input"),
+        (ResponsesBody, {"input": "x", "instructions": "x" * 1_000_000}, "input"),
         (ResponsesBody, {"input": "x", "include": filled("x")}, "include"),
+        (ResponsesBody, {"input": filled({"type": "function_call", "call_id": "c", "name": "f"}, 1000)}, "input"),
         (EmbeddingsBody, {"input": filled("x")}, "input"),
         (EmbeddingsBody, {"input": filled([1])}, "input"),
         (DetokenizeBody, {"tokens": filled("x", 130_000)}, "tokens[0]"),
@@ -71,7 +72,7 @@ def test_it_is_refused_soon_and_in_one_sentence(kind: type[Body], fields: dict[s
             case ChatBody():
                 chat_asked(body.messages, body.options, body.n, OPTIONS, ENGINE)
             case ResponsesBody():
-                chat_asked(body.messages, body.options, 1, OPTIONS, ENGINE)
+                chat_asked(body.messages, body.options, 1, OPTIONS, ENGINE, body.toolbox, "input")
             case CompletionBody():
                 completion_asked(body, OPTIONS, ENGINE)
     assert time.process_time() - began < LONG

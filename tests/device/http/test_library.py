@@ -175,6 +175,8 @@ class TestRefusals:
             ({"query": "x", "count": "51"}, "'count' must be a number"),
             ({"query": "x", "count": "٣"}, "'count' must be a number"),
             ({"query": "x", "count": "9" * 5000}, "'count' must be a number"),
+            ({"query": "x", "count": "0" * 8 + "1" + "9" * 5000}, "'count' must be a number"),
+            ({"query": "x", "count": "000000001999"}, "'count' must be a number"),
         ],
     )
     def test_searches(self, client: httpx.Client, parameters: dict[str, str], words: str) -> None:

@@ -1,0 +1,125 @@
+"""The items of one answer in `/v1/responses`: a message, and the calls behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.processors.calls import CallShape
+from device.http.answers import Told
+from device.http.calls import Argued, CallReader, Opened, Part, Said
+from device.http.logprobs import chat_entries
+from device.interface import TokenEvent
+
+Fields = dict[str, Any]
+Event = tuple[str, Fields]  # type and fields, good until the next one is taken
+
+
+@dataclass(slots=True)
+class Output:
+    """Makes the items of one answer from its pieces, and the events that tell of them.
+
+    Where the answer can make no calls (`shape` is None) its message begins before the text; else with it, as there may
+    be none.
+    """
+
+    identity: str
+    shape: CallShape | None
+    alternatives: int  # of each token's log-probability
+    items: list[Fields] = field(default_factory=list)
+    complete: bool = False  # the answer came to its end, and so did its calls
+    _reader: CallReader | None = None
+    _unsaid: list[TokenEvent] = field(default_factory=list)  # whose text is held back
+
+    def __post_init__(self) -> None:
+        self._reader = None if self.shape is None else CallReader(self.shape)
+
+    def begin(self) -> Iterator[Event]:
+        """The events before the first piece."""
+        if self._reader is None:
+            yield from self._begin_message()
+
+    def read(self, text: str, tokens: Sequence[TokenEvent]) -> Iterator[Event]:
+        """The events of text that became final, and of the tokens that it took."""
+        self._unsaid += tokens
+        for part in [Said(text)] if self._reader is None else self._reader.read(text, tokens):
+            yield from self._tell(part)
+
+    def finish(self, told: Told) -> Iterator[Event]:
+        """The events after the last piece."""
+        for part in () if self._reader is None else self._reader.finish():
+            yield from self._tell(part)
+        if not self.items:
+            yield from self._begin_message()
+        if self._reader is None:
+            self._part["text"] = told.finished.text
+        cut = self._reader is not None and self._reader.calls and not self._reader.complete
+        self.complete = told.finished.reason == "stop" and not cut
+        yield from self._end("completed" if self.complete else "incomplete")
+
+    def whole(self, told: Told) -> None:
+        """Reads a finished answer in one go."""
+        shown = "".join(told.pieces)
+        rest = told.finished.text[len(shown) :] if told.finished.text.startswith(shown) else ""
+        for text, tokens in [*((token.text, [token]) for token in told.tokens), (rest, [])]:
+            for _ in self.read(text, tokens):
+                pass
+        for _ in self.finish(told):
+            pass
+
+    @property
+    def _part(self) -> Fields:
+        """The text of the message."""
+        part: Fields = self.items[0]["content"][0]
+        return part
+
+    def _tell(self, part: Part) -> Iterator[Event]:
+        match part:
+            case Said(text):
+                if not self.items:
+                    yield from self._begin_message()
+                logprobs, self._unsaid = chat_entries(self._unsaid, self.alternatives), []
+                self._part["text"] += text
+                self._part["logprobs"] += logprobs
+                yield self._event("output_text.delta", content_index=0, delta=text, logprobs=logprobs)
+            case Opened(number, name):
+                yield from self._end("completed")
+                call = {"call_id": f"call_{self.identity}_{number}", "name": name, "arguments": ""}
+                self.items.append({"type": "function_call", "id": f"fc_{self.identity}_{number}", **call})
+                yield self._added(self.items[-1])
+            case Argued(_, text):
+                self.items[-1]["arguments"] += text
+                yield self._event("function_call_arguments.delta", delta=text)
+
+    def _begin_message(self) -> Iterator[Event]:
+        message = {"type": "message", "id": f"msg_{self.identity}", "role": "assistant"}
+        part: Fields = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        self.items.append(message | {"content": [part]})
+        yield self._added(message | {"content": []})
+        yield self._event("content_part.added", content_index=0, part=part)
+
+    def _end(self, status: str) -> Iterator[Event]:
+        """The events at the end of the last item, if there is one."""
+        if not self.items:
+            return
+        item = self.items[-1]
+        if item["type"] == "message":
+            text, logprobs = self._part["text"], self._part["logprobs"]
+            yield self._event("output_text.done", content_index=0, text=text, logprobs=logprobs)
+            yield self._event("content_part.done", content_index=0, part=self._part)
+        else:
+            yield self._event("function_call_arguments.done", name=item["name"], arguments=item["arguments"])
+        item["status"] = status
+        yield "response.output_item.done", {"output_index": len(self.items) - 1, "item": item}
+
+    def _added(self, item: Fields) -> Event:
+        return "response.output_item.added", {
+            "output_index": len(self.items) - 1,
+            "item": item | {"status": "in_progress"},
+        }
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        """An event of the last item."""
+        place = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
+        return f"response.{kind}", place | fields

@@ -1,0 +1,33 @@
+"""Objects of schemas that don't say whether there are other members than theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.processors.members import closed
+
+NAMED: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
+CLOSED = NAMED | {"additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (NAMED, CLOSED),
+        ({"type": "object"}, {"type": "object"}),
+        (NAMED | {"additionalProperties": True}, NAMED | {"additionalProperties": True}),
+        (NAMED | {"patternProperties": {"b": True}}, NAMED | {"patternProperties": {"b": True}}),
+        ({"properties": {"b": NAMED}}, {"properties": {"b": CLOSED}, "additionalProperties": False}),
+        ({"items": NAMED, "prefixItems": [NAMED]}, {"items": CLOSED, "prefixItems": [CLOSED]}),
+        ({"$ref": "#/$defs/b", "$defs": {"b": NAMED}}, {"$ref": "#/$defs/b", "$defs": {"b": CLOSED}}),
+        ({"anyOf": [NAMED, {"type": "null"}]}, {"anyOf": [CLOSED, {"type": "null"}]}),
+        ({"allOf": [NAMED, {"required": ["b"]}]}, {"allOf": [NAMED, {"required": ["b"]}]}),
+        ({"properties": {"properties": True}}, {"properties": {"properties": True}, "additionalProperties": False}),
+        ({"enum": [NAMED]}, {"enum": [NAMED]}),
+        ({"items": True, "properties": 1}, {"items": True, "properties": 1}),
+    ],
+)
+def test_they_have_none_unless_the_schema_says_so(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert closed(schema) == expected
