@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp
 
 from common.configuration.settings import is_loopback
 from common.process.startup import Startup

@@ -57,7 +57,7 @@ class CallItem(CalledFunction):
 
 
 class ResultItem(BaseModel):
-    """What a call of a tool returned."""
+    """Result of a call of a tool."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -126,7 +126,7 @@ class ResponsesBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """What the answer may call; None: nothing."""
+        """The functions that the answer may call; None: there are none."""
         return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
