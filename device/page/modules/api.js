@@ -1,7 +1,11 @@
 // Requests to the daemon that served this page.
 
 const KEY = "dragon.key";
+const BURST = 16; // events taken in one task
 const listeners = new Set();
+const waiting = []; // for tasks of their own
+const tasks = new MessageChannel();
+tasks.port1.onmessage = () => waiting.shift()();
 
 /** A refusal or failure, in the daemon's own words where it has any. */
 export class ApiError extends Error {
@@ -63,9 +67,22 @@ export async function* stream(path, body, signal) {
       const chunk = JSON.parse(data);
       if (chunk.error) throw new ApiError(chunk.error.message, 0, chunk.error.code);
       found.push(chunk);
+      if (found.length === BURST) {
+        yield found.splice(0);
+        await nextTask();
+      }
     }
     if (found.length) yield found;
+    await nextTask();
   }
+}
+
+/** Lets the browser draw and take input first; not by a timer, which is slow in a tab in the background. */
+function nextTask() {
+  return new Promise((resume) => {
+    waiting.push(resume);
+    tasks.port2.postMessage(null);
+  });
 }
 
 async function send(method, path, { body, signal } = {}) {

@@ -63,7 +63,7 @@ class TestPipeline:
         asked: list[dict[str, Any]] = []
 
         def note(request: Any) -> None:
-            if request.method == "POST":
+            if request.url.endswith("/v1/chat/completions"):
                 asked.append(request.post_data_json)
 
         visit.page.on("request", note)
@@ -91,7 +91,7 @@ class TestPipeline:
         assert slider.get_attribute("aria-valuetext").startswith("0.0 ms, 0 of")
         assert page.locator(".cell.target").count() == 0
         page.get_by_text("The same as a table").click()
-        rows = page.locator(".pipeline tbody tr")
+        rows = page.locator(".pipeline details tbody tr")
         assert [row.split("\t")[1].strip() for row in rows.all_inner_texts()] == [
             piece.strip() or "–" for piece in report["pieces"]
         ]
