@@ -77,7 +77,7 @@ class TestIdentity:
     def test_trees_of_any_size(self, device: EdgeDevice, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Also where a pass is so dear that they are as large as they may be."""
         monkeypatch.setattr(TreeHistory.of(device.side), "times", TreeTimes(1e-4, 1e3))
-        fields: dict[str, Any] = {"temperature": 0.7, "logit_bias": ENDLESS}
+        fields: dict[str, Any] = {"temperature": 0.7, "logit_bias": ENDLESS, "max_tokens": 6}
         tokens, last = told(list(device.begin(tree_size=size, **fields)))
         assert tokens == alone(device, **fields)
         assert last.report.figures["nodes_per_round"] <= size
@@ -98,7 +98,7 @@ class TestIdentity:
             for other in (guessing, streamed, slow):
                 assert other.side.local_target is not None
                 assert other.side.local_target.decoder.streamed is not None
-                found = [told(list(other.begin(**law))) for law in laws]
+                found = [told(list(other.begin(**SMALL, **law))) for law in laws]
                 assert [tokens for tokens, _ in found] == expected
                 accepted.append(found[0][1].report.figures["accepted_per_round"])
         assert accepted == sorted(set(accepted))
@@ -140,10 +140,10 @@ def test_beside_answers_with_a_cloud(
         "kv_bytes": KV,
     }
     methods: list[dict[str, Any]] = [
-        {"method": "edgellm"},
+        {"method": "edgellm", **SMALL},
         {"method": "speculative"},
         {"method": "coupled"},
-        {"method": "edgellm", "temperature": 1.0},
+        {"method": "edgellm", "temperature": 1.0, **SMALL},
     ]
     with Town(fresh_data(), **settings) as town:
         resident: Resident = town.device("edge", **settings, **own)
@@ -164,7 +164,7 @@ def test_beside_answers_with_a_cloud(
             patch.setattr(CloudView, "send", noted)
             assert told(list(begin(methods[0])))[0] == expected[0]
         assert not sent, "the cloud is told nothing"
-        both, last = told(list(begin({"method": "edgellm", "sources": "both"})))
+        both, last = told(list(begin({"method": "edgellm", "sources": "both", **SMALL})))
         assert {source.side for source in last.report.sources} == {"device", "cloud"}
         assert last.report.fetched_bytes > 0
         assert both == told(list(begin({"method": "edgellm", "sources": "both", "growth": "none"})))[0]
