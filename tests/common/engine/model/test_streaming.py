@@ -199,7 +199,9 @@ class TestWaiting:
             raise RuntimeError("no drafts today")
 
         with pytest.raises(RuntimeError, match="no drafts today"):
-            decoder.forward([Item(rows, [4])], None, failing)
+            for _ in range(20):  # a machine may be so slow that a pass finds its layers read
+                decoder.forward([Item(rows, [4])], None, failing)
+                resident.step(expected, [4])
         assert torch.equal(decoder.step(rows, [5]), resident.step(expected, [5]))
 
 
