@@ -37,7 +37,7 @@ from tests.common.methods.trees.edge_device import (
 __all__ = ["device", "large", "streamed"]  # fixtures
 
 TEMPERATURES = (0.0, 0.7, 1.5)
-SMALL = {"tree_size": 16}  # for growths that fill a tree; `test_trees_of_any_size` has larger ones
+SMALL: dict[str, Any] = {"tree_size": 16}  # for growths that fill a tree; `test_trees_of_any_size` has larger ones
 GROWTHS = ("best-first", "adaptive", "chain", "width", "none")
 # The default growth at every temperature, and each other one both without and with chance.
 GROWN = [
