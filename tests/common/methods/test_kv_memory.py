@@ -25,7 +25,7 @@ from tests.daemons.streaming import wait_until
 LENGTH = 12
 SOON = 60.0  # seconds, on a busy machine
 ONE_MODEL = {"model": str(EMBEDDED_DRAFT), "tokenizer": str(EMBEDDED_TOKENIZER), "draft_model": "auto"}
-EDGE: dict[str, Any] = {"method": "edgellm", "max_tokens": LENGTH, "logit_bias": ENDLESS}
+EDGE: dict[str, Any] = {"method": "edgellm", "max_tokens": LENGTH, "logit_bias": ENDLESS, "tree_size": 16}
 RAPID: dict[str, Any] = {
     "method": "rapid",
     "long_document": "almanac",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from common.engine.kv.document_states import largest_states, pack_states, shortened, unpack_states
 from tests.common.engine.model.tiny_models import Pair, some_tokens
 
 QUERY = [5, 6, 7]
+# Layers that are alike, without a window and with one, that keep latents, that share keys, and that are of two sizes.
+LAYOUTS = ("llama", "mistral", "deepseek-v3", "gemma3n", "gemma4", "demo")
 
 
+@pytest.mark.parametrize("pair", LAYOUTS, indirect=True)
 def test_a_row_goes_on_from_what_was_sent(pair: Pair) -> None:
     decoder = pair.decoder
     document = some_tokens(decoder, 30, seed=4)

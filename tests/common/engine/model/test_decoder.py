@@ -17,13 +17,16 @@ from common.engine.model.errors import ContextError
 from common.engine.model.packed import Item, PackedPass
 from common.engine.model.scores import View
 from tests.common.engine.model.driving import STEP_ROLLBACK_STEP, all_columns, drive, rows_with, unequal_documents
-from tests.common.engine.model.tiny_models import DEMO, Pair, some_tokens
+from tests.common.engine.model.tiny_models import DEMO, FEW, Pair, some_tokens
+
+few_pairs = pytest.mark.parametrize("pair", FEW, indirect=True)
 
 
 class TestAgainstPlainTransformers:
     def test_rows_of_unequal_length_steps_and_rollbacks(self, pair: Pair) -> None:
         drive(pair, STEP_ROLLBACK_STEP)
 
+    @few_pairs
     def test_rows_of_equal_length(self, pair: Pair) -> None:
         decoder = pair.decoder
         documents = [some_tokens(decoder, 12, seed) for seed in (1, 2)]
@@ -85,16 +88,19 @@ class TestAgainstPlainTransformers:
 class TestMutants:
     """Caches broken in known ways are caught by the comparisons above."""
 
+    @few_pairs
     def test_rollback_that_moves_no_length(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Rows, "crop", lambda rows, answer: None)
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
+    @few_pairs
     def test_stale_columns_that_are_not_masked(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(packed, "chain_sight", all_columns)
         with pytest.raises(AssertionError):
             drive(pair, STEP_ROLLBACK_STEP)
 
+    @few_pairs
     def test_positions_of_the_longest_row(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         start = PackedPass.__init__
 
@@ -140,6 +146,7 @@ class TestPackedPass:
             start = stop
         assert start == len(logits)
 
+    @few_pairs
     def test_single_steps_of_all(self, pair: Pair) -> None:
         answers = self.answers(pair.decoder)
         for step in range(2):

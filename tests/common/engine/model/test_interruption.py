@@ -12,9 +12,10 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
 from common.engine.model.packed import Item
 from common.engine.weights.store import Interrupt
-from tests.common.engine.model.tiny_models import Pair, some_tokens
+from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
 
 QUERY = [5, 6, 7]
+few_pairs = pytest.mark.parametrize("pair", FEW, indirect=True)
 
 
 class AfterPolls:
@@ -57,6 +58,7 @@ class TestInterruption:
     def test_the_next_step_is_a_fresh_prefill_at_every_layer(self, pair: Pair) -> None:
         check_interrupted_at_every_layer(pair)
 
+    @few_pairs
     def test_polled_once_per_layer_and_pass(self, pair: Pair) -> None:
         never = AfterPolls(1_000)
         rows, _ = open_rows(pair.decoder)
@@ -84,6 +86,7 @@ class TestInterruption:
                 llama.decoder.open([document], QUERY, 4, AfterPolls(polls))
             llama.check(llama.decoder.open([document], QUERY, 4)[1], [document + QUERY])
 
+    @few_pairs
     def test_mutant_lengths_moved_by_an_unfinished_pass(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Decoder.forward
 

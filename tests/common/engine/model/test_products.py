@@ -71,14 +71,15 @@ class TestOrderProducts:
         assert embedding.weight.shape == (OUTPUTS, SIZE)
         assert not head.weight.numel()
 
-    @pytest.mark.parametrize("family", ["qwen2", "opt", "wide"])
-    def test_models_are_exact(
-        self, blocks: RowBlocks, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        if row_blocks().most < blocks.most:
-            pytest.skip("with matrix units, rows of larger products depend on their number")
-        monkeypatch.setattr(decoder_module, "row_blocks", lambda: blocks)
-        assert Decoder.load(str(make_model(family, tmp_path)), dtype="bfloat16").exactness == "bit-exact"
+
+@pytest.mark.parametrize(
+    ("family", "blocks"), [*(("qwen2", each) for each in BLOCKS), ("opt", BLOCKS[1]), ("wide", BLOCKS[2])], ids=str
+)
+def test_models_are_exact(family: str, blocks: RowBlocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if row_blocks().most < blocks.most:
+        pytest.skip("with matrix units, rows of larger products depend on their number")
+    monkeypatch.setattr(decoder_module, "row_blocks", lambda: blocks)
+    assert Decoder.load(str(make_model(family, tmp_path)), dtype="bfloat16").exactness == "bit-exact"
 
 
 def test_a_row_has_the_same_bits_among_any_number_of_others() -> None:

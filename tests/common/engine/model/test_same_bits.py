@@ -92,6 +92,11 @@ class Text:
         return taken
 
 
+@pytest.fixture(scope="session")
+def text(coarse: Decoder) -> Text:
+    return Text(coarse)
+
+
 class TestPasses:
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
@@ -100,9 +105,8 @@ class TestPasses:
         neighbours=st.lists(st.tuples(st.integers(0, TEXT - 1), st.integers(1, 30), st.integers(1, 3)), max_size=3),
     )
     def test_chunks_among_neighbours(
-        self, coarse: Decoder, stored: int, sizes: Sequence[int], neighbours: Sequence[tuple[int, int, int]]
+        self, coarse: Decoder, text: Text, stored: int, sizes: Sequence[int], neighbours: Sequence[tuple[int, int, int]]
     ) -> None:
-        text = Text(coarse)
         rows, taken = text.after(stored), []
         at = stored
         for size in sizes:
@@ -121,9 +125,8 @@ class TestPasses:
 
     @settings(max_examples=40, deadline=None, derandomize=True)
     @given(data=st.data(), before=st.integers(0, TEXT - 12), length=st.integers(1, 12))
-    def test_a_path_of_a_tree(self, coarse: Decoder, data: st.DataObject, before: int, length: int) -> None:
+    def test_a_path_of_a_tree(self, coarse: Decoder, text: Text, data: st.DataObject, before: int, length: int) -> None:
         """The text's next tokens lie in a tree of others; afterwards they are kept, and the text goes on."""
-        text = Text(coarse)
         tokens, parents, path = list[int](), list[int](), list[int]()
         for place in range(length):
             for _ in range(data.draw(st.integers(0, 3))):

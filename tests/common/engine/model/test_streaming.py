@@ -66,9 +66,7 @@ def opened(folder: Path, resident: Decoder) -> Iterator[Callable[..., Decoder]]:
 
 
 class TestSameBits:
-    @pytest.mark.parametrize(
-        ("layers", "read_ahead"), [(0, True), (0, False), (1, True), (4, True), (7, True), (7, False)]
-    )
+    @pytest.mark.parametrize(("layers", "read_ahead"), [(0, True), (0, False), (1, True), (7, True)])
     def test_with_any_layers_resident(
         self, layers: int, read_ahead: bool, resident: Decoder, opened: Callable[..., Decoder]
     ) -> None:
@@ -85,7 +83,7 @@ class TestSameBits:
         )
         assert torch.equal(decoder.fresh_logits([5, 6, 7]), resident.fresh_logits([5, 6, 7]))
 
-    @pytest.mark.parametrize(("layers", "checks"), [(0, 16), (1, 8), (2, 0), (7, 0)])
+    @pytest.mark.parametrize(("layers", "checks"), [(0, 16), (1, 8), (2, 0)])
     def test_loading_takes_one_pass(self, layers: int, checks: int, opened: Callable[..., Decoder]) -> None:
         """And some of the first two layers, if they are not resident."""
         decoder = opened(layers, read_ahead=False)
@@ -171,12 +169,12 @@ class TestWaiting:
         decoder = opened(7, bytes_per_second=30e6)
         rows, _ = answer(decoder)
         expected, _ = answer(resident)
-        drafting, _ = resident.open([[9] * 20], [5, 6], 200)
-        checked, logits = resident.open([[9] * 20], [5, 6], 200)
+        drafting, _ = resident.open([[9] * 20], [5, 6], 50)
+        checked, logits = resident.open([[9] * 20], [5, 6], 50)
         drafts: list[Tensor] = []
 
         def draft() -> bool:
-            if len(drafts) == 200:
+            if len(drafts) == 50:
                 return False
             drafts.append(resident.step(drafting, [int(drafts[-1].argmax()) if drafts else 5]))
             return True
@@ -201,7 +199,9 @@ class TestWaiting:
             raise RuntimeError("no drafts today")
 
         with pytest.raises(RuntimeError, match="no drafts today"):
-            decoder.forward([Item(rows, [4])], None, failing)
+            for _ in range(20):  # a machine may be so slow that a pass finds its layers read
+                decoder.forward([Item(rows, [4])], None, failing)
+                resident.step(expected, [4])
         assert torch.equal(decoder.step(rows, [5]), resident.step(expected, [5]))
 
 

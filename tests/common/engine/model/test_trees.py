@@ -22,9 +22,8 @@ from common.engine.model.scores import View
 from common.engine.model.sight import Sight, tree_sight
 from common.engine.model.tree import Tree, tree_of
 from tests.common.engine.model.driving import unequal_documents
-from tests.common.engine.model.tiny_models import ORDERED, Pair, some_tokens
+from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
 
-FEW = ("llama", "qwen2", "opt", "mistral", "gemma2", f"gemma2{ORDERED}")
 #        0
 #      1   2 3
 #    4 5   6
@@ -170,6 +169,7 @@ class TestTrees:
 class TestMutants:
     """What is broken on purpose is noticed by the comparisons above."""
 
+    @few_pairs
     def test_places_instead_of_depths_as_positions(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         start = PackedPass.__init__
 
@@ -181,6 +181,7 @@ class TestMutants:
         with pytest.raises(AssertionError):
             read_keep_step(pair)
 
+    @few_pairs
     def test_siblings_that_see_each_other(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         def later_only(tree: Tree, *arguments: Any) -> Sight:
             return tree_sight(Tree(tree.depths, np.tril(np.ones_like(tree.seen))), *arguments)
@@ -198,6 +199,7 @@ class TestMutants:
         with pytest.raises(AssertionError):
             read_keep_step(pair)
 
+    @few_pairs
     def test_columns_that_stay_where_they_were(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         def only_counts(rows: Rows, fed: int, path: Sequence[int]) -> None:
             rows.fed = fed + len(path)

@@ -23,6 +23,8 @@ DEMO = Path(__file__).resolve().parents[4] / "common" / "demo_model"
 ORDERED = " in order"  # with the attention that serves in bfloat16, and with what goes with it
 IN_ORDER = tuple(f"{name}{ORDERED}" for name in ("mistral", *MIXED, "llama", "opt", "deepseek-v3", "demo"))
 FAMILIES = (*FULL, *WINDOWED, *MIXED, "wide", "demo", *IN_ORDER)
+# One of each kind of attention, of positions and of what is cached, for what differs by no more than that.
+FEW = ("llama", "qwen2", "opt", "mistral", "gemma2", "deepseek-v3", f"gemma2{ORDERED}")
 WIDE_TOKENS = 151_665  # ids of a Qwen2.5 tokenizer; its models pad the embedding to 151,936
 WIDE_EMBEDDING = 151_936
 
@@ -106,6 +108,7 @@ def byte_level_tokenizer(words: int = 330) -> PreTrainedTokenizerFast:
     return fast_tokenizer(tokenizer, eos_token="<eos>", pad_token="<pad>")
 
 
+@cache
 def wide_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer whose ids go as far as a real large vocabulary's."""
     letters = ["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]

@@ -1,13 +1,9 @@
-"""What a process took that loads a model and decodes with it; a program of its own, run by `test_memory.py`.
-
-Prints JSON: bytes of memory and of reading as the system counts them, and the streamed model's own counters.
-"""
+"""What a process took that loads a model and decodes with it; `test_memory.py` runs it in one of its own."""
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +28,11 @@ def counted(path: str) -> dict[str, int]:
     return numbers
 
 
-def main(folder: str, budget: int, read_ahead: bool) -> None:
-    """Load with a `budget`, or all of the model where it is 0; read a prompt, and take some steps."""
+def measure(folder: str, budget: int, read_ahead: bool, receiver: Connection) -> None:
+    """Load with a `budget`, or all of the model where it is 0; read a prompt, and take some steps.
+
+    Sends bytes of memory and of reading as the system counts them, and the streamed model's own counters.
+    """
     torch.set_num_threads(1)
     streaming = Streaming(budget, read_ahead=read_ahead) if budget else None
     decoder = Decoder.load(
@@ -60,8 +59,4 @@ def main(folder: str, budget: int, read_ahead: bool) -> None:
     told |= {name: after[name] - before[name] for name in ("rchar", "read_bytes")}
     told |= {name: status[name] for name in ("VmHWM", "RssAnon", "RssFile")}
     told |= {"logits": logits.argmax(-1).tolist(), "threads": threading.active_count()}
-    print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "ahead")
+    receiver.send(told)

@@ -1,5 +1,5 @@
 """A streamed model keeps to its budget, and reads what its plan says: as the system counts both, in processes of their
-own.
+own, which are forked from one that has imported all that they need.
 
 What interpreter and libraries take is what a process takes that loads the small model of which the large one was
 inflated, less the small one's weights.
@@ -7,8 +7,6 @@ inflated, less the small one's weights.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 
 from common.engine.weights.file import BLOCK_BYTES, WeightFiles, runs
 from scripts.bench.inflated import inflate
-from scripts.daemons import ROOT
+from tests.common.engine.kv.storing import other_process
 from tests.common.engine.model.tiny_models import DEMO
 from tests.common.engine.weights import measured
 
@@ -35,10 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measure(folder: Path, budget: int = 0, how: str = "ahead") -> dict[str, Any]:
-    command = [sys.executable, "-m", measured.__name__, str(folder), str(budget), how]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    with other_process(measured.measure, str(folder), budget, how == "ahead") as (_, receiver):
+        assert receiver.poll(110)
+        told: dict[str, Any] = receiver.recv()
     return told
 
 

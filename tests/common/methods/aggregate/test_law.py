@@ -1,9 +1,9 @@
 """Whole sessions follow the law of the mixture, whatever is drafted, rejected and rolled back on the way.
 
-A vocabulary of four, two tokens, so that the law of every answer is known exactly. G-tests over 15,000 runs with
+A vocabulary of four, two tokens, so that the law of every answer is known exactly. G-tests over 6,500 runs with
 seeds 0, 1, 2, ... and random interleavings. A right implementation fails one with probability 1e-4 (the seeds are
-fixed: it either does or not). One whose law is 0.0021 nats off fails with probability .99: a weight of .31 that is .033
-too large or too small, for example. Each mutant must fail with a p-value below 1e-9 in 2,000 runs.
+fixed: it either does or not). One whose law is 0.005 nats off fails with probability .99: a weight of .31 that is .037
+too large or too small, for example. Each mutant must fail with a p-value below 1e-9 in 600 runs.
 """
 
 from __future__ import annotations
@@ -47,20 +47,22 @@ from tests.common.methods.aggregate.pump import run
 
 VOCABULARY = 4
 LENGTH = 2
-RUNS = 15_000
-MUTANT_RUNS = 2_000
+RUNS = 6_500
+MUTANT_RUNS = 600
 EVIDENCE = {"device": 0.0, "cloud": 0.8}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Strongly disagreeing sides: p(. | side, previous token)."""
+    """Strongly disagreeing sides, by which few answers tell a wrong weight: p(. | side, previous token)."""
 
-    seed: int = 3
+    seed: int = 137
 
     def of(self, side: Side, prefix: Sequence[int]) -> NDArray[np.float64]:
         key = (self.seed, 1 if side == "device" else 2, *(token + 1 for token in prefix))
-        return np.random.default_rng(key).dirichlet(np.full(VOCABULARY, 0.7))
+        found: NDArray[np.float64] = np.random.default_rng(key).dirichlet(np.full(VOCABULARY, 0.2)) + 0.02
+        found /= found.sum()
+        return found
 
 
 PREFIXES: list[tuple[int, ...]] = [(), *((token,) for token in range(VOCABULARY))]

@@ -103,9 +103,9 @@ class Pair:
         self.device = Drafting(self.scheme.config, self.scheme.drafts, self.lengths)
         self.cloud = Verifying(self.scheme.config, self.scheme.judge)
 
-    def run(self) -> list[int]:
-        """The answer, over a link without faults."""
-        while self.device.finished is None:
+    def run(self, until: int | None = None) -> list[int]:
+        """The answer, over a link without faults; or its beginning, as soon as that has `until` tokens."""
+        while self.device.finished is None and (until is None or len(self.tokens) < until):
             if not (self.draft() or self.deliver_up() or self.verify() or self.deliver_down()):
                 raise AssertionError("nobody has anything to do")
         return self.tokens

@@ -87,9 +87,18 @@ class SlowPair(Pair):
 
 
 def answer(
-    scheme: Scheme, request: DraftRequest, drafter: Model, verifier: Model, link: SlowLink, history: RoundHistory
+    scheme: Scheme,
+    request: DraftRequest,
+    drafter: Model,
+    verifier: Model,
+    link: SlowLink,
+    history: RoundHistory,
+    until: int | None = None,
 ) -> tuple[list[int], list[int]]:
-    """The tokens of an answer, and the lengths of its proposals. What its rounds showed is noted in `history`."""
+    """The tokens of an answer, and the lengths of its proposals. What its rounds showed is noted in `history`.
+
+    No more happens when there are `until` tokens.
+    """
     lengths = PlannedLengths(scheme, request, link, history)
     pair = SlowPair(scheme, drafter, verifier, lengths, link=link)
-    return pair.run(), lengths.proposals
+    return pair.run(until), lengths.proposals

@@ -30,7 +30,7 @@ ONE_WAY = 0.2  # seconds
 WIDE = 256  # tokens, so that an even distribution takes many bytes
 COIN = 4  # position of the token that is looked at
 TOKENS = 8
-ANSWERS = 600
+ANSWERS = 200
 
 
 def certain(token: int) -> NDArray[np.float64]:
@@ -39,22 +39,20 @@ def certain(token: int) -> NDArray[np.float64]:
     return law
 
 
-def coin(first: float) -> NDArray[np.float64]:
-    return first * certain(0) + (1.0 - first) * certain(1)
-
-
 EVEN = np.full(WIDE, 1.0 / WIDE)
+FAIR = (certain(0) + certain(1)) / 2
 
 
 def coin_drafter(path: Sequence[int]) -> NDArray[np.float64]:
     """Wrong at first, so that all that is drafted behind is thrown away. What follows the coin is sure or even: on the
-    coin depends how many bytes a proposal has, and so how long the next one is, which may reach the coin again.
+    coin depends how many bytes a proposal has, and so how long the next one is, which may reach the coin again, and
+    then leaves it as it was drafted.
     """
     place = len(path)
     if place < COIN:
         return certain(5 if place == 0 else 7)
     if place == COIN:
-        return coin(0.75)
+        return FAIR
     return certain(9) if path[COIN] == 0 else EVEN
 
 
@@ -62,7 +60,7 @@ def coin_verifier(path: Sequence[int]) -> NDArray[np.float64]:
     place = len(path)
     if place < COIN:
         return certain(6 if place == 0 else 7)
-    return coin(0.5) if place == COIN else EVEN
+    return FAIR if place == COIN else EVEN
 
 
 def p_value_of_coins(method: str, rate: float, **fields: Any) -> float:
@@ -73,7 +71,7 @@ def p_value_of_coins(method: str, rate: float, **fields: Any) -> float:
     for seed in range(ANSWERS):
         scheme, request = scheme_and_request(method, WIDE, TOKENS, draft_policy="goodput", seed=seed, **fields)
         link = SlowLink(ONE_WAY, rate / 8)
-        tokens, proposals = answer(scheme, request, coin_drafter, coin_verifier, link, link.history())
+        tokens, proposals = answer(scheme, request, coin_drafter, coin_verifier, link, link.history(), COIN + 1)
         heads += tokens[COIN] == 0
         lengths.add(proposals[1])
     assert len(lengths) > 1  # the second proposal's, which the first one has taught
@@ -88,8 +86,8 @@ COINS: list[tuple[str, float, dict[str, Any]]] = [  # bits per second at which t
 
 
 class TestLengthsLearntFromDiscardedDrafts:
-    """The power of these: heads at .625 where the right share is .5. 600 answers tell that with a p-value below 1e-6
-    for nine of ten sets of seeds. What dssd sends has the same bytes for every draft.
+    """The power of these: heads at .75 where the right share is .5. 200 answers tell that with a p-value below 1e-6
+    for 99 of 100 sets of seeds. What dssd sends has the same bytes for every draft.
     """
 
     @pytest.mark.parametrize(("method", "rate", "fields"), COINS)
@@ -113,7 +111,7 @@ class TestLengthsLearntFromDiscardedDrafts:
 
 NARROW = 8
 LONG = 24  # tokens
-MANY = 120  # answers
+MANY = 30  # answers
 
 
 def state(path: Sequence[int]) -> tuple[int, int]:
@@ -121,20 +119,23 @@ def state(path: Sequence[int]) -> tuple[int, int]:
     return len(path) % 2, path[-1] % 3 if path else 3
 
 
-def chain(salt: int, beside: Model | None = None) -> Model:
-    """A model that has forgotten all but `state`; `beside`: it is mixed half and half with that one."""
-    rows = np.random.default_rng(salt).dirichlet(np.ones(NARROW), size=(2, 4)) + 0.02
-    rows /= rows.sum(axis=-1, keepdims=True)
+def chain(bent: bool) -> Model:
+    """A model that has forgotten all but `state`; `bent`: half of its tokens are twice as probable, the others rare."""
+    random = np.random.default_rng(1)
+    rows = random.dirichlet(np.full(NARROW, 4.0), size=(2, 4))
+    if bent:
+        rows *= np.where(random.permuted(np.tile(np.arange(NARROW), (2, 4, 1)), axis=-1) % 2, 2.0, 0.1)
+        rows /= rows.sum(axis=-1, keepdims=True)
 
     def model(path: Sequence[int]) -> NDArray[np.float64]:
         row: NDArray[np.float64] = rows[state(path)]
-        return row if beside is None else (row + beside(path)) / 2
+        return row
 
     return model
 
 
-VERIFIER = chain(1)
-DRAFTER = chain(2)
+VERIFIER = chain(bent=False)
+DRAFTER = chain(bent=True)
 POLICIES: list[tuple[str, str, dict[str, Any]]] = [
     *((method, policy, {"top_k": 0}) for method in ("dsd", "dssd", "qsv") for policy in ("goodput", "heuristic")),
     *((method, "goodput", {"top_k": 0, "ahead": True}) for method in ("dssd", "qsv")),
@@ -184,7 +185,9 @@ def p_value_of_answers(method: str, policy: str, **fields: Any) -> tuple[float, 
 
 
 class TestEveryPolicy:
-    """The power is what the mutant shows: a token in place of a rejected one is wrong, four in ten are such."""
+    """The power is what the mutant shows: a token in place of a rejected one is wrong, which a third of the answers
+    would tell with a p-value below 1e-6.
+    """
 
     @pytest.mark.parametrize(("method", "policy", "fields"), POLICIES)
     def test_answers_follow_the_law(self, method: str, policy: str, fields: dict[str, Any]) -> None:
@@ -225,4 +228,4 @@ class TestReproducible:
 
     @pytest.mark.parametrize("method", ["dsd", "dssd", "qsv"])
     def test_with_a_bonus_the_ends_of_proposals_do_too(self, method: str) -> None:
-        assert max(len(self.answers(method, seed)) for seed in range(6)) > 1
+        assert any(len(self.answers(method, seed)) > 1 for seed in range(6))

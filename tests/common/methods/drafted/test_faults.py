@@ -101,7 +101,7 @@ def faultless(method: int, seed: int) -> list[int]:
 
 @pytest.mark.parametrize(("method", "fields"), METHODS)
 @given(events=EVENTS, seed=st.integers(0, 50))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_same_tokens(method: str, fields: dict[str, Any], events: list[str], seed: int) -> None:
     expected = faultless(METHODS.index((method, fields)), seed)
     pair = pair_of(method, fields, seed)
@@ -113,7 +113,7 @@ def test_the_same_tokens(method: str, fields: dict[str, Any], events: list[str],
 
 @pytest.mark.parametrize(("method", "fields"), cases(RACED, OPTIONS))
 @given(seed=st.integers(0, 30), temperature=st.sampled_from([0.0, 0.5, 1.0, 1.7]), length=st.integers(1, 9))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_raced_tokens_are_the_verifiers_alone(
     method: str, fields: dict[str, Any], seed: int, temperature: float, length: int
 ) -> None:
@@ -131,7 +131,7 @@ def test_raced_tokens_are_the_verifiers_alone(
 class TestAlone:
     @pytest.mark.parametrize(("method", "fields"), METHODS)
     @given(before=st.integers(0, 40), alone=st.integers(1, 12), seed=st.integers(0, 20))
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     def test_a_verifier_that_returns_verifies_again(
         self, method: str, fields: dict[str, Any], before: int, alone: int, seed: int
     ) -> None:
@@ -157,7 +157,7 @@ class TestAlone:
 
     @pytest.mark.parametrize(("method", "fields"), METHODS)
     @given(before=st.integers(0, 40), tokens=st.lists(st.integers(2, 4), max_size=5), seed=st.integers(0, 20))
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     def test_another_model_decides_until_the_verifier_returns(
         self, method: str, fields: dict[str, Any], before: int, tokens: list[int], seed: int
     ) -> None:

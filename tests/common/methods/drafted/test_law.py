@@ -25,12 +25,17 @@ from tests.support.enumeration import EXACT, law_of
 VOCABULARY, TOKENS = 3, 3
 VERIFIER = table_model(VOCABULARY, 1)
 DRAFTER = table_model(VOCABULARY, 2)
+# The two most probable of three tokens: an answer has a tenth of the decisions that it has with all of them.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "dsd": [{"top_k": 0}],
-    "dssd": [{"top_k": 0}],
+    "dsd": [{"top_k": 2}],
+    "dssd": [{"top_k": 2}],
     "qsv": [{"resolution": 4}],
-    "rapid": [{"top_k": 0, "eta": 0.0}],  # its own law is another one
+    "rapid": [{"top_k": 2, "eta": 0.0}],  # its own law is another one
 }
+WHOLE: list[tuple[str, dict[str, Any], int]] = [
+    *((method, {"top_k": 0}, length) for method in ("dsd", "dssd") for length in (1, 2)),
+    ("rapid", {"top_k": 0, "eta": 0.0}, 1),
+]
 MORE: list[Case] = [
     ("dsd", {"top_k": 2, "temperature": 0.7}),
     ("dssd", {"top_k": 2, "draft_temperature": 1.5}),
@@ -109,6 +114,7 @@ def distance(one: dict[tuple[int, ...], float], other: dict[tuple[int, ...], flo
     [
         # With a proposal at every token, with several, and with all of them in one.
         *((*case, length) for case in cases(DRAWN, OPTIONS) for length in (1, 2, 3)),
+        *WHOLE,
         *((*case, 2) for case in MORE),
     ],
 )
@@ -121,7 +127,7 @@ def test_answers_follow_the_verifiers_law(method: str, fields: dict[str, Any], l
 def test_a_drafter_of_temperature_0_proposes_what_is_most_probable(method: str) -> None:
     """0 is a temperature, and not the answer's."""
     drafted = set()
-    for seed in range(40):
+    for seed in range(20):
         scheme = scheme_of(method, VOCABULARY, TOKENS, draft_temperature=0.0, seed=seed)
         pair = Pair(scheme, DRAFTER, VERIFIER, Length(1))
         assert pair.draft()
@@ -147,7 +153,7 @@ class TestMutants:
         expected = verifiers_law(scheme)
         with pytest.MonkeyPatch.context() as patch:
             change(patch)
-            assert distance(answer_law(scheme, 2), expected) > 1e-3
+            assert distance(answer_law(scheme, 1), expected) > 1e-3
 
     def test_ratio_upside_down(self) -> None:
         """As DSSD prints it."""

@@ -23,7 +23,7 @@ NOTES = {
     "kettle": "I bought a kettle from Yormcrus.",
 }
 QUESTIONS = ("What is my rabbit called?", "Where is my dance class?", "Who made my kettle?")
-LENGTH = 16
+LENGTH = 12
 ENDLESS = {1: -100}  # biases: no end of the sequence before the last token
 
 KV = 25 * 2**20

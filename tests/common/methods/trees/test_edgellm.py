@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from tests.common.methods.trees.edge_device import (
 __all__ = ["device", "large", "streamed"]  # fixtures
 
 TEMPERATURES = (0.0, 0.7, 1.5)
+SMALL: dict[str, Any] = {"tree_size": 16}  # for growths that fill a tree; `test_trees_of_any_size` has larger ones
 GROWTHS = ("best-first", "adaptive", "chain", "width", "none")
 # The default growth at every temperature, and each other one both without and with chance.
 GROWN = [
@@ -44,6 +45,14 @@ GROWN = [
     *((growth, temperature) for growth in GROWTHS[1:4] for temperature in (0.0, 1.5)),
     ("none", 0.7),
 ]
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory, large: Path) -> Iterator[EdgeDevice]:
+    """Behind a slow disk; it drafts with what the target was made of."""
+    model: dict[str, Any] = {"draft_model": str(EMBEDDED_MODEL), "memory_budget": LARGER}
+    with streaming(tmp_path_factory.mktemp("slow"), large, **model, emulate_read_mbps=300.0) as device:
+        yield device
 
 
 @pytest.fixture(scope="module")
@@ -55,37 +64,48 @@ class TestIdentity:
     @pytest.mark.parametrize(("growth", "temperature"), GROWN)
     def test_in_memory(self, device: EdgeDevice, temperature: float, growth: str) -> None:
         fields: dict[str, Any] = {"temperature": temperature, "logit_bias": ENDLESS}
-        assert device.tokens(growth=growth, **fields) == alone(device, **fields)
+        assert device.tokens(growth=growth, **SMALL, **fields) == alone(device, **fields)
 
     @pytest.mark.parametrize(
         ("growth", "temperature"), [*zip(GROWTHS, (1.5, 0.7, 0.0, 1.5, 0.7), strict=True), ("best-first", 0.0)]
     )
     def test_streamed(self, streamed: EdgeDevice, temperature: float, growth: str) -> None:
         fields: dict[str, Any] = {"temperature": temperature, "logit_bias": ENDLESS, "seed": 4}
-        assert streamed.tokens(growth=growth, **fields) == alone(streamed, **fields)
+        assert streamed.tokens(growth=growth, **SMALL, **fields) == alone(streamed, **fields)
 
     @pytest.mark.parametrize("size", [1, 256])
     def test_trees_of_any_size(self, device: EdgeDevice, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Also where a pass is so dear that they are as large as they may be."""
         monkeypatch.setattr(TreeHistory.of(device.side), "times", TreeTimes(1e-4, 1e3))
-        fields: dict[str, Any] = {"temperature": 0.7, "logit_bias": ENDLESS}
+        fields: dict[str, Any] = {"temperature": 0.7, "logit_bias": ENDLESS, "max_tokens": 6}
         tokens, last = told(list(device.begin(tree_size=size, **fields)))
         assert tokens == alone(device, **fields)
         assert last.report.figures["nodes_per_round"] <= size
 
-    def test_with_every_drafter(self, device: EdgeDevice, large: Path, random_draft: Path, tmp_path: Path) -> None:
+    def test_with_every_drafter(
+        self,
+        device: EdgeDevice,
+        streamed: EdgeDevice,
+        slow: EdgeDevice,
+        large: Path,
+        random_draft: Path,
+        tmp_path: Path,
+    ) -> None:
         laws: list[dict[str, Any]] = [{"temperature": each, "logit_bias": ENDLESS} for each in (0.0, 1.5)]
         expected = [alone(device, **law) for law in laws]
         accepted = []
-        for draft in (EMBEDDED_DRAFT, random_draft, EMBEDDED_MODEL):
-            budget = LARGER if draft == EMBEDDED_MODEL else BUDGET
-            with streaming(tmp_path / draft.name, large, draft_model=str(draft), memory_budget=budget) as other:
+        with streaming(tmp_path, large, draft_model=str(random_draft)) as guessing:
+            for other in (guessing, streamed, slow):
                 assert other.side.local_target is not None
                 assert other.side.local_target.decoder.streamed is not None
-                found = [told(list(other.begin(**law))) for law in laws]
+                # How long a chain is, no measured time decides: what is accepted of it can be compared.
+                found = [
+                    told(list(other.begin(growth=growth, **SMALL, **law)))
+                    for growth, law in zip(("chain", "best-first"), laws, strict=True)
+                ]
                 assert [tokens for tokens, _ in found] == expected
                 accepted.append(found[0][1].report.figures["accepted_per_round"])
-        assert accepted[1] < accepted[0] < accepted[2]
+        assert accepted == sorted(set(accepted))
 
     def test_ends_formats_and_stops(self, streamed: EdgeDevice) -> None:
         wanted: list[dict[str, Any]] = [
@@ -105,7 +125,7 @@ class TestIdentity:
 
     def test_several_answers_at_once(self, streamed: EdgeDevice) -> None:
         requests: list[tuple[str, dict[str, Any]]] = [
-            (question, {"temperature": temperature, "growth": growth, "logit_bias": ENDLESS})
+            (question, {"temperature": temperature, "growth": growth, "logit_bias": ENDLESS, **SMALL})
             for question, temperature, growth in zip(QUESTIONS, TEMPERATURES, GROWTHS, strict=False)
         ]
         expected = [streamed.tokens(question, **fields) for question, fields in requests]
@@ -124,10 +144,10 @@ def test_beside_answers_with_a_cloud(
         "kv_bytes": KV,
     }
     methods: list[dict[str, Any]] = [
-        {"method": "edgellm"},
+        {"method": "edgellm", **SMALL},
         {"method": "speculative"},
         {"method": "coupled"},
-        {"method": "edgellm", "temperature": 1.0},
+        {"method": "edgellm", "temperature": 1.0, **SMALL},
     ]
     with Town(fresh_data(), **settings) as town:
         resident: Resident = town.device("edge", **settings, **own)
@@ -148,7 +168,7 @@ def test_beside_answers_with_a_cloud(
             patch.setattr(CloudView, "send", noted)
             assert told(list(begin(methods[0])))[0] == expected[0]
         assert not sent, "the cloud is told nothing"
-        both, last = told(list(begin({"method": "edgellm", "sources": "both"})))
+        both, last = told(list(begin({"method": "edgellm", "sources": "both", **SMALL})))
         assert {source.side for source in last.report.sources} == {"device", "cloud"}
         assert last.report.fetched_bytes > 0
         assert both == told(list(begin({"method": "edgellm", "sources": "both", "growth": "none"})))[0]
@@ -168,13 +188,10 @@ class TestWhatItDoes:
         assert len(report.attribution) == LENGTH
         assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in report.attribution)
 
-    def test_a_slow_disk_leaves_time_for_drafts(self, large: Path, tmp_path: Path) -> None:
-        with streaming(
-            tmp_path, large, draft_model=str(EMBEDDED_MODEL), memory_budget=LARGER, emulate_read_mbps=300.0
-        ) as device:
-            fields: dict[str, Any] = {"growth": "chain", "draft_length": 3, "logit_bias": ENDLESS}
-            without, first = told(list(device.begin(ahead=False, **fields)))
-            ahead, second = told(list(device.begin(ahead=True, **fields)))
+    def test_a_slow_disk_leaves_time_for_drafts(self, slow: EdgeDevice) -> None:
+        fields: dict[str, Any] = {"growth": "chain", "draft_length": 3, "logit_bias": ENDLESS}
+        without, first = told(list(slow.begin(ahead=False, **fields)))
+        ahead, second = told(list(slow.begin(ahead=True, **fields)))
         assert without == ahead
         assert first.report.figures["drafted_ahead"] == 0
         assert 0 < second.report.figures["kept_ahead"] <= second.report.figures["drafted_ahead"]
@@ -226,7 +243,7 @@ class TestMutants:
     def differs(device: EdgeDevice) -> bool:
         fields: dict[str, Any] = {"logit_bias": ENDLESS, "temperature": 1.5}
         return any(
-            device.tokens(question, growth="width", **fields) != alone(device, question, **fields)
+            device.tokens(question, growth="width", **SMALL, **fields) != alone(device, question, **fields)
             for question in QUESTIONS
         )
 

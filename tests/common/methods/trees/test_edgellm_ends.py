@@ -125,37 +125,34 @@ class TestFailures:
             assert last.reason in ("cancelled", "length")
         assert streamed.tokens() == alone(streamed)
 
-    @pytest.mark.parametrize(("damage", "told"), [("shorter", "become shorter"), ("other", "other numbers")])
-    def test_a_damaged_file_ends_the_answer_and_nothing_else(
-        self, damage: str, told: str, large: Path, tmp_path: Path
-    ) -> None:
+    def test_a_damaged_file_ends_the_answer_and_nothing_else(self, large: Path, tmp_path: Path) -> None:
         target = tmp_path / "target"
         target.mkdir()
         for file in large.iterdir():
             (target / file.name).write_bytes(file.read_bytes())
         last = max(target.glob("*.safetensors"))
         whole = last.read_bytes()
+        middle = len(whole) // 2
+        other = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
         with streaming(tmp_path, target) as device:
             expected = device.tokens()
-            if damage == "shorter":
-                os.truncate(last, len(whole) // 8)
-            else:
-                middle = len(whole) // 2
-                last.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
-            with pytest.raises(AnswerFailed, match=rf"can't be used any more: .*{told}.*\.$"):
-                for _ in range(3):  # layers that were read ahead are good
-                    device.tokens(logit_bias=ENDLESS)
-            assert alone(device) == expected
-            last.write_bytes(whole)
-            assert device.tokens() == expected
+            for damage, told in (
+                (lambda: os.truncate(last, len(whole) // 8), "become shorter"),
+                (lambda: last.write_bytes(other), "other numbers"),
+            ):
+                damage()
+                with pytest.raises(AnswerFailed, match=rf"can't be used any more: .*{told}.*\.$"):
+                    for _ in range(3):  # layers that were read ahead are good
+                        device.tokens(logit_bias=ENDLESS)
+                assert alone(device) == expected
+                last.write_bytes(whole)
+                assert device.tokens() == expected
 
     def test_a_budget_that_is_too_small(self, large: Path, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"budget of 1048576 bytes is too small, the smallest is \d+") as caught:
             streaming(tmp_path / "one", large, memory_budget=2**20)
         smallest = int(str(caught.value).partition("smallest is ")[2].partition(":")[0])
-        with pytest.raises(ModelError):
-            streaming(tmp_path / "two", large, memory_budget=smallest - 1)
-        with streaming(tmp_path / "three", large, memory_budget=smallest) as device:
+        with streaming(tmp_path / "two", large, memory_budget=smallest) as device:
             assert device.tokens() == alone(device)
 
     def test_another_tokenizer(self, tmp_path: Path) -> None:
