@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import close_session
+from transformers.utils import logging
 
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
@@ -28,7 +29,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file whose model is converted in this process: one that imports torch first takes ten times as long."""
 
     def converted(command: list[str], startup: Startup) -> tuple[str, int]:
+        level = logging.get_verbosity()
         convert(*map(Path, command[-2:]))
+        logging.set_verbosity(level)
         return "", 0
 
     monkeypatch.setattr(gguf, "_followed", converted)
