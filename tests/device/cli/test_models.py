@@ -13,8 +13,8 @@ from transformers.utils import logging
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
 from common.engine.model import gguf
-from common.engine.model.gguf_conversion import convert
 from common.engine.model.decoder import Decoder
+from common.engine.model.gguf_conversion import convert
 from common.process.startup import Startup
 from device.settings import DeviceSettings
 from tests.common.engine.model.gguf_file import CONTEXT, write_gguf
