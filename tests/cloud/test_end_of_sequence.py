@@ -30,12 +30,23 @@ def whole(finished: Finished) -> None:
     assert finished.report.disagreements == 0
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())) or "speculative")
+@pytest.fixture(scope="module", params=MODES, ids=lambda mode: "-".join(map(str, mode.values())) or "speculative")
+def mode(request: pytest.FixtureRequest) -> dict[str, object]:
+    chosen: dict[str, object] = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def expected(device: Resident, mode: dict[str, object]) -> Finished:
+    """The answer where both sides have the same ids."""
+    answer = device.ask(QUESTION, max_tokens=LENGTH, **mode)
+    whole(answer)
+    return answer
+
+
 def test_one_more_id_on_the_clouds_side_changes_nothing(
-    town: Town, device: Resident, mode: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    town: Town, device: Resident, mode: dict[str, object], expected: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = device.ask(QUESTION, max_tokens=LENGTH, **mode)
-    whole(expected)
     word = device.side.tokenizer.encode(expected.text)[1]  # of the middle of the answer
     monkeypatch.setattr(town.cloud.decoder, "eos", town.cloud.decoder.eos | {word})
     found = device.ask(QUESTION, max_tokens=LENGTH, **mode)
@@ -43,11 +54,9 @@ def test_one_more_id_on_the_clouds_side_changes_nothing(
     assert found.text == expected.text
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())) or "speculative")
 def test_one_more_id_on_the_devices_side_ends_the_answer(
-    town: Town, device: Resident, mode: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    town: Town, device: Resident, mode: dict[str, object], expected: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = device.ask(QUESTION, max_tokens=LENGTH, **mode)
     tokens = device.side.tokenizer.encode(expected.text)
     monkeypatch.setattr(device.side.decoder, "eos", device.side.decoder.eos | {tokens[1]})
     found = device.ask(QUESTION, max_tokens=LENGTH, **mode)

@@ -29,8 +29,8 @@ QUESTIONS = (
     "Which puzzle game sells best?",
     "Which racing game has the highest sales?",
 )
-STEP_MS = 20.0  # of the cloud: all answers are under way before the first one ends
-SAMPLED: dict[str, Any] = {"temperature": 0.7, "max_tokens": 24}
+STEP_MS = 40.0  # of the cloud: all answers are under way before the first one ends
+SAMPLED: dict[str, Any] = {"temperature": 0.7, "max_tokens": 12}
 FIRST_DIGEST = 16223136389552574
 
 

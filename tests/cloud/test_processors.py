@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from common.transport.interface import Peer
+from common.daemon.format_line import BURST
+from common.transport.interface import Peer, owner
 from proto.messages import Cancel, Error
 from tests.cloud import test_giving_up
 from tests.cloud.town import Resident, Stranger, Town, finished
@@ -50,7 +51,7 @@ def calls(parameters: object, opening: object = ("<call>",)) -> dict[str, Any]:
         processors(response_format="[" * 8000),
         processors(calls={}),
         processors(calls=calls({"type": "car"})),
-        processors(calls=calls(HOSTILE["an intersection"])),
+        processors(calls=calls(HOSTILE["elsewhere"])),
         processors(calls=calls(CAR) | {"tools": []}),
         processors(calls=calls(CAR) | {"most": 10**6}),
         processors(calls=calls(CAR, opening=[10**9])),
@@ -78,12 +79,11 @@ def test_a_schema_that_takes_hours_costs_neighbours_nothing(town: Town, device: 
     expected = device.ask(QUESTION, **fields)
     stranger = town.stranger()
     stranger.send(replace(OPEN, processors=processors(response_format=json.dumps(HOSTILE["an intersection"]))))
-    began, answers = time.monotonic(), 0
-    while not stranger.of(Error) and time.monotonic() - began < 60:
+    for _ in range(2):
+        assert not stranger.of(Error)  # it is still being compiled
         assert device.ask(QUESTION, **fields).text == expected.text
-        answers += 1
+    wait_until(lambda: bool(stranger.of(Error)), "the schema is given up", 2 * SOON)
     assert stranger.code() == "unservable"
-    assert answers >= 2  # while it was being compiled
     town.check_that_all_is_free()
 
 
@@ -124,7 +124,11 @@ class Flood:
 def test_a_device_that_has_formats_compiled_without_end_holds_up_itself(
     town: Town, device: Resident, cancelling: bool
 ) -> None:
-    with Flood(town.stranger(), cancelling=cancelling):
+    stranger = town.stranger()
+    # As if it had had another such schema compiled just now: this one is the last until it has waited.
+    (*_, peer), now = town.sessions._peers, time.monotonic()
+    assert town.cloud._formats._accounts.of(owner(peer), now).take(now, BURST - 0.5)
+    with Flood(stranger, cancelling=cancelling):
         for doors in range(3):
             schema = CAR | {"title": f"{cancelling} {doors}"}  # one that was not compiled before
             format_ = {"type": "json_schema", "json_schema": {"schema": schema}}

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import pytest
 
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.daemon.side import SideRuntime
 from common.methods.drafted.rapid.request import RapidRequest
 from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
@@ -35,6 +34,7 @@ from tests.cloud.long_documents import (
 )
 from tests.cloud.town import Resident, Town
 from tests.daemons.streaming import wait_until
+from tests.support.sides import make_side
 
 __all__ = ["alone", "data", "device", "private", "town"]
 
@@ -170,7 +170,7 @@ class TestResident:
         shutil.copytree(town.data / "device", folder)
         models: dict[str, Any] = TARGET | {"tokenizer": str(EMBEDDED_TOKENIZER), "draft_model": str(EMBEDDED_DRAFT)}
         settings = DeviceSettings(data=folder, cloud=None, privacy="offline", threads=1, **models)
-        side = SideRuntime("device", settings, draft=settings.draft)
+        side = make_side("device", settings, draft=settings.draft)
         engine = DeviceEngine(settings, side)
         engine.start(None)
         try:

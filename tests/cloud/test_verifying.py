@@ -43,7 +43,7 @@ def tokens(*ids: int) -> bytes:
 def expected(devices: list[Resident]) -> dict[str, str]:
     pairs = zip(QUESTIONS, MIXED, strict=True)
     return {
-        question: devices[0].ask(question, temperature=0.7, max_tokens=24, **fields).text for question, fields in pairs
+        question: devices[0].ask(question, temperature=0.7, max_tokens=12, **fields).text for question, fields in pairs
     }
 
 

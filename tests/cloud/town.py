@@ -25,6 +25,7 @@ from proto.errors import ProtocolError
 from proto.messages import Error, Message, Welcome
 from scripts.generations import Iterated
 from tests.daemons.streaming import wait_until
+from tests.support.sides import make_side
 
 MODEL: dict[str, Any] = {
     "model": str(EMBEDDED_MODEL.parent / "draft"),
@@ -41,7 +42,7 @@ class Town:
         """`cloud` are settings; `emulate_decode_ms` works as in the daemon."""
         self.data = data
         settings = CloudSettings(data=data / "cloud", **(MODEL | cloud))
-        self.cloud = SideRuntime("cloud", settings)
+        self.cloud = make_side("cloud", settings)
         self.sessions = Sessions(settings, self.cloud)
         self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
         self.sessions.link = self.link
@@ -91,7 +92,7 @@ class Resident:
     """A device of the town."""
 
     def __init__(self, settings: DeviceSettings) -> None:
-        self.side = SideRuntime("device", settings, draft=settings.draft, verifying=settings.verifying)
+        self.side = make_side("device", settings, draft=settings.draft, verifying=settings.verifying)
         self.engine = DeviceEngine(settings, self.side)
         connection = self.engine.cloud.connection
         assert connection is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from device.cli.connection import own_daemon, own_trust
-from device.cli.daemon import tls_problem
+from device.cli.daemon import tls_problem, usual_trust
 from device.cli.failures import CommandFailed, DaemonStarting
 from device.cli.settings import local_url, reachable
 from device.doctor.facts import Port
@@ -76,7 +76,7 @@ class _Unproven(Exception):
 def _is_device(url: str, trusted: ssl.SSLContext | None) -> bool:
     """Whether a device daemon listens there. Raises `_Unproven`."""
     try:
-        told = httpx.get(f"{url}/health", timeout=PATIENCE, trust_env=False, verify=trusted or True)
+        told = httpx.get(f"{url}/health", timeout=PATIENCE, trust_env=False, verify=trusted or usual_trust(url))
     except httpx.HTTPError as error:
         if (problem := tls_problem(error)) is not None:
             raise _Unproven(problem) from None

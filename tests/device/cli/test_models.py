@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import close_session
+from transformers.utils import logging
 
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
+from common.engine.model import gguf
 from common.engine.model.decoder import Decoder
+from common.engine.model.gguf_conversion import convert
+from common.process.startup import Startup
 from device.settings import DeviceSettings
 from tests.common.engine.model.gguf_file import CONTEXT, write_gguf
 from tests.common.engine.model.tiny_models import make_model
@@ -21,7 +25,16 @@ from tests.support.local_hub import DEMO, add_demo, point_at
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose model is converted in this process: one that imports torch first takes ten times as long."""
+
+    def converted(command: list[str], startup: Startup) -> tuple[str, int]:
+        level = logging.get_verbosity()
+        convert(*map(Path, command[-2:]))
+        logging.set_verbosity(level)
+        return "", 0
+
+    monkeypatch.setattr(gguf, "_followed", converted)
     path = tmp_path / "Tiny.gguf"
     write_gguf(path)
     return path

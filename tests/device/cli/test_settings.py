@@ -20,6 +20,7 @@ from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
 
 KEY = "a7" * 25 + "ea"
+BY_PROCESS = True  # the cloud prints its settings in a process of its own, as it does for users
 
 
 class TestFlags:

@@ -98,6 +98,8 @@ def started(dragon: Dragon, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """`dragon up` on free ports; its output goes to the files `out` and `err`."""
     monkeypatch.setenv("DRAGON_DEVICE_PORT", str(closed_port()))
     monkeypatch.setenv("DRAGON_CLOUD_BIND", f"tcp://127.0.0.1:{closed_port()}")
+    for role in ("DEVICE", "CLOUD"):
+        monkeypatch.setenv(f"DRAGON_{role}_THREADS", "1")  # two would wait for each other on a busy machine
     with dragon.start("up") as process:
         yield process
 

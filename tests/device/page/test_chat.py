@@ -254,23 +254,21 @@ class TestText:
         assert link.inner_text() == "https://elsewhere.example/x"
         assert link.get_attribute("rel") == "noopener noreferrer nofollow"
 
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            MARKUP,
-            f"```\n{MARKUP}\n```",
-            f"* **{MARKUP}**",
-            "[run](javascript:document.title='taken') [too](data:text/html,<script>1</script>)",
-        ],
-    )
-    def test_a_malicious_answer_stays_text(
-        self, visits: Open, server: HttpServer, engine: TableEngine, answer: str
-    ) -> None:
+    def test_a_malicious_answer_stays_text(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        link = "[run](javascript:document.title='taken')"
+        malicious = {
+            MARKUP: MARKUP,
+            f"```\n{MARKUP}\n```": MARKUP,
+            f"* **{MARKUP}**": MARKUP,
+            f"{link} [too](data:text/html,<script>1</script>)": link,
+        }
         visit = visits(server.url)
-        visit.ask(told(engine, "malice", answer))
+        for number, answer in enumerate(malicious):
+            visit.ask(told(engine, f"malice {number}", answer))
         shown = answers(visit)
         assert shown.locator("img, script, a").count() == 0
-        assert any(part in words(shown)[0] for part in (MARKUP, "[run](javascript:document.title='taken')"))
+        for text, part in zip(words(shown), malicious.values(), strict=True):
+            assert part in text
         assert visit.page.title() == "dragon"
 
     def test_what_can_not_be_seen_is_shown(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:

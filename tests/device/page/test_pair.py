@@ -17,7 +17,7 @@ from tests.preloaded import Preloaded, start_preloading
 pytestmark = pytest.mark.timeout(600)  # a browser, and a library that lets everybody else go first, on a busy machine
 
 QUESTION = "When does the place of my dance class open?"
-WIDTHS = (360, 800, 1280)
+LOOKS = ((360, True), (800, False), (1280, True), (1280, False))  # every width; colours don't depend on it
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,7 @@ def pair(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
             yield pair
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_everybody_can_use_it(visits: Open, pair: Pair, width: int, dark: bool) -> None:
     visit = visits(pair.url, width=width, dark=dark)
     page = visit.page

@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import zmq
 
 from common.configuration.settings import EMBEDDED_MODEL
+from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.transport.keys import KeyFolder
@@ -30,9 +32,15 @@ from tests.device.conftest import Serve
 Diagnose = Callable[..., dict[str, tuple[str, str]]]
 
 
+# What the same packages and the same model's files come to, without tenths of a second in every diagnosis.
+packages_once, identity_once = cache(packages.packages), cache(checkpoint.identity)
+
+
 @pytest.fixture
-def diagnose(dragon: Dragon) -> Diagnose:
+def diagnose(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Diagnose:
     """Runs the command, on free ports unless settings say otherwise; level and text of each topic."""
+    monkeypatch.setattr("device.cli.doctor.gathering.packages", packages_once)
+    monkeypatch.setattr(checkpoint, "identity", identity_once)
 
     def run(*arguments: str, **settings: object) -> dict[str, tuple[str, str]]:
         ports = {
