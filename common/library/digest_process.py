@@ -1,4 +1,4 @@
-"""`digest_process.py PARENT FILE`: prints the SHA-256 of a file, unless the process PARENT ends before; see `digest`."""
+"""`digest_process.py PARENT FILE`: prints the SHA-256 of a file, unless PARENT ends before; see `digest`."""
 
 import hashlib
 import os
