@@ -34,7 +34,7 @@ Trip = Callable[[float], float]  # seconds that a round trip takes, by the time
 
 
 def in_turn(*cases: object) -> list[Any]:
-    """Every case in every placement; the samplers take turns, so that each meets every case, and soon every placement."""
+    """Every case in every placement; the samplers take turns, so that each meets all cases, and soon all placements."""
     turns: list[Any] = []
     for number, case in enumerate(cases):
         for place, placement in enumerate(get_args(Placement)):
