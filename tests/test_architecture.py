@@ -89,8 +89,6 @@ def imported(path: str, source: str) -> Iterator[str]:
     """Dotted names that `source` imports, written as statements or `import_module("...")`."""
     package = path.split("/")[:-1]
     for node in ast.walk(ast.parse(source, path)):
-        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
-            continue  # most are neither, and a match takes its time to say so
         match node:
             case ast.Import():
                 yield from (alias.name for alias in node.names)

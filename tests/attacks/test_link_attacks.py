@@ -54,7 +54,7 @@ def test_a_good_session_does_not_notice(kind: str, encrypted: bool) -> None:
 
         exchange()
         before = resident_bytes()
-        found = side_by_side(attacker, exchange, windows=3, seconds=0.1)
+        found = side_by_side(attacker, exchange, windows=3, seconds=0.2)
         grown = resident_bytes() - before
         print(f"{kind}{' with a trusted key' * encrypted}: {found}, {grown / 2**20:+.0f} MiB")
         assert device.received() == [draft(position) for position in range(sent)]
