@@ -1,4 +1,4 @@
-"""The SHA-256 of a file that SQLite may have open, read in another process: `python -m common.library.digest FILE`.
+"""The SHA-256 of a file that SQLite may have open, read in another process.
 
 Closing any descriptor of a file ends all locks that the process has on it (POSIX), those of SQLite's connections among
 them; others would then write as if there were none.
@@ -7,19 +7,22 @@ them; others would then write as if there were none.
 from __future__ import annotations
 
 import errno
-import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from common.process.python import child_command, python_environment
+from common.library import digest_process
 
 
 def digest_of(path: Path) -> str:
-    """The digest in hexadecimal; empty where there is no file. Raises `OSError`."""
+    """The digest in hexadecimal; empty where there is no file. Raises `OSError`.
+
+    Every opening of a library waits for it. The process is a script that needs neither packages nor their search path,
+    which would take most of its time.
+    """
     done = subprocess.run(
-        child_command("common.library.digest", str(path)),
-        env=python_environment(),
+        [sys.executable, "-P", "-S", digest_process.__file__, str(os.getpid()), str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -29,16 +32,3 @@ def digest_of(path: Path) -> str:
     if done.returncode:
         raise OSError(errno.EIO, "it can't be read to its end")
     return done.stdout.strip()
-
-
-def main() -> None:
-    """Print the digest of the file that the argument names."""
-    try:
-        with Path(sys.argv[1]).open("rb") as file:
-            print(hashlib.file_digest(file, "sha256").hexdigest())
-    except FileNotFoundError:
-        pass
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.attacks.dropped_floods import attack_cloud, attack_device, busy_loops, flood
 
-TRIES = 12  # without the mend one or two are enough; `python -m tests.attacks.dropped_floods` makes 200
+TRIES = 6  # without the mend one or two are enough; `python -m tests.attacks.dropped_floods` makes 200
 GROWTH = 200 * 2**20  # bytes; what is seen is 20 to 100 MiB
 
 

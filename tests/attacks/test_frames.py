@@ -86,7 +86,7 @@ KINDS = pytest.mark.parametrize("kind", TAGS, ids=lambda kind: kind.__name__)
 def test_cut_short_at_every_byte(kind: type[Message]) -> None:
     with place() as here:
 
-        @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=4, suppress_health_check=list(HealthCheck))
         @given(message(kind))
         def check(sent: Message) -> None:
             whole = encode(sent)
@@ -99,7 +99,7 @@ def test_cut_short_at_every_byte(kind: type[Message]) -> None:
 def test_every_field_out_of_range(kind: type[Message]) -> None:
     with place() as here:
 
-        @settings(max_examples=4, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=2, suppress_health_check=list(HealthCheck))
         @given(message(kind))
         def check(sent: Message) -> None:
             values = [TAGS[kind], PROTOCOL_VERSION, *pack(sent)]

@@ -72,7 +72,7 @@ def test_bytes_behind_a_message_without_payload_are_malformed() -> None:
 
 
 @given(messages(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_flipped_bits_give_a_message_or_a_refusal(sent: Message, data: st.DataObject) -> None:
     flipped = bytearray(encode(sent))
     for _ in range(data.draw(st.integers(1, 3))):

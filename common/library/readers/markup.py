@@ -10,9 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-import mammoth
 from bs4 import BeautifulSoup
-from docutils.core import publish_parts
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed, title_in
@@ -51,6 +49,8 @@ def read_epub(content: bytes) -> Content:
 
 def read_docx(content: bytes) -> Content:
     """Headings, paragraphs, lists and tables; pictures are left out. Raises `Unreadable`."""
+    import mammoth  # not above: most documents that need the rest do without it
+
     with open_archive(content) as archive:
         title = title_in(archive, "docProps/core.xml")
     page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: []).value
@@ -59,6 +59,8 @@ def read_docx(content: bytes) -> Content:
 
 def read_rst(content: bytes) -> Content:
     """reStructuredText; nothing that it includes is read, and what docutils does not know stays as it is written."""
+    from docutils.core import publish_parts  # the same
+
     settings = {
         "file_insertion_enabled": False,
         "raw_enabled": False,

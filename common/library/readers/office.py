@@ -1,4 +1,7 @@
-"""Readers of paged documents: PDF, slides and spreadsheets. Pages, slides, and rows of sheets are places."""
+"""Readers of paged documents: PDF, slides and spreadsheets. Pages, slides, and rows of sheets are places.
+
+Each imports its library itself: all of them take half a second, and most readings meet PDFs only.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,6 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
-
-import openpyxl
-from pptx import Presentation
-from pypdf import PdfReader
-from pypdf.errors import FileNotDecryptedError
 
 from common.library.readers.archive import open_archive
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
@@ -22,6 +20,9 @@ _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
 
 def read_pdf(content: bytes) -> Content:
     """Page by page. Raises `Unreadable` for one that needs a password, and for one whose pages are pictures."""
+    from pypdf import PdfReader
+    from pypdf.errors import FileNotDecryptedError
+
     reader = PdfReader(io.BytesIO(content))
     try:
         # One that is encrypted against changes only, or with an empty password, opens for anybody.
@@ -39,6 +40,8 @@ def read_pdf(content: bytes) -> Content:
 
 def read_pptx(content: bytes) -> Content:
     """Slide by slide: what stands on it, its tables, and the speaker's notes."""
+    from pptx import Presentation
+
     open_archive(content).close()
     deck = Presentation(io.BytesIO(content))
     sections = []
@@ -54,6 +57,8 @@ def read_pptx(content: bytes) -> Content:
 
 def read_xlsx(content: bytes) -> Content:
     """Sheet by sheet, a line for each row; of formulas the values that were saved with them."""
+    import openpyxl
+
     open_archive(content).close()
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -69,9 +71,9 @@ class TestKill:
         draw = random.Random(7)
         folder = tmp_path / "library"
         command = [sys.executable, "-m", "tests.common.library.ingesting", str(folder), str(documents)]
-        for attempt in range(8):
+        for attempt in range(6):
             # The documents change halfway, so that some kills hit replacements.
-            fill(write, "first" if attempt < 4 else "second")
+            fill(write, "first" if attempt < 3 else "second")
             with Library(folder, toy, chunker=chunker) as library:
                 before = {file.relative_path for file in library.files()}
             child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -92,8 +94,34 @@ class TestKill:
         assert not (folder / TEMPORARY).exists()
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, chunker: Chunker) -> Path:
+    """The folder of a library, to be copied."""
+    folder = tmp_path_factory.mktemp("made")
+    documents = folder / "documents"
+    documents.mkdir()
+
+    def write(name: str, content: str | bytes) -> Path:
+        path = documents / name
+        path.write_text(str(content))
+        return path
+
+    fill(write, "first")
+    with Library(folder / "library", ToyEmbedder(), chunker=chunker) as library:
+        library.add(documents)
+    return folder / "library"
+
+
 @pytest.fixture
-def filled(library: Library, write: Write, documents: Path) -> Library:
+def filled(made: Path, tmp_path: Path, toy: ToyEmbedder, chunker: Chunker) -> Iterator[Library]:
+    """A library whose documents are not here."""
+    with Library(shutil.copytree(made, tmp_path / "library"), toy, chunker=chunker) as library:
+        yield library
+
+
+@pytest.fixture
+def added(library: Library, write: Write, documents: Path) -> Library:
+    """One that is beside its documents."""
     fill(write, "first")
     library.add(documents)
     return library
@@ -163,29 +191,29 @@ class TestIndexFile:
             assert content(again) == before
 
     def test_an_old_file_is_brought_up_to_date(
-        self, filled: Library, toy: ToyEmbedder, write: Write, documents: Path
+        self, added: Library, toy: ToyEmbedder, write: Write, documents: Path
     ) -> None:
-        path = filled.folder / INDEX
+        path = added.folder / INDEX
         old = path.read_bytes()
         (documents / "07.txt").unlink()
         write("08.txt", "replaced words")
-        filled.add(documents)
+        added.add(documents)
         path.write_bytes(old)
-        with Library(filled.folder, toy) as reopened:
-            assert content(reopened) == content(filled)
+        with Library(added.folder, toy) as reopened:
+            assert content(reopened) == content(added)
             assert "07.txt" not in content(reopened)
 
     def test_a_disk_too_full_for_it_does_not_hurt(
-        self, filled: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+        self, added: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*paths: object) -> None:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("os.replace", full)
         write("new.txt", "new words")
-        assert filled.add(documents).added == 1
-        assert "new.txt" in content(filled)
-        assert not (filled.folder / TEMPORARY).exists()
+        assert added.add(documents).added == 1
+        assert "new.txt" in content(added)
+        assert not (added.folder / TEMPORARY).exists()
 
 
 class TestDatabase:

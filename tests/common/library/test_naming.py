@@ -12,26 +12,31 @@ from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import UnknownDocument
 from common.library.library import Library
-from tests.common.library.conftest import Write
 
 SENTENCES = [
     f"Sentence number {number} of the story tells of harbour {number % 7} and its ferry." for number in range(30)
 ]
 
 
-@pytest.fixture
-def library(
-    tmp_path: Path, write: Write, embedder: SentenceTransformerEmbedder, chunker: Chunker, documents: Path
-) -> Iterator[Library]:
-    write("story.txt", "\n\n".join(SENTENCES))
-    write("keys.md", "# Spare key\n\nThe spare key is under the flower pot.")
-    write("a/notes.md", "# Notes\n\nOf the first half.")
-    write("b/notes.md", "# Notes\n\nOf the second half.")
-    other = tmp_path / "others" / "documents"
-    (other / "a").mkdir(parents=True)
-    (other / "a" / "notes.md").write_text("# Elsewhere\n\nOf another folder.")
-    (other / "lone.txt").write_text("Added by itself.")
-    with Library(tmp_path / "library", embedder, chunker=chunker) as library:
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("naming") / "documents"
+
+
+@pytest.fixture(scope="module")
+def library(documents: Path, embedder: SentenceTransformerEmbedder, chunker: Chunker) -> Iterator[Library]:
+    other = documents.parent / "others" / "documents"
+    for path, text in {
+        documents / "story.txt": "\n\n".join(SENTENCES),
+        documents / "keys.md": "# Spare key\n\nThe spare key is under the flower pot.",
+        documents / "a/notes.md": "# Notes\n\nOf the first half.",
+        documents / "b/notes.md": "# Notes\n\nOf the second half.",
+        other / "a/notes.md": "# Elsewhere\n\nOf another folder.",
+        other / "lone.txt": "Added by itself.",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with Library(documents.parent / "library", embedder, chunker=chunker) as library:
         library.add(documents)
         library.add(other / "a")
         library.add(other / "lone.txt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from common.library import approximate
 from common.library.chunks import Chunker
@@ -61,7 +62,7 @@ def chosen_by_hand(library: Library, only: Sequence[str]) -> dict[str, set[str]]
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     paths=PATHS,
     only=st.lists(PATTERNS, min_size=1, max_size=4),
@@ -117,13 +118,25 @@ def test_it_finds_what_a_search_of_all_finds_without_the_others(
             assert not ranked or found == ranked[:k]
 
 
-@pytest.mark.parametrize("share", [0.0005, 0.01, 0.3, 1.0])
-@pytest.mark.parametrize("k", [1, 10, 100])
-def test_an_approximate_search_finds_as_many_as_there_are(tmp_path: Path, share: float, k: int) -> None:
-    """Chosen chunks lie in few lists, and not in those that the query is near to."""
-    store, index = Store(tmp_path), VectorIndex(tmp_path, 8)
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, VectorIndex, NDArray[np.float32]]]:
+    """A trained index of 6,000 chunks, and their vectors."""
+    folder = tmp_path_factory.mktemp("many")
+    store, index = Store(folder), VectorIndex(folder, 8)
     vectors = put_many(store, 6000, towards=3.0)
     trained(index, store)
+    yield store, index, vectors
+    index.close()
+    store.close()
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.01, 0.3, 1.0])
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_an_approximate_search_finds_as_many_as_there_are(
+    many: tuple[Store, VectorIndex, NDArray[np.float32]], share: float, k: int
+) -> None:
+    """Chosen chunks lie in few lists, and not in those that the query is near to."""
+    store, index, vectors = many
     store_ids = np.sort(store.chunk_ids())
     query = unit(-vectors[:1].astype(np.float64))[0]
     similarity = vectors.astype(np.float64) @ query
@@ -141,23 +154,17 @@ def test_an_approximate_search_finds_as_many_as_there_are(tmp_path: Path, share:
         assert set(found) <= set(among.tolist())
         best = set(store_ids[places[np.argsort(-similarity[places], kind="stable")[:k]]].tolist())
         assert len(best & set(found)) >= min(0.9, usual) * len(best)
-    index.close()
-    store.close()
 
 
-def test_over_fetching_would_not_find_them(tmp_path: Path) -> None:
+def test_over_fetching_would_not_find_them(many: tuple[Store, VectorIndex, NDArray[np.float32]]) -> None:
     """Control: those far from the query are not among the candidates of a search of all."""
-    store, index = Store(tmp_path), VectorIndex(tmp_path, 8)
-    vectors = put_many(store, 6000, towards=3.0)
-    trained(index, store)
+    store, index, vectors = many
     query = vectors[0]
     far = np.sort(np.sort(store.chunk_ids())[np.argsort(vectors @ query)[:2000]])
     everywhere = approximate.candidates(index._index, query, 10)
     assert not set(everywhere.tolist()) & set(far.tolist())
     with store.reading():
         assert len(index.search(store, query, 10, far)) == 10
-    index.close()
-    store.close()
 
 
 class TestTags:

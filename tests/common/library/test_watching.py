@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from common.configuration.settings import Settings
 from common.library import commands
 from common.library.add_process import PROMPT
+from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.reading_process import Changes, ReadingProcess
 from common.library.watching import FolderWatcher
@@ -33,11 +34,13 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def library(settings: Settings, documents: Path, write: Write) -> Iterator[Library]:
-    """One that watches `documents`."""
+def library(
+    settings: Settings, documents: Path, write: Write, embedder: SentenceTransformerEmbedder
+) -> Iterator[Library]:
+    """One that watches `documents`, with a model that is loaded already."""
     write("first.txt", "the first note")
-    assert commands.add(settings, [documents], watch=True) == commands.DONE
-    with commands.open_library(settings) as library:
+    with commands.open_library(settings, lambda own: embedder) as library:
+        library.add(documents, watch=True)
         yield library
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 DIMENSION = 64
+
+
+@lru_cache(maxsize=2**14)
+def _direction(identity: str, word: str) -> NDArray[np.float64]:
+    return np.random.default_rng(zlib.crc32(f"{identity} {word}".encode())).normal(size=DIMENSION)
 
 
 class ToyEmbedder:
@@ -27,6 +33,6 @@ class ToyEmbedder:
     def _vector(self, text: str) -> NDArray[np.float32]:
         total = np.full(DIMENSION, 1e-3)
         for word in text.lower().split():
-            total += np.random.default_rng(zlib.crc32(f"{self.identity} {word}".encode())).normal(size=DIMENSION)
+            total += _direction(self.identity, word)
         vector: NDArray[np.float32] = (total / np.linalg.norm(total)).astype(np.float32)
         return vector

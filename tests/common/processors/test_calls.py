@@ -117,7 +117,8 @@ class TestArguments:
     def test_a_schema_does_not_choose_its_spaces(self) -> None:
         assert not self.call(CITY | {"x-guidance": {"whitespace_flexible": True}}, '{ "city":"Rome" }')
 
-    @pytest.mark.parametrize("name", HOSTILE)
+    # The one that takes all the time it may has it in the same place: see `test_grammar`.
+    @pytest.mark.parametrize("name", sorted(HOSTILE.keys() - {"an intersection"}))
     def test_what_can_not_be_followed_is_one_sentence(self, name: str) -> None:
         with pytest.raises(ValueError) as refused:
             compiled(tools=(Tool(name="f", parameters=HOSTILE[name]),)).allowed([])

@@ -116,10 +116,10 @@ def test_it_is_its_definition_over_wide_vocabularies(name: str, resolution: int)
     assert quantise(ADVERSARIAL[name], resolution).tolist() == literal(ADVERSARIAL[name], resolution)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.3, 2.5, 8.0])
+@pytest.mark.parametrize("spread", [0.0, 2.5, 8.0])
 def test_it_is_its_definition_over_the_largest_vocabulary(spread: float) -> None:
     probabilities = softmax(151_936, spread, 6).astype(np.float32).astype(np.float64)
-    for resolution in (16, 64, MOST_RESOLUTION):
+    for resolution in (16, MOST_RESOLUTION):
         assert quantise(probabilities, resolution).tolist() == literal(probabilities, resolution)
 
 

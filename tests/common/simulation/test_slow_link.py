@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -30,13 +30,17 @@ LENGTH = 60
 MOST_AHEAD = 64  # drafts
 USUALLY_AHEAD = 4  # on the link that is not slow: what was drafted while waiting is shown when patience ends
 SEED = 5
-KINDS: list[tuple[Placement, Sampler]] = [
-    (placement, sampler)
-    for placement in get_args(Placement)
-    for sampler in get_args(Sampler)
-    if (placement, sampler) != ("mirrored", "paper")
-]
 Trip = Callable[[float], float]  # seconds that a round trip takes, by the time
+
+
+def in_turn(*cases: object) -> list[Any]:
+    """Every case in every placement; the samplers take turns, so that each meets all cases, and soon all placements."""
+    turns: list[Any] = []
+    for number, case in enumerate(cases):
+        for place, placement in enumerate(get_args(Placement)):
+            samplers = [each for each in get_args(Sampler) if (placement, each) != ("mirrored", "paper")]
+            turns.append((placement, samplers[(place + number) % len(samplers)], case))
+    return turns
 
 
 class Answered:
@@ -117,9 +121,8 @@ class Answered:
         return first - max(time for time in times if time < first)
 
 
-@pytest.mark.parametrize(("placement", "sampler"), KINDS)
 class TestLivingCloud:
-    @pytest.mark.parametrize("seconds", [1.4, 3.0])
+    @pytest.mark.parametrize(("placement", "sampler", "seconds"), in_turn(1.4, 3.0))
     def test_is_waited_for_when_the_link_was_slow_from_the_start(
         self, placement: Placement, sampler: Sampler, seconds: float
     ) -> None:
@@ -128,22 +131,26 @@ class TestLivingCloud:
         if sampler == "race":
             assert answered.tokens == one_process(answered.model, SEED, 1.0, 8, LENGTH)
 
-    @pytest.mark.parametrize(("at", "seconds"), [(1.0, 0.2), (0.3, 1.4), (1.0, 1.4), (0.3, 3.0)])
+    @pytest.mark.parametrize(
+        ("placement", "sampler", "change"), in_turn((1.0, 0.2), (0.3, 1.4), (1.0, 1.4), (0.3, 3.0))
+    )
     def test_is_waited_for_or_taken_back_when_the_link_becomes_slow(
-        self, placement: Placement, sampler: Sampler, seconds: float, at: float
+        self, placement: Placement, sampler: Sampler, change: tuple[float, float]
     ) -> None:
         """Nothing tells a slow link from a dead cloud before the first word comes, a round trip later."""
+        at, seconds = change
         answered = Answered(placement, sampler, lambda now: USUAL if now < at else seconds)
         overdue = max(0.0, seconds + 2 * STEP["cloud"] - PATIENCE)
         assert len(answered.degraded) <= (overdue / STEP["device"] + USUALLY_AHEAD if overdue else 0)
         if answered.degraded:
             assert answered.degraded[-1] < answered.degraded[0] + len(answered.degraded)  # and never again
 
+    @pytest.mark.parametrize(("placement", "sampler", "read"), in_turn(2 * PATIENCE))
     def test_is_waited_for_while_it_reads_and_when_its_first_word_is_there(
-        self, placement: Placement, sampler: Sampler
+        self, placement: Placement, sampler: Sampler, read: float
     ) -> None:
         """The patience for single tokens begins with the first of them, not with the question."""
-        assert Answered(placement, sampler, lambda now: USUAL, read=2 * PATIENCE).degraded == []
+        assert Answered(placement, sampler, lambda now: USUAL, read=read).degraded == []
 
 
 @pytest.mark.parametrize("placement", get_args(Placement))

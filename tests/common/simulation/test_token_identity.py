@@ -27,7 +27,7 @@ from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_proc
 
 @pytest.mark.parametrize("name", SETTINGS)
 class TestTokenIdentity:
-    @settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking takes minutes
+    @settings(max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking takes minutes
     @given(
         seed=st.integers(0, 2**64 - 1),
         world=st.integers(0, 2**32),
@@ -65,7 +65,7 @@ class TestTokenIdentity:
 class TestMutants:
     """Faults that the property above must catch."""
 
-    def run(self, session_type: type[Session], trials: int = 40) -> int:
+    def run(self, session_type: type[Session], trials: int = 20) -> int:
         """Number of `trials` random answers that come out wrong."""
         wrong = 0
         for world in range(trials):
