@@ -20,13 +20,12 @@ help: ## list the targets
 setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 	@echo "Ready: $(BIN)/dragon --help"
 
-# 3.11.5 is what a locked package asks for (soupsieve); the code itself runs on any 3.11.
 # On Linux the package index has the CUDA build of torch, which does not start without gigabytes of CUDA packages.
 # The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it.
 $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
-	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python of 3.11.5 or newer."; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || { \
-	    echo "Python 3.11.5 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/another."; exit 1; }
+	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
 	@echo "[1/5] environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/5] torch"
@@ -97,12 +96,14 @@ docs: $(DOCS)/.locked ## build the documents as a site in build/site; a link tha
 COMPILE := tools/bin/pip-compile --quiet $(UPGRADE) --generate-hashes --strip-extras --no-header \
     --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 FINISH := sed '/^\# WARNING/,$$d' | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}'
+# Python 3.11.2 is what Debian 12 has; soupsieve asks for 3.11.5 since its third version.
 lock: ## write requirements.lock and docs.lock from pyproject.toml
 	@echo "resolving; this takes a few minutes"
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && $(PYTHON) -m venv "$$work/tools" && \
 	"$$work/tools/bin/pip" install $(QUIETLY) pip-tools && \
 	cp pyproject.toml requirements.lock torch.lock docs.lock "$$work" && touch "$$work/LICENSE" "$$work/README.md" && \
-	(cd "$$work" && $(COMPILE) --extra dev --constraint torch.lock --unsafe-package torch \
+	echo 'soupsieve<3' > "$$work/old-python.txt" && \
+	(cd "$$work" && $(COMPILE) --extra dev --constraint torch.lock --constraint old-python.txt --unsafe-package torch \
 	    --output-file requirements.lock pyproject.toml 2> log || { cat log; exit 1; }) && \
 	(cd "$$work" && tools/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	    print(*project["optional-dependencies"]["docs"], sep="\n")' > docs.in && \
