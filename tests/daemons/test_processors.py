@@ -40,7 +40,6 @@ CHANGES: dict[str, dict[str, object]] = {
         "temperature": 1.0,
     },
     "truncation": {"top_p": 0.6, "temperature": 1.3},
-    "format": {"response_format": SCHEMA, "temperature": 1.0, "max_tokens": 60},
     "everything": {
         "response_format": SCHEMA,
         "logit_bias": {str(TOKENIZER.encode("a")[0]): 4},
@@ -115,12 +114,12 @@ class TestEffects:
             return answer(pair, response_format=SCHEMA, temperature=1.0, max_tokens=80, seed=seed)
 
         with ThreadPoolExecutor(6) as pool:
-            responses = list(pool.map(ask, range(8)))
+            responses = list(pool.map(ask, range(6)))
         for response in responses:
             assert response["choices"][0]["finish_reason"] == "stop"
             value = json.loads(text(response))
             assert value.keys() == {"name", "electric", "doors"} and value["doors"] in (3, 5)
-        assert len(set(map(text, responses))) > 4
+        assert len(set(map(text, responses))) > 3
 
     def test_the_openai_client_parses_answers(self, client: openai.OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": QUESTION}]

@@ -26,9 +26,9 @@ QUESTIONS = (
     "Where is my dance class?",
     "What could help me with my health problem?",
 )
-TEMPERATURES = (0.0, 1.0)
+ASKED = ((QUESTIONS[0], 1.0), (QUESTIONS[0], 0.0), (QUESTIONS[1], 1.0), (QUESTIONS[2], 1.0))
 SEED = 20
-LENGTH = 24
+LENGTH = 16
 MODES: tuple[dict[str, object], ...] = (
     {"placement": "device"},
     {"placement": "device", "method": "token-wise"},
@@ -127,8 +127,7 @@ def expected(fresh_data: Callable[[], Path], scorer: str) -> dict[tuple[str, flo
     try:
         return {
             (question, temperature): process.answer(question, temperature)
-            for question in QUESTIONS[: None if scorer == "lexical" else 1]
-            for temperature in TEMPERATURES
+            for question, temperature in (ASKED if scorer == "lexical" else ASKED[:1])
         }
     finally:
         process.close()

@@ -54,8 +54,7 @@ def check(call: Any) -> None:
         assert arguments.keys() == {"name", "electric", "doors"} and arguments["doors"] in (3, 5)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+@pytest.mark.parametrize(("choice", "temperature"), [("required", 1.0), (NAMED, 0.0)], ids=["required", "named"])
 def test_calls_that_must_be_made_are_valid_and_the_same_in_every_mode(
     client: openai.OpenAI, choice: Any, temperature: float
 ) -> None:
