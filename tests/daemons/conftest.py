@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from cloud.settings import CloudSettings
+from common.configuration.settings import EMBEDDED_MODEL
+from common.daemon.offline import keep
+from device.settings import DeviceSettings
 from scripts import daemons
 from scripts.daemons import fill_library
 from tests.preloaded import Preloaded, run_preloaded, start_preloading
+from tests.support.sides import make_side
 
 NOTES = {
     "games": "Horror games are what I enjoy most.",
@@ -43,10 +48,16 @@ def starts(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder whose two libraries are filled, as `dragon library add` leaves them."""
+    """A data folder whose two libraries are filled, as `dragon library add` leaves them, and where daemons with the
+    usual model have started before: on a machine as busy as that of tests, each of them would measure its steps anew.
+    """
     data = tmp_path_factory.mktemp("libraries")
-    for role, texts in (("device", NOTES), ("cloud", ENTRIES)):
+    for role, texts, kind in (("device", NOTES, DeviceSettings), ("cloud", ENTRIES, CloudSettings)):
         fill_library(data, role, texts)
+        settings = kind(data=data / role, model=str(EMBEDDED_MODEL), search="dense", threads=1)
+        side = make_side(role, settings)
+        keep(side.decoder, settings.documents, side.profiler.line, settings.profiles)
+        side.close()
     return data
 
 
