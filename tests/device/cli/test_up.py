@@ -117,6 +117,7 @@ def daemons_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
     return found
 
 
+@pytest.mark.walkthrough
 @pytest.mark.timeout(3 * WAIT)
 def test_both_answer_and_one_that_ends_takes_the_other_along(
     dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +146,7 @@ def test_both_answer_and_one_that_ends_takes_the_other_along(
         assert all(gone(each) for each in daemons.values())
 
 
+@pytest.mark.walkthrough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_both_end_when_it_is_told_to_stop(
     dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

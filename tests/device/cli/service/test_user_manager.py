@@ -80,6 +80,7 @@ def manager() -> None:
         pytest.skip("a user's manager does not run here")
 
 
+@pytest.mark.walkthrough
 @pytest.mark.timeout(2 * PATIENCE)
 @pytest.mark.usefixtures("manager")
 def test_a_service_runs_comes_again_and_goes() -> None:
