@@ -109,7 +109,7 @@ def table(found: Sequence[Answer]) -> Table:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Mean and its 95 % interval by percentile bootstrap, the same for the same values."""
+    """Mean and its 95 % interval by percentile bootstrap, the same for the same values; no interval of no width."""
     samples = np.asarray(values, dtype=np.float64)
     drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
     low, high = np.percentile(drawn, CONFIDENCE)
