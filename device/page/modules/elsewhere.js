@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
+import { Figures } from "./figures.js";
 import { bytesByLevel } from "./levels.js";
 import { bytes, milliseconds, seconds, seen } from "./text.js";
 
@@ -131,22 +132,14 @@ function Replay({ report, found }) {
     return () => clearInterval(timer);
   }, [plays]);
   const perToken = (all) => seconds(all.at(-1) / (all.length - 1));
-  const facts = [
+  const figures = [
     ["Per token, measured", seconds(report.per_token)],
     [`Simulated at ${milliseconds(report.rtt_ms ?? 0)}, as it was`, perToken(own)],
     [`Simulated at ${milliseconds(trip)}`, perToken(times)],
     ["First to last token", seconds(times.at(-1))],
   ];
   return html`
-    <dl class="facts">
-      ${facts.map(
-        ([name, value]) =>
-          html`<div>
-            <dt>${name}</dt>
-            <dd>${value}</dd>
-          </div>`,
-      )}
-    </dl>
+    <${Figures} figures=${figures} />
     <p class="replayed" aria-hidden=${plays ? "true" : "false"}>${seen(report.pieces.slice(0, shown).join(""))}</p>
     <p class="actions">
       <button type="button" onClick=${() => setPlays(!plays)}>

@@ -3,6 +3,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { LANES, draftState, inFlight, tallyAt, timelineOf } from "./timeline.js";
 import { Elsewhere, Levels } from "./elsewhere.js";
+import { Figures } from "./figures.js";
 import { bytes, count, milliseconds, percent, seconds, seen } from "./text.js";
 
 const LANE_TOPS = { cloud: 4, target: 78, device: 152 };
@@ -166,7 +167,7 @@ function Cell({ look, lane, place, text }) {
 
 function Facts({ report, tally, moved, played }) {
   const rate = ({ right, judged }) => (judged ? `${percent(right / judged)} (${right} of ${judged})` : "–");
-  const facts = [
+  const figures = [
     ["Bytes that left this device", bytes(report.sent_bytes)],
     ["Bytes that came", bytes(report.received_bytes + report.fetched_bytes)],
     ["Round trip", milliseconds(report.rtt_ms)],
@@ -176,15 +177,7 @@ function Facts({ report, tally, moved, played }) {
     ["Per token", seconds(report.per_token)],
     ["Shown at", `${played < 1 ? `1/${Math.max(1, Math.round(1 / played))}` : played.toFixed(1)} of its speed`],
   ];
-  return html`<dl class="facts">
-    ${facts.map(
-      ([name, value]) =>
-        html`<div>
-          <dt>${name}</dt>
-          <dd>${value}</dd>
-        </div>`,
-    )}
-  </dl>`;
+  return html`<${Figures} figures=${figures} />`;
 }
 
 function Table({ timeline }) {
