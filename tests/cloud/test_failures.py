@@ -17,6 +17,7 @@ from common.daemon.side import SideRuntime
 from common.engine.model.decoder import Decoder
 from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
+from proto.fields import Side
 from proto.messages import Message
 from tests.cloud.town import AT_ONCE, Resident, Town, finished
 from tests.daemons.streaming import wait_until
@@ -93,6 +94,16 @@ BREAKS = [break_search, break_prefill, break_scoring]
 Break = Callable[[SideRuntime, pytest.MonkeyPatch], str]
 
 
+def break_receiving(role: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have one side fail at every message of an answer; the other one is in the same process."""
+    whole = SessionDriver.receive
+
+    def receive(answer: SessionDriver, message: Message) -> None:
+        (broken if answer.session.role == role else whole)(answer, message)
+
+    monkeypatch.setattr(SessionDriver, "receive", receive)
+
+
 class TestCloud:
     @pytest.mark.parametrize("break_", BREAKS)
     def test_the_device_goes_on_alone_at_once(
@@ -135,12 +146,7 @@ class TestCloud:
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An exception in taking a message in ends the session that it belongs to."""
-        whole = SessionDriver.receive
-
-        def receive(answer: SessionDriver, message: Message) -> None:
-            (broken if answer.session.role == "cloud" else whole)(answer, message)
-
-        monkeypatch.setattr(SessionDriver, "receive", receive)
+        break_receiving("cloud", monkeypatch)
         started = time.monotonic()
         report = device.ask(QUESTION, placement="cloud").report
         assert time.monotonic() - started < AT_ONCE
@@ -182,10 +188,10 @@ class TestDevice:
     def test_a_message_that_it_can_not_digest(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("common.methods.aggregate.samplers.race.RaceAggregation.read", broken)
+        break_receiving("device", monkeypatch)
         with pytest.raises(AnswerFailed, match="failed; the daemon's log says why"):
             device.ask(QUESTION)
-        assert device.engine.status().active == 0
+        wait_until(lambda: device.engine.status().active == 0, "the answer is forgotten", AT_ONCE)
         town.check_that_all_is_free()
 
     def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
