@@ -242,7 +242,8 @@ class Sessions:
         key = (peer, message.session)
         session = self._find(key)
         if session is not None:
-            self._inbox.later(key, session, 0, partial(self._report, key, session))
+            report = partial(self._inbox.later, key, session, 0, partial(self._report, key, session))
+            self._inbox.later(key, session, 0, partial(session.finish, report))
 
     def _report(self, key: Key, session: CloudHalf) -> None:
         for part in session.closing():

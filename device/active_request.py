@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,14 +11,17 @@ from dataclasses import replace
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.failures import NO_DOCUMENT_FITS
 from common.answer.phase import Phase
+from common.answer.record import AnswerRecord
 from common.answer.recorder import Recorder
 from common.answer.report import Record, Report, build_report
 from common.answer.request import Request
 from common.answer.values import Commit
 from common.answer.watch import Silence, Stopwatch
 from common.daemon.failures import as_failure
+from common.daemon.rereading import SecondReading, longest
 from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
+from common.engine.sequences import Prompt
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from device.closeness import closest
 from device.cloud_view import CloudView
@@ -42,6 +46,9 @@ NOT_REFUSED = (
     " tools, and a refusal has neither."
 )
 MALFORMED = "what it sent of the answer can't be used."
+NOT_MOVED = (
+    "This model's documents can't be moved to other places of a row: those of the answer were read together in one go."
+)
 OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on this device."
 
 
@@ -80,6 +87,10 @@ class ActiveRequest:
         self._refusal: str | None = None  # that the cloud gave, or was given, last
         self._reopened = -SOONEST_REOPENING
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
+        self._tokens: list[int] = []
+        self._second = SecondReading(side.target.reread)
+        self._closed: tuple[Closed | None] | None = None  # the cloud's part of the report, or that there is none
+        self._last = threading.Lock()  # of the last things to happen
         self._done = False
         self.half: DeviceHalf = method.device(self)
 
@@ -92,6 +103,8 @@ class ActiveRequest:
 
     def start(self) -> None:
         """Begin to answer. Raises `AnswerFailed` where the request waits for a cloud that can't come."""
+        if self.opening.aggregation == "blocks" and self.side.decoder.rotation is None:
+            self.note(NOT_MOVED)
         absence = self._absence()
         if self.request.wait and self.phase.open and absence is not None:
             if self.cloud.refusal is not None:
@@ -150,9 +163,7 @@ class ActiveRequest:
         """Look at the clock; a first token waits for a busy cloud for the patience of the `settings` at most."""
         self._clock.look(now, len(self.record.token_times))
         if self._ended is not None:
-            come = self.record.contributions.size // CLOSING_BYTES
-            if not self._done and self._closing.over(now, come, None, True, False, self.cloud.closing()):
-                self._close(None)
+            self._wait_for_report(now)
             return
         self.half.tick(now)
         if self.request.wait and self.half.waiting:
@@ -172,6 +183,17 @@ class ActiveRequest:
         self.half.end(failure)
         if failure is not None:
             self._close(None)  # it was over: nobody waits for the cloud's part of the report any more
+
+    def _wait_for_report(self, now: float) -> None:
+        """Do without what takes too long of it."""
+        self._second.tick(now)
+        ended = now if self._ended is None else self._ended
+        reading = self.opening.aggregation != "output" and now - ended <= longest(ended - self.record.started)
+        if self._done or self._closed is not None or reading:
+            return  # the cloud, too, may read the answer again
+        come = self.record.contributions.size // CLOSING_BYTES
+        if self._closing.over(now, come, None, True, False, self.cloud.closing()):
+            self._close(None)
 
     def _wait(self, settings: DeviceSettings) -> None:
         """Tell the reader that the cloud is waited for, and end the answer when that is in vain."""
@@ -246,9 +268,13 @@ class ActiveRequest:
         times = self.record.token_times
         return now - (times[-1] if times else self.record.started)
 
+    def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
+        self._second.behind(apart, record)
+
     def committed(self, commit: Commit) -> bool:
         first = not self.record.token_times
         self.record.token_times.append(time.monotonic())
+        self._tokens.append(commit.token)
         if first and self._refuses(commit):
             return False
         goes_on = self._shown.committed(commit, self.record.alone)
@@ -288,13 +314,21 @@ class ActiveRequest:
         elif self._shown.reason == "cancelled":
             self.send(Cancel(self.opening.session))
             self._close(None)
-        elif self.phase.joined and not self.half.away:
+            return
+        if not self.record.refused:
+            self._second.begin(self._tokens, self._ended - self.record.started, self._read_again)
+        if self.phase.joined and not self.half.away:
             self.cloud.send(Close(self.opening.session, len(self.record.token_times)))
         else:
             self.send(Cancel(self.opening.session))
             self._close(None)
 
     # --- the end
+
+    def _read_again(self) -> None:
+        """Make the report, for which nothing else may lack: what each document says of the answer is known."""
+        if self._closed is not None:
+            self._close(*self._closed)
 
     def _contributed(self, message: Contributions) -> None:
         """Take in some of the cloud's part of the report."""
@@ -303,8 +337,13 @@ class ActiveRequest:
 
     def _close(self, closed: Closed | None) -> None:
         """Make the report and the last event; `closed` is None without the cloud's part of the report."""
-        if self._done or self._ended is None:
-            return
+        with self._last:
+            if self._done or self._ended is None:
+                return
+            self._closed = (closed,)
+            if self._second.going:
+                return  # it calls again
+            self._done = True
         try:
             part = self.half.report(closed)
             self._note_absence(part.degraded)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+TOLD_FROM: Final = 1.0  # nats: e times as likely
+LEAST_REST: Final = 1e-4  # of a share, which is told with four digits
+ENDS: Final = (".", "!", "?", "…")
 CITED_FROM: Final = 0.6  # of a part's share: a document that makes it 2.5 times as likely
 
 
@@ -24,6 +28,22 @@ class Citation:
 
     source: int  # its place among the report's sources
     quotes: tuple[str, ...]  # from the answer, in its order
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Influence of a document on a sentence: by how many nats it made it likelier."""
+
+    source: int  # its place among the report's sources
+    nats: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of an answer, with the documents that made a difference to it, the largest first."""
+
+    text: str
+    documents: tuple[Told, ...]
 
 
 @dataclass(slots=True)
@@ -81,6 +101,32 @@ def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list
         Part(source, sum(share for _, share in words) / len(words), "".join(text for text, _ in words))
         for source, words in found
     ]
+
+
+def sentences(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Sentence]:
+    """The answer's sentences; `attribution` [tokens][sources] is the report's, empty where nothing is known.
+
+    A token of which the share n is no document's was made 1 / n times as likely by all of them, and its logarithm is
+    shared out as the rest is. Documents below `TOLD_FROM` made no difference.
+    """
+    text, sums = "", list[float]()
+    found: list[Sentence] = []
+    for row, piece in zip(attribution, pieces, strict=False):
+        if text and piece[:1].isspace() and (text.endswith(ENDS) or "\n" in piece):
+            found.append(_sentence(text, sums))
+            text, sums = "", []
+        told = sum(row)
+        gained = -math.log(max(_rest(row), LEAST_REST))
+        shares = [gained * share / told if told > 0 else 0.0 for share in row]
+        text, sums = text + piece, [mine + share for mine, share in zip(sums or [0.0] * len(row), shares, strict=True)]
+    if text.strip():
+        found.append(_sentence(text, sums))
+    return found
+
+
+def _sentence(text: str, sums: Sequence[float]) -> Sentence:
+    told = [Told(source, round(nats, 2)) for source, nats in enumerate(sums) if nats >= TOLD_FROM]
+    return Sentence(text.strip(), tuple(sorted(told, key=lambda each: -each.nats)))
 
 
 def _words(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[_Word]:

@@ -12,7 +12,7 @@ OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 Sampler = Literal["race", "paper", "rejection"]
 Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
-Aggregation = Literal["output", "context"]
+Aggregation = Literal["output", "context", "blocks"]
 Form = Literal["text", "kv"]
 Exactness = Literal["bit-exact", "rounded", "near"]  # of repeated computations, the best first
 

@@ -82,7 +82,7 @@ class Open:
     sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
     run_ahead: Annotated[int, Count(4097, least=1)]  # drafts a side may hold beyond the commits; 1 is synchronous
     max_tokens: Annotated[int, Count(limits.MOST_TOKENS + 1, least=1)]
-    aggregation: Aggregation = "output"  # "context": all of the cloud's documents in one row; with sources "cloud" only
+    aggregation: Aggregation = "output"  # else the documents that a side has share a row
     trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
     first: Side = "device"  # who aggregates the first position under placement `greedy`
     eos: EosIds = ()  # the device's: what ends the answer on both sides

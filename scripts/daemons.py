@@ -68,12 +68,12 @@ def add_documents(data: Path, role: str, source: Path) -> str:
     return done.stderr.strip()
 
 
-def fill_library(data: Path, role: str, texts: Mapping[str, str]) -> None:
+def fill_library(data: Path, role: str, texts: Mapping[str, str], suffix: str = ".md") -> None:
     """Write `texts` by name below `data`, and add them to the library of `role` in this process."""
     folder = data / f"{role}-documents"
     folder.mkdir()
     for name, text in texts.items():
-        (folder / f"{name}.md").write_text(text)
+        (folder / f"{name}{suffix}").write_text(text, "utf-8")
     from cloud.settings import CloudSettings
     from common.library.commands import add
     from device.settings import DeviceSettings

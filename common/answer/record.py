@@ -18,6 +18,7 @@ class AnswerRecord:
     def __init__(self) -> None:
         self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty where this side made no draft
         self.cloud_shares: list[float | None] = []
+        self.apart = True  # documents had rows of their own, or what each of them says is known since
         self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
         self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
         self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
@@ -55,6 +56,11 @@ class AnswerRecord:
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
         self.expected.append(commit.expected)
+
+    def take(self, shares: Sequence[tuple[float, ...]]) -> None:
+        """Take what each document says of the answer's tokens, for documents that shared a row."""
+        self.shares[: len(shares)] = shares
+        self.apart = True
 
     def withdraw(self, position: int) -> None:
         """Forget what was decided from `position` on."""

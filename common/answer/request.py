@@ -30,6 +30,7 @@ MOST_STOPS = 4  # stop strings of a request
 LONGEST_STOP = 1024  # characters
 MOST_FILES = 16  # that come with a request
 LONGEST_FILE_NAME = 255  # characters
+AGGREGATION = "A row per document, or one row with all that a side has: read in one go, or as blocks that are kept"
 MOST_LOGPROBS = 20  # alternatives of a token whose log-probabilities are told
 
 
@@ -123,7 +124,7 @@ class Request(ProcessorOptions):
         default=(), description="Of the cloud's, only documents in this folder, of this file or tag:NAME"
     )
     method: str = Field(default="speculative", description="How the two sides come to one answer")
-    aggregation: Aggregation = Field(default="output", description="A row per document, or one row with all of them")
+    aggregation: Aggregation = Field(default="output", description=AGGREGATION)
     codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
     exact: bool = True  # ask for what a certificate lacks

@@ -159,8 +159,8 @@ class Settings(BaseSettings):
     """Numbers that the embedding model multiplies on a CPU; auto: bfloat16 where the processor has it."""
     scorer: Literal["auto", "lexical", "static", "contrast", "cross-encoder"] = "auto"
     """Document weights; auto: lexical where the model brings a table of word weights, else contrast."""
-    scorer_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """How sharply document weights differ; none: the scorer's own."""
+    scorer_scale: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """How sharply document weights differ, 0: not at all; none: the scorer's own."""
     scorer_model: str | None = Field(default=None, min_length=1)
     """Folder or Hub id of the cross-encoder; none: the embedder."""
     scorer_period: int = Field(default=8, ge=1, le=1024)

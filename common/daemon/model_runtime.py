@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from common.answer.errors import AnswerFailed, RequestError
 from common.daemon.failures import as_failure
 from common.daemon.prompt_rows import Document, PromptRows, one_row, rows
+from common.daemon.rereading import Repeating, Rereading, RereadingJob
 from common.engine.jobs import AnswerJob, Assignment, Client, Measured
 from common.engine.kv.claims import Claim
 from common.engine.kv.errors import KvAllocationError, KvTooLargeError
@@ -85,8 +86,11 @@ class ModelRuntime:
         tokens together where they share a row; None: what the context leaves.
         """
         query = self.query(request)
-        if request.aggregation == "context":
-            return one_row(query, own, fetched, self.format.begin, self.room(request) if room is None else room)
+        if request.aggregation != "output":
+            room = self.room(request) if room is None else room
+            blocks = request.aggregation == "blocks" and self.decoder.rotation is not None
+            blank = self.blank(request) and not fetched  # with the other side's documents, no side is to be weighed
+            return one_row(query, own, fetched, self.format.begin, room, blank, blocks)
         return rows(query, own, fetched, self.format.begin, self.blank(request))
 
     def kv_bytes(self, request: Open, found: PromptRows) -> int:
@@ -104,8 +108,8 @@ class ModelRuntime:
             raise _told(error) from None
 
     def blank(self, request: Open) -> bool:
-        """Whether an answer reads a row without a document beside those with one. One row with all needs no weight."""
-        return self.scorer.gain > 0 and request.aggregation == "output"
+        """Whether an answer reads a row without a document beside those with one: where rows are weighed."""
+        return self.scorer.gain > 0 and (request.aggregation == "output" or request.sources == "both")
 
     def decode(self, start: Start, found: PromptRows, processor: Processor | None, joint: Joint | None = None) -> None:
         """Decode from the rows in `found` until the answer is over; see `Assignment`."""
@@ -114,6 +118,12 @@ class ModelRuntime:
             found.prompt, self.scorer, start.drafter, reserve, joint, processor, start.measured, start.waited
         )
         self.decoding.submit(AnswerJob(answer, assignment, start.peer, partial(_end, answer), found.part))
+
+    def reread(self, rereading: Rereading, peer: Hashable = None) -> None:
+        """Read an answer again, behind other answers' steps."""
+        prompt, drafter = rereading.prompt, Repeating(rereading.tokens)
+        assignment = Assignment(prompt, self.scorer, drafter, len(rereading.tokens))
+        self.decoding.submit(RereadingJob(rereading, assignment, peer, rereading.end))
 
     def read_trees(
         self,

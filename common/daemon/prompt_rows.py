@@ -9,7 +9,7 @@ from common.answer.report import Origin
 from common.engine.kv.claims import Part
 from common.engine.kv.document_states import shortened
 from common.engine.kv.layout import DocumentStates
-from common.engine.sequences import Prompt
+from common.engine.sequences import Blocks, Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class PromptRows:
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
     origins: tuple[Origin | None, ...] = ()  # of this side's documents
     closest: float = -1.0  # the largest similarity of a document, of either side
+    apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
 
 
@@ -56,44 +57,69 @@ def rows(
         query,
         tuple(document.similarity for document in documents),
         fetched=len(fetched) if own else 0,  # alone they are all there is
-        states={row: document.states for row, document in enumerate(documents) if document.states is not None},
+        states={document.tokens: document.states for document in documents if document.states is not None},
         blank=begin if blank else None,
-        passing=frozenset(row for row, document in enumerate(documents) if document.passing),
+        passing=frozenset(document.tokens for document in documents if document.passing),
     )
     tokens = len(query) + sum(map(len, prompt.documents))
     return PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), max(prompt.similarity))
 
 
 def one_row(
-    query: tuple[int, ...], own: Sequence[Document], fetched: Sequence[Document], begin: tuple[int, ...], room: int
+    query: tuple[int, ...],
+    own: Sequence[Document],
+    fetched: Sequence[Document],
+    begin: tuple[int, ...],
+    room: int,
+    blank: bool = False,
+    blocks: bool = False,
 ) -> PromptRows:
     """Context aggregation: the documents of both sides one after another, the most similar last.
 
-    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit.
+    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit. `blank` is as
+    for `rows`; with `blocks` each document is read by itself.
     """
-    documents = [*own, *fetched]
-    kept: list[int] = []
-    parts: list[tuple[int, ...]] = []
-    left = room - len(begin)
-    for index in sorted(range(len(documents)), key=lambda index: -documents[index].similarity):
-        if left <= 0:
-            break
-        tokens = documents[index].tokens
-        tokens = tokens[len(begin) :] if tokens[: len(begin)] == begin else tokens
-        kept.append(index)
-        parts.insert(0, tokens[:left])
-        left -= len(parts[0])
+    kept = _fitting([*own, *fetched], begin, room)
     if not kept:
         return _without(query, begin)
-    row = begin + tuple(token for part in parts for token in part)
-    passing = any(documents[index].passing for index in kept)
-    prompt = Prompt((row,), query, (documents[kept[0]].similarity,), passing=frozenset({0} if passing else ()))
-    of_own = [documents[index] for index in sorted(kept) if index < len(own)]
-    of_fetched = [documents[index] for index in sorted(kept) if index >= len(own)]
-    length = len(query) + len(row)
-    return PromptRows(
-        prompt, _titles(of_own), length, _titles(of_fetched), _origins(of_own), documents[kept[0]].similarity
+    most_last = [kept[index] for index in reversed(kept)]
+    read = Blocks(tuple(document.tokens for document in most_last), len(begin))
+    order = sorted(kept)
+    apart = rows(
+        query,
+        [kept[index] for index in order if index < len(own)],
+        [kept[index] for index in order if index >= len(own)],
+        begin,
+        blank=True,
     )
+    row, passing = read.tokens, apart.prompt.passing
+    prompt = Prompt(
+        (row,),
+        query,
+        (most_last[-1].similarity,),
+        states=apart.prompt.states if blocks else {},
+        blank=begin if blank else None,
+        passing=passing | {row} if passing else passing,
+        blocks={0: read} if blocks else {},
+    )
+    return replace(apart, prompt=prompt, tokens=len(query) + len(row), apart=apart.prompt)
+
+
+def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -> dict[int, Document]:
+    """Those of `documents` that have room in one row, each as long as it has, by their places; the most similar first.
+    All begin with `begin`, which the row has once.
+    """
+    kept: dict[int, Document] = {}
+    left = room - len(begin)
+    for index in sorted(range(len(documents)), key=lambda index: -documents[index].similarity):
+        document = documents[index]
+        if document.tokens[: len(begin)] != begin:
+            document = replace(document, tokens=begin + document.tokens, states=None)
+        if left <= 0:
+            break
+        kept[index] = cut(document, len(begin) + left)
+        left -= len(kept[index].tokens) - len(begin)
+    return kept
 
 
 def cut(document: Document, room: int) -> Document:

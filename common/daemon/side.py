@@ -239,7 +239,7 @@ class SideRuntime:
             return 0
         query = len(self.target.query(request)) + request.max_tokens + 1
         passages = min(request.documents, self.library.count)
-        rows = 1 if request.aggregation == "context" else max(1, passages)
+        rows = max(1, passages) if request.aggregation == "output" else 1
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
         return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
 

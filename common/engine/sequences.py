@@ -11,6 +11,23 @@ from common.engine.model.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """Documents that stand in one row, each as it is read by itself; so keys and values that are kept serve in any row.
+
+    All begin with the same `begin` tokens, which the row has once.
+    """
+
+    documents: tuple[tuple[int, ...], ...]  # in the row's order
+    begin: int
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The row's document part."""
+        first, *others = self.documents
+        return first + tuple(token for document in others for token in document[self.begin :])
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """Token ids that one side reads before it answers: documents and query."""
 
@@ -19,9 +36,10 @@ class Prompt:
     similarity: tuple[float, ...]  # retrieval cosine of each document
     absent: bool = False  # no document took part: the evidence is "none"
     fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
-    states: Mapping[int, DocumentStates] = field(default_factory=dict)  # keys and values that came along, by row
+    states: Mapping[tuple[int, ...], DocumentStates] = field(default_factory=dict)  # that came along, by document
     blank: tuple[int, ...] | None = None  # the document part of one more row, the last one, which has no document
-    passing: frozenset[int] = frozenset()  # rows whose documents are for this answer: nothing of them is kept
+    passing: frozenset[tuple[int, ...]] = frozenset()  # documents for this answer: nothing of them is kept
+    blocks: Mapping[int, Blocks] = field(default_factory=dict)  # of what rows are put together, by row
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
@@ -42,7 +60,8 @@ class Feed:
 class DocumentParts:
     """Reads the documents of one answer into the beginnings of its `rows`.
 
-    Those that were read before are copied in; the others are read first, each in its own row, and remembered.
+    Those that were read before are copied in; the others are read first, each by itself at the start of a row, and
+    remembered.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
@@ -50,21 +69,15 @@ class DocumentParts:
         self._decoder = decoder
         self.rows = rows
         rows.query = len(prompt.query)
-        self._unread: dict[tuple[int, ...], list[int]] = {}  # document: the rows that wait for it
-        self._reading: dict[tuple[int, ...], Rows] = {}
-        self._passing = {prompt.parts[row] for row in prompt.passing}
-        for row, document in enumerate(prompt.parts):
-            if not document:
-                continue
-            states = prompt.states.get(row)
-            if states is None and document not in self._unread:
-                states = decoder.known_document(document)
-            if states is not None:
-                self.rows.fill(row, states)
-            else:
-                self._unread.setdefault(document, []).append(row)
-        for document, waiting in self._unread.items():
-            self._reading[document] = self.rows.alone(waiting[0])
+        self._passing = prompt.passing
+        parts = [prompt.blocks.get(row, Blocks((part,), 0)) for row, part in enumerate(prompt.parts)]
+        self._unread = {row: blocks for row, blocks in enumerate(parts) if blocks.tokens}  # rows that are not complete
+        self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # of their documents, as far as known
+        for document in {document for blocks in self._unread.values() for document in blocks.documents}:
+            if document not in self._states and (states := decoder.known_document(document)) is not None:
+                self._states[document] = states
+        self._reading: dict[int, tuple[tuple[int, ...], Rows]] = {}  # documents, by the row that they are read in
+        self._go_on()
 
     @property
     def unread(self) -> bool:
@@ -73,24 +86,45 @@ class DocumentParts:
 
     def feeds(self) -> list[Feed]:
         """The rest to be read of each document."""
-        return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.items()]
+        return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.values()]
 
     def fed(self, feed: Feed) -> None:
         """Note that some of a feed's tokens were part of a pass."""
-        for document, rows in self._reading.items():
+        for row, (document, rows) in self._reading.items():
             if rows is feed.rows and rows.fed == len(document):
-                self._read(document, rows)
+                states = rows.states(0)
+                if document not in self._passing:
+                    self._decoder.keep_document(document, states)
+                self._states[document] = states
+                del self._reading[row]
+                self._go_on()
                 return
 
-    def _read(self, document: tuple[int, ...], rows: Rows) -> None:
-        states = rows.states(0)
-        if document not in self._passing:
-            self._decoder.keep_document(document, states)
-        first, *others = self._unread.pop(document)
-        del self._reading[document]
-        self.rows.starts[first] = len(document)
-        for row in others:
-            self.rows.fill(row, states)
+    def _go_on(self) -> None:
+        """Complete the rows whose documents are all read; have each of the others read one that nobody reads."""
+        for row, blocks in list(self._unread.items()):
+            missing = [document for document in blocks.documents if document not in self._states]
+            if not missing:
+                self._complete(row, blocks)
+            elif row not in self._reading:
+                read = {document for document, _ in self._reading.values()}
+                next_one = next((document for document in missing if document not in read), None)
+                if next_one is not None:
+                    self._reading[row] = next_one, self.rows.alone(row)
+        if not self._unread:
+            self._states.clear()
+
+    def _complete(self, row: int, blocks: Blocks) -> None:
+        del self._unread[row]
+        end = 0
+        for document in blocks.documents:
+            states = self._states[document]
+            if end:
+                begin = blocks.begin
+                moved = self._decoder.moved(states, end - begin)
+                states = tuple((keys[:, begin:], values[:, begin:]) for keys, values in moved)
+            self.rows.fill(row, states, end)
+            end = self.rows.starts[row]
 
 
 class AnswerRows:

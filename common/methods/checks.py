@@ -77,16 +77,6 @@ def check_both_sources(request: Request) -> None:
         )
 
 
-def check_one_row(request: Request) -> None:
-    """Refuse aggregation 'context' with both sources: it needs all documents on one side, here each keeps its own."""
-    if request.aggregation == "context" and request.sources == "both":
-        raise RequestError(
-            "Aggregation 'context' needs one side that has all documents: sources 'device' or 'cloud', or method "
-            "'fetch-text'.",
-            "aggregation",
-        )
-
-
 def check_logprobs(request: Request) -> None:
     """Refuse log-probabilities where the device does not see both sides' distributions before a token is decided."""
     if request.top_logprobs is None:

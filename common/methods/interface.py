@@ -18,11 +18,13 @@ from proto.fields import Side
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetch, Hello, Message, Open, Ready, Spans
 
 if TYPE_CHECKING:
+    from common.answer.record import AnswerRecord
     from common.answer.recorder import Recorder
     from common.answer.values import Commit
     from common.answer.watch import Patience
     from common.daemon.scope import Scope
     from common.daemon.side import SideRuntime
+    from common.engine.sequences import Prompt
     from common.estimates.peer_estimates import PeerEstimates
 
 # Messages that every session has, whatever its method; of them a half gets `Ready` only.
@@ -104,6 +106,12 @@ class DeviceContext(Protocol):
 
     def silent(self, now: float) -> float:
         """Seconds since the last token, or since the request."""
+        ...
+
+    def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
+        """Read the answer again at its end, behind each of the documents that share a row: `apart` has them in rows of
+        their own, None where they are; `record` takes what they say.
+        """
         ...
 
     def committed(self, commit: Commit) -> bool:
@@ -201,6 +209,10 @@ class CloudHalf(Protocol):
 
     def given_up(self) -> Error:
         """The error for a device that was silent for too long."""
+        ...
+
+    def finish(self, done: Callable[[], object]) -> None:
+        """Stop, and compute what the cloud's part of the report lacks; `done` is called then, from any thread."""
         ...
 
     def closing(self) -> Iterator[Message]:

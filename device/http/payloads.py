@@ -9,7 +9,7 @@ from typing import Any
 
 from common.answer.report import Report, SideReport, Source
 from common.processors.calls import CallShape
-from device.citations import citations
+from device.citations import citations, sentences
 from device.http.answers import Told
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
@@ -212,6 +212,7 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
     found = citations(report.attribution, pieces)
     value["citations"] = None if found is None else [asdict(citation) for citation in found]
+    value["sentences"] = [asdict(sentence) for sentence in sentences(report.attribution, pieces)]
     value["notes"] = [*notes, *report.notes]
     value["pieces"] = list(pieces)
     return value

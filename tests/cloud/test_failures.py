@@ -182,7 +182,7 @@ class TestDevice:
         wait_until(lambda: bool(failures), "the request is told", AT_ONCE)
         assert isinstance(failures[0], AnswerFailed)
         assert str(failures[0]) == reason
-        assert device.engine.status().active == 0
+        wait_until(lambda: device.engine.status().active == 0, "its place is free", AT_ONCE)
         town.check_that_all_is_free()
 
     def test_a_message_that_it_can_not_digest(

@@ -206,9 +206,10 @@ class TestUnmatched:
             model="dragon", messages=[{"role": "user", "content": self.FAR}], max_tokens=4, stream=True
         )
         told = [
-            "unmatched" if "unmatched" in (getattr(chunk, "dragon", None) or {}) else "text"
+            "unmatched" if isinstance(doubt, dict) else "text"
             for chunk in stream
-            if chunk.choices and ("sentence" in str(getattr(chunk, "dragon", None)) or chunk.choices[0].delta.content)
+            for doubt in [(getattr(chunk, "dragon", None) or {}).get("unmatched")]
+            if chunk.choices and (isinstance(doubt, dict) or chunk.choices[0].delta.content)
         ]
         assert told[0] == "unmatched" and set(told[1:]) == {"text"}
         asked = dragon("ask", self.FAR, "--max-tokens", "4", "--url", pair.url)

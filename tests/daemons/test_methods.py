@@ -210,7 +210,19 @@ class TestFetching:
         text, report = asked(pair, QUESTIONS[1], method="fetch-text", aggregation="context")
         assert text
         assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
-        assert (report["attribution"], report["aggregation"]) == ([], "context")
+        assert report["aggregation"] == "context"
+        place = report["pieces"].index(" Del")
+        (best,) = [source for source, share in enumerate(report["attribution"][place]) if share > 0.5]
+        assert report["sources"][best]["side"] == "device"
+        assert max(report["attribution"][0]) == 0, "no document makes the first word likelier"
+
+    def test_fetched_keys_and_values_share_a_row_as_blocks(self, pair: Pair) -> None:
+        texts = {}
+        for method in ("fetch-text", "fetch-kv"):
+            texts[method], report = asked(pair, QUESTIONS[1], method=method, aggregation="blocks", temperature=0.0)
+            assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
+            assert len(report["attribution"]) == report["tokens"]
+        assert texts["fetch-kv"] == texts["fetch-text"]
 
     @pytest.mark.parametrize("sources", ["device", "cloud"])
     def test_one_side_with_all_its_documents_in_one_row(self, pair: Pair, sources: str) -> None:
@@ -219,7 +231,9 @@ class TestFetching:
         rows = asked(pair, QUESTIONS[1], sources=sources)[1]
         assert report["sources"] == rows["sources"]
         assert report["prompt_tokens"] < rows["prompt_tokens"]  # one begin token for all
-        assert report["attribution"] == []
+        read = [max(row) for row in report["attribution"]]
+        assert len(read) == report["tokens"]
+        assert sources == "cloud" or max(read) > 0.5, "the place is in one of the device's documents"
 
 
 class TestSequenceWise:
@@ -330,8 +344,7 @@ class TestRefusals:
             ({"method": "fetch-text", "sources": "device"}, "method"),
             ({"method": "sequence-wise", "sources": "cloud"}, "method"),
             ({"method": "fetch-kv", "aggregation": "context"}, "aggregation"),
-            ({"aggregation": "context"}, "aggregation"),
-            ({"method": "sequence-wise", "aggregation": "context"}, "aggregation"),
+            ({"method": "long-context", "long_document": "x", "aggregation": "blocks"}, "aggregation"),
         ],
     )
     def test_what_does_not_go_together(self, pair: Pair, fields: dict[str, Any], param: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cloud.settings import CloudSettings
@@ -27,6 +28,7 @@ QUESTIONS = (
     "What could help me with my health problem?",
 )
 ASKED = ((QUESTIONS[0], 1.0), (QUESTIONS[0], 0.0), (QUESTIONS[1], 1.0), (QUESTIONS[2], 1.0))
+IN_ONE_ROW = ((QUESTIONS[2], 2.0), (QUESTIONS[0], 0.0))
 SEED = 20
 LENGTH = 16
 MODES: tuple[dict[str, object], ...] = (
@@ -38,7 +40,11 @@ MODES: tuple[dict[str, object], ...] = (
     {"placement": "random"},
     {"placement": "device", "entries": 4},
     {"method": "fetch-text"},
+    {"placement": "device", "aggregation": "context"},
+    {"placement": "device", "aggregation": "blocks"},
+    {"placement": "mirrored", "aggregation": "blocks"},
 )
+Expected = dict[object, dict[tuple[str, float], str]]  # by aggregation
 
 
 @pytest.fixture(scope="module", params=["lexical", "contrast"])
@@ -72,7 +78,7 @@ class OneProcess:
         for side in self.sides:
             side.close()
 
-    def answer(self, question: str, temperature: float) -> str:
+    def answer(self, question: str, temperature: float, aggregation: str = "output") -> str:
         prompt = f"\nQuestion: {question}\nAnswer:"
         request = Open(
             1,
@@ -91,6 +97,7 @@ class OneProcess:
             "both",
             1,
             LENGTH,
+            aggregation,  # type: ignore[arg-type]
         )
         decodings = []
         for side in self.sides:
@@ -122,22 +129,24 @@ class OneProcess:
 
 
 @pytest.fixture(scope="module")
-def expected(fresh_data: Callable[[], Path], scorer: str) -> dict[tuple[str, float], str]:
+def expected(fresh_data: Callable[[], Path], scorer: str) -> Expected:
     process = OneProcess(fresh_data(), scorer=scorer)
     try:
         return {
-            (question, temperature): process.answer(question, temperature)
-            for question, temperature in (ASKED if scorer == "lexical" else ASKED[:1])
+            aggregation: {asked: process.answer(*asked, aggregation) for asked in questions}
+            for aggregation, questions in (
+                ("output", ASKED if scorer == "lexical" else ASKED[:1]),
+                ("context", IN_ONE_ROW[:1]),
+                ("blocks", IN_ONE_ROW),
+            )
         }
     finally:
         process.close()
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())))
-def test_every_mode_gives_the_same_tokens(
-    pair: Pair, expected: dict[tuple[str, float], str], mode: dict[str, object]
-) -> None:
-    for (question, temperature), answer in expected.items():
+def test_every_mode_gives_the_same_tokens(pair: Pair, expected: Expected, mode: dict[str, object]) -> None:
+    for (question, temperature), answer in expected[mode.get("aggregation", "output")].items():
         response = pair.complete(question, temperature=temperature, seed=SEED, max_tokens=LENGTH, **mode)
         assert response["choices"][0]["message"]["content"] == answer, (question, temperature)
         report = response["dragon"]
@@ -147,7 +156,25 @@ def test_every_mode_gives_the_same_tokens(
         assert all(("chunk" in source) == (source["side"] == "device") for source in report["sources"])
 
 
-def test_the_answers_differ_with_the_seed(pair: Pair, expected: dict[tuple[str, float], str]) -> None:
+def test_documents_in_one_row_give_other_answers(expected: Expected) -> None:
+    """Control: the identity above says something of each only if they differ."""
+    answers = [expected[aggregation][IN_ONE_ROW[0]] for aggregation in ("context", "blocks")]
+    assert answers[0] != answers[1] and not {*answers} & {*expected["output"].values()}
+
+
+def test_one_document_of_each_side_is_read_alike_in_a_row_of_its_own(pair: Pair, scorer: str) -> None:
+    asked: dict[str, object] = {"temperature": 1.0, "seed": SEED, "max_tokens": LENGTH, "documents": 1}
+    told = [pair.complete(QUESTIONS[0], **asked, aggregation=each) for each in ("output", "context", "blocks")]
+    rows, *others = told
+    for other in others:
+        assert other["choices"] == rows["choices"]
+        assert other["dragon"]["sources"] == rows["dragon"]["sources"]
+        if scorer == "contrast":  # else a row per document knows nothing of what the model says without any
+            shares = [np.array(each["dragon"]["attribution"]) for each in (rows, other)]
+            assert np.abs(shares[0] - shares[1]).max() < 0.02, "the cloud's come in steps of 1/255"
+
+
+def test_the_answers_differ_with_the_seed(pair: Pair, expected: Expected) -> None:
     """Control: the identity above would say little if all seeds gave one answer."""
     question = QUESTIONS[0]
     answers = set[str]()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from device.citations import Citation, Part, citations, parts
+from device.citations import Citation, Part, Sentence, Told, citations, parts, sentences
 
 PIECES = ["The", " cat", "", " sat"]
 
@@ -58,3 +60,30 @@ class TestCitations:
 
     def test_nothing_is_known_of_one_row_with_all_documents(self) -> None:
         assert citations([], PIECES) is None
+
+
+class TestSentences:
+    PIECES = ("It", " has", " six", " gears", ".", " They", " work", ".")
+
+    def test_the_documents_that_made_a_difference_are_told_with_how_much(self) -> None:
+        rows = [[0.0, 0.0]] * 2 + [[0.6, 0.3], [0.0, 0.1]] + [[0.0, 0.0]] * 4
+        first, second = sentences(rows, self.PIECES)
+        nats = -math.log(0.1)  # of " six", two thirds of it the first document's
+        assert first == Sentence("It has six gears.", (Told(0, round(nats * 2 / 3, 2)),)), "the second has .87"
+        assert second == Sentence("They work.", ())
+
+    def test_small_differences_add_up(self) -> None:
+        rows = [[0.3, 0.0]] * 8
+        assert [len(each.documents) for each in sentences(rows, self.PIECES)] == [1, 1]
+        assert [len(each.documents) for each in sentences([[0.1, 0.0]] * 8, self.PIECES)] == [0, 0]
+
+    def test_a_certain_token_tells_a_finite_number(self) -> None:
+        (sentence,) = sentences([[1.0, 0.0]], ["Yes"])
+        assert sentence.documents == (Told(0, round(-math.log(1e-4), 2)),)
+
+    def test_lines_are_sentences_and_half_characters_belong_to_theirs(self) -> None:
+        found = sentences([[0.0]] * 6, ["One", "\n\n", "", "two", " 3.5", " four"])
+        assert [each.text for each in found] == ["One", "two 3.5 four"]
+
+    def test_none_recorded(self) -> None:
+        assert sentences([], self.PIECES) == []

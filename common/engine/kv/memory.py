@@ -74,13 +74,15 @@ class Rows:
         return max(self.starts) + self.fed
 
     @torch.inference_mode()
-    def fill(self, row: int, states: DocumentStates) -> None:
-        """Copy a document's keys and values, `[kv_heads, tokens, dim]` per layer, to the start of a row."""
-        slot, tokens = self.start + row, states[0][0].shape[1]
+    def fill(self, row: int, states: DocumentStates, behind: int = 0) -> None:
+        """Copy a document's keys and values, `[kv_heads, tokens, dim]` per layer, to a row, whose document part ends
+        with them: `behind` its first tokens.
+        """
+        slot, stop = self.start + row, behind + states[0][0].shape[1]
         for layer, (key, value) in enumerate(states):
-            self.chunk.keys[layer][slot, :, :tokens].copy_(key)
-            self.chunk.values[layer][slot, :, :tokens].copy_(value)
-        self.starts[row] = tokens
+            self.chunk.keys[layer][slot, :, behind:stop].copy_(key)
+            self.chunk.values[layer][slot, :, behind:stop].copy_(value)
+        self.starts[row] = stop
 
     def alone(self, row: int) -> Rows:
         """One row by itself, to read its document into; `starts[row]` is to be set when it is read."""

@@ -22,6 +22,7 @@ from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, loa
 from common.engine.model.ordered import OrderedAttention
 from common.engine.model.packed import Item, PackedPass
 from common.engine.model.products import ANY_ROWS, can_pack, order_products, row_blocks
+from common.engine.model.rotation import find_rotation
 from common.engine.model.same_bits import find_exactness
 from common.engine.model.source import numbers_source
 from common.engine.model.streaming import StreamedLayers
@@ -73,6 +74,7 @@ class Decoder:
         with leading_layers(loaded, self.layout) if sparing else nullcontext():
             check_agreement(self, loaded.window, sparing)
             self.exactness = find_exactness(self, sparing)
+        self.rotation = find_rotation(loaded, self.layout, self._plain)  # None: no document can be moved in its row
         self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
         self._source = source
         store = None if stored is None else DocumentStore(stored, source, self.layout)
@@ -195,6 +197,11 @@ class Decoder:
             logits: Tensor = self._model(input_ids=ids, use_cache=False).logits
         return logits[0, -1, : self.vocabulary].float()
 
+    def _plain(self, tokens: Tensor, cache: Cache, positions: Tensor) -> None:
+        """A pass as Transformers writes it out, over tokens `[1, n]` at positions `[1, n]`."""
+        with attention_of(self._model, PLAIN_ATTENTION), self._gate.passing():
+            self._run(tokens, cache, positions, torch.zeros(1, dtype=torch.int64, device=self.torch_device))
+
     def _run(self, tokens: Tensor, cache: Cache, positions: Tensor, wanted: Tensor) -> Tensor:
         logits: Tensor = self._model(
             input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=wanted
@@ -289,6 +296,14 @@ class Decoder:
             self.memory.give_back(rows)
         self.keep_document(document, states)
         return states
+
+    def moved(self, states: DocumentStates, by: int) -> DocumentStates:
+        """A document's keys and values as if it stood `by` tokens further on. Raises `ValueError` where the model's
+        positions can't be moved: it has no `rotation`.
+        """
+        if self.rotation is None:
+            raise ValueError(f"documents of a {self.architecture} can't be moved to another place")
+        return self.rotation.moved(states, by)
 
     def check_ids(self, tokens: Sequence[int]) -> None:
         """Raise `ValueError` for ids that the vocabulary doesn't have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from common.answer.contributions import contribution_messages
@@ -14,6 +14,7 @@ from common.answer.values import Commit
 from common.answer.watch import Patience
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.rereading import SecondReading
 from common.daemon.scope import Scope
 from common.engine.sampling import Drafter
 from common.methods.aggregate.driver import SessionDriver
@@ -50,6 +51,7 @@ class CloudAnswer(NullObserver):
         self.answer = SessionDriver(parts.session, self.announce, self, self._judged, engine, recorder)
         self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
         self._titles: tuple[str, ...] = ()  # known after retrieval
+        self._second = SecondReading(partial(context.side.target.reread, peer=context.owner))
         self._position = 0
 
     def _judged(self, commit: Commit) -> None:
@@ -72,6 +74,7 @@ class CloudAnswer(NullObserver):
     def retrieved(self, retrieved: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
         self._titles = retrieved.titles
+        self._second.behind(retrieved.apart, self.answer.record)
         ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
         if self.answer.recorder is not None:
             self.answer.recorder.message("send", ready)
@@ -94,6 +97,7 @@ class CloudAnswer(NullObserver):
     def tick(self, now: float, run_ahead: int) -> None:
         ahead = self.context.estimates.run_ahead(min(self.request.run_ahead, run_ahead))
         self.answer.poll(now, Patience(NEVER, NEVER), ahead)
+        self._second.tick(now)
 
     def silent(self, now: float) -> float:
         """Seconds since the device was heard or a position was decided: answering alone needs no messages."""
@@ -107,13 +111,19 @@ class CloudAnswer(NullObserver):
 
     def end(self) -> None:
         self.answer.end()
+        self._second.stop()
+
+    def finish(self, done: Callable[[], object]) -> None:
+        self.answer.end()  # nothing changes any more
+        tokens = self.answer.session.path[: len(self.answer.record.shares)]
+        self._second.begin(tokens, time.monotonic() - self.began, done)
 
     def closing(self) -> Iterator[Message]:
-        self.answer.end()  # nothing changes any more
         session, outcome = self.answer.session, self.answer.record
         number = self.request.session
         yield from span_messages(number, self.answer.recorder)
-        yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
+        if outcome.apart:
+            yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
         yield Closed(
             number,
             session.counters.drafted,

@@ -18,8 +18,6 @@ class AggregateCloud(CloudAnswer):
         """Raises `ValueError` for a request that can't be served."""
         if not isinstance(request, Open):
             raise ValueError("Aggregation is opened by Open.")
-        if request.sources == "both" and request.aggregation != "output":
-            raise ValueError("Aggregation 'context' needs sources 'cloud': the device's documents stay there.")
         both: frozenset[Side] = frozenset({"device", "cloud"})
         super().__init__(request, context, both if request.sources == "both" else frozenset({"cloud"}))
 

@@ -45,6 +45,7 @@ class DeviceAnswer:
         """Note the device's documents for the report."""
         self.context.record.device_titles, self.context.record.origins = retrieved.titles, retrieved.origins
         self.context.record.device_prompt_tokens = retrieved.tokens
+        self.context.reread(retrieved.apart, self.answer.record)
 
     def figures(
         self, closed: Closed | None, attribution: tuple[tuple[float, ...], ...], judged: bool = False
@@ -80,7 +81,7 @@ class DeviceAnswer:
             certificate_failures=counters.certificate_failures,
             disagreements=disagreements,
             degraded=tuple(counters.degraded),
-            attribution=() if self.context.request.aggregation == "context" else attribution,
+            attribution=attribution if outcome.apart else (),
             accepted=tuple(outcome.accepted[:tokens]),
             expected=tuple(outcome.expected[:tokens]),
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.answer.errors import RequestError
 from common.answer.request import Request
-from common.methods.checks import check_both_sources, check_logprobs, check_one_row, check_sampler
+from common.methods.checks import check_both_sources, check_logprobs, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ class Speculative:
     def check(self, request: Request) -> None:
         check_sampler(request)
         check_logprobs(request)
-        check_one_row(request)
         if request.sources == "both" and request.privacy == "strict" and request.placement != "device":
             raise RequestError(
                 f"Placement {request.placement!r} sends numbers computed from private documents to the cloud: it "

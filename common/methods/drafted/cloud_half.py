@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -96,6 +96,9 @@ class VerifyingCloud(NullObserver):
 
     def given_up(self) -> Error:
         return unknown_session(self._request.session)
+
+    def finish(self, done: Callable[[], object]) -> None:
+        done()
 
     def closing(self) -> Iterator[Message]:
         self._driver.end()

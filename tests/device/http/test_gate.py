@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import httpx
@@ -294,6 +294,7 @@ def test_logs_hold_no_text_of_a_request(
     ):
         http.post(path, json=body)
     http.get(f"/{secret}?{secret}", headers={"authorization": secret})
+    wait_for(lambda: any("(other) 404" in told for told in caplog.messages))  # a request is logged after its response
     logged = "\n".join(
         f"{record.getMessage()} {record.exc_text} {record.exc_info}"
         for record in caplog.records
@@ -303,6 +304,13 @@ def test_logs_hold_no_text_of_a_request(
     assert "RuntimeError" in logged
     assert "OSError" in logged
     assert secret not in logged
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 class TestStrangers:
@@ -330,10 +338,7 @@ class TestStrangers:
         server = serve()
         with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
             http.get("/health")
-            end = time.monotonic() + WAIT
-            while "requests without a key: 1 x /health 200" not in caplog.messages:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            wait_for(lambda: "requests without a key: 1 x /health 200" in caplog.messages)
 
     def test_a_summary_is_short_whatever_was_asked(self) -> None:
         counts: dict[request_tally.Kind, int] = {

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from device.http.server import HttpServer
 from tests.device.page.browsing import Open
-from tests.device.table_engine import TableEngine
+from tests.device.table_engine import TableEngine, TableGeneration
 
 pytestmark = pytest.mark.timeout(600)
 
-# Milliseconds; 100 are the aim, and 40 what it took in quiet. Processor time grows, too, where caches are shared.
-LONG_TASK = 300
-TRIES = 5
+LONG_TASK = 100  # milliseconds; 40 in quiet: processor time grows, too, where caches are shared
+TRIES = 3
+TOKENS = 200
+DRAWN = "the answer is drawn"
+# The browser's driver works in the page, too: what it injects and asks would be counted as the page's own work.
+TELL_WHEN_DRAWN = f"""() => new MutationObserver((_, observer) => {{
+  if (![...document.querySelectorAll("form.composer button")].some((button) => button.textContent === "Ask")) return;
+  observer.disconnect();
+  console.info("{DRAWN}");
+}}).observe(document.body, {{ childList: true, subtree: true }})"""
 
 
 def longest_task(cdp: Any, work: Callable[[], None]) -> float:
@@ -46,11 +52,21 @@ def test_no_long_task_on_a_slow_device(visits: Open, server: HttpServer, engine:
     visit = visits(server.url)
     cdp = visit.page.context.new_cdp_session(visit.page)
     cdp.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    engine.allowed = 0
     longest = []
     for number in range(TRIES):
         question = f"long {number}"
-        engine.answers[question] = ["\n\n" if place % 40 == 39 else f" *word* {place}" for place in range(200)]
-        longest.append(longest_task(cdp, partial(visit.ask, question)))
+        engine.answers[question] = ["\n\n" if place % 40 == 39 else f" *word* {place}" for place in range(TOKENS)]
+        visit.write(question)
+        generation = engine.generation(count=number + 1)
+        visit.page.get_by_role("button", name="Stop", exact=True).wait_for()
+        visit.page.evaluate(TELL_WHEN_DRAWN)
+
+        def answer(generation: TableGeneration = generation) -> None:
+            with visit.page.expect_console_message(lambda message: message.text == DRAWN):
+                generation.allow(TOKENS)
+
+        longest.append(longest_task(cdp, answer))
         if longest[-1] <= LONG_TASK:
             break
     assert min(longest) <= LONG_TASK, longest

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from common.answer.errors import RequestError
+from common.answer.request import AGGREGATION
 from common.methods.drafted.rejection.request import LatticeRequest, check_lattice
 from common.methods.drafted.request import check_draft, check_drawing
 from common.methods.passages.long_context.request import DOCUMENT_NAME, DocumentName, check_document
@@ -22,7 +23,7 @@ MOST_RETRIEVED = 2**20  # tokens
 class RapidRequest(LatticeRequest):
     """A question about one long document, which the verifier reads whole and the drafter in part."""
 
-    aggregation: Aggregation = Field(default="context", description="A row per document, or one row with all of them")
+    aggregation: Aggregation = Field(default="context", description=AGGREGATION)
     draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
     long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
     eta: float = Field(

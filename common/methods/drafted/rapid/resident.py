@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from common.answer.phase import Phase
+from common.answer.record import AnswerRecord
 from common.answer.recorder import Recorder
 from common.answer.report import MethodReport, Record
 from common.answer.request import Request
@@ -20,6 +21,7 @@ from common.daemon.prompt_rows import PromptRows
 from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.kv.claims import Claim
+from common.engine.sequences import Prompt
 from common.estimates.peer_estimates import PeerEstimates
 from common.methods.drafted.cloud_half import VerifyingCloud
 from common.methods.drafted.method import Scheme
@@ -95,6 +97,9 @@ class Inside:
 
     def silent(self, now: float) -> float:
         return self._outer.silent(now)
+
+    def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
+        """Do nothing: there is one document."""
 
     def committed(self, commit: Commit) -> bool:
         return self._outer.committed(commit)

@@ -53,6 +53,9 @@ class FetchCloud:
     def receive(self, message: Message) -> None:
         """Ignore the message: the device has nothing to say."""
 
+    def finish(self, done: Callable[[], object]) -> None:
+        done()
+
     def closing(self) -> Iterator[Message]:
         """End the session; there is nothing to report."""
         self.end()

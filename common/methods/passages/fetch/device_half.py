@@ -69,6 +69,7 @@ class FetchDevice:
         context.record.device_titles, context.record.origins = found.titles, found.origins
         context.record.cloud_titles = found.fetched_titles
         context.record.device_prompt_tokens = found.tokens
+        context.reread(found.apart, self._answer.record)
         drafting, measured = self._device.drafting, context.cloud.decoded
         target, waited = context.side.target, context.record.waited
         processor = target.processor(context.opening)

@@ -51,6 +51,6 @@ class FetchKv(FetchText):
         if request.aggregation == "context":
             raise RequestError(
                 "Aggregation 'context' puts all documents into one row, where the keys and values that the cloud "
-                "computed for each by itself don't hold: use method 'fetch-text'.",
+                "computed for each by itself don't hold: use aggregation 'blocks', or method 'fetch-text'.",
                 "aggregation",
             )

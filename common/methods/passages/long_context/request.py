@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from common.answer.errors import RequestError
-from common.answer.request import Request, Sources
+from common.answer.request import AGGREGATION, Request, Sources
 from proto.fields import Aggregation
 
 LONGEST_NAME = 512  # characters of a document's title or path
@@ -20,7 +20,7 @@ class LongContextRequest(Request):
     """A question about one document, which one side reads whole."""
 
     sources: Sources = Field(default="cloud", description="Whose documents to use")
-    aggregation: Aggregation = Field(default="context", description="A row per document, or one row with all of them")
+    aggregation: Aggregation = Field(default="context", description=AGGREGATION)
     long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.answer.errors import RequestError
 from common.answer.request import Request
-from common.methods.checks import check_both_sources, check_one_row, check_sampler
+from common.methods.checks import check_both_sources, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ class SequenceWise:
     def check(self, request: Request) -> None:
         check_sampler(request)
         check_both_sources(request)
-        check_one_row(request)
         if request.top_logprobs is not None:
             raise RequestError("Method 'sequence-wise' tells no log-probabilities: neither side has both.", "logprobs")
 

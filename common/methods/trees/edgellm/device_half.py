@@ -109,7 +109,7 @@ class EdgeDevice:
                 preempted=drafter.preempted + verifier.preempted,
                 decode_ms=drafter.step_ms,
             ),
-            attribution=() if self._context.request.aggregation == "context" else shares,
+            attribution=shares if self._driver.record.apart else (),
             figures={
                 "rounds": float(counters.rounds),
                 "nodes_per_round": counters.nodes / passes,
@@ -141,6 +141,7 @@ class EdgeDevice:
         context.record.device_titles, context.record.origins = found.titles, found.origins
         context.record.cloud_titles = found.fetched_titles
         context.record.device_prompt_tokens = found.tokens
+        context.reread(found.apart, driver.record)
         begin_trees(driver, self._target, self._drafter, opening, found, self._nodes, context.record)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from common.answer.driver import Driver, NullObserver
 from common.answer.failures import unknown_session
@@ -67,6 +67,9 @@ class TurnsCloud(NullObserver):
 
     def given_up(self) -> Error:
         return unknown_session(self._request.session)
+
+    def finish(self, done: Callable[[], object]) -> None:
+        done()
 
     def closing(self) -> Iterator[Message]:
         self.end()

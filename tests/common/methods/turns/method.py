@@ -8,7 +8,7 @@ from pydantic import Field
 
 from common.answer.errors import RequestError
 from common.answer.request import Request
-from common.methods.checks import check_both_sources, check_one_row, check_sampler
+from common.methods.checks import check_both_sources, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ class Turns:
     def check(self, request: Request) -> None:
         check_sampler(request)
         check_both_sources(request)
-        check_one_row(request)
         if request.sampler != "race":
             raise RequestError("Method 'turns' needs the race sampler.", "sampler")
 
