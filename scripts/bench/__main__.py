@@ -28,6 +28,7 @@ SUITES = {
     ),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
     "real": ("the default model on real text: perplexity, acceptance, answers, latency", "scripts.bench.real.suite"),
+    "questions": ("right answers and honest ones by how documents are read", "scripts.bench.questions.suite"),
     "citations": ("footnotes of answers, judged, and answers that no document gave", "scripts.bench.citations"),
     "retrieval": ("chunks embedded per second, documents found by kind of search", "scripts.bench.retrieval.suite"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),

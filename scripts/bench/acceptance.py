@@ -27,10 +27,12 @@ from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
+from scripts.bench import ranks
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table, grouped
 from scripts.bench.plan import Plan
 from scripts.bench.positions import Position, follow, synthetic
+from scripts.bench.ranks import Ranked, ranked
 from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration, Workload
 
@@ -88,6 +90,7 @@ class JudgedAnswer:
     judged: dict[str, list[Judged]]
     distances: list[float]  # total variation of each position
     entropies: list[float]  # of the mixture of each position, nats
+    ranks: list[Ranked]
 
 
 def run(results: Results, workload: Workload | None = None) -> None:
@@ -101,6 +104,13 @@ def report(answers: Sequence[JudgedAnswer], plan: Plan, results: Results) -> Non
     note = f"{plan.questions} questions; shares of positions. The expected: Eq. 5, or its equivalent for the race."
     results.table("Drafts that are the target: device / cloud / both", show(answers), note)
     results.table("Expected shares: device / cloud", show_expected(answers))
+    found = {
+        (case.name, f"{case.temperature:g}"): [
+            each for answer in answers if answer.case == case for each in answer.ranks
+        ]
+        for case in cases(answers)
+    }
+    results.table("Rank of the target where a draft of the race is rejected: device / cloud", ranks.table(found))
     results.samples("answers", {"plan": plan.sizes(), "entries": ENTRIES, "answers": answers})
     for path in write_records(answers, results.folder / "acceptance"):
         results.say(f"recorded {path.name}")
@@ -139,7 +149,8 @@ def judge(case: Case, question: int, seed: int, positions: Sequence[Position]) -
         for name, sampler in paper.items():
             judged[name].append(_paper(sampler, position))
     distances = [position.total_variation for position in positions]
-    return JudgedAnswer(case, question, seed, judged, distances, [position.entropy for position in positions])
+    entropies = [position.entropy for position in positions]
+    return JudgedAnswer(case, question, seed, judged, distances, entropies, [ranked(each) for each in positions])
 
 
 def _race(sampler: RaceSampler, position: Position) -> Judged:

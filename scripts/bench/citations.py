@@ -151,9 +151,13 @@ def judge(kind: Kind, note: str | None, question: str, text: str, report: Mappin
     """Count the footnotes of an answer whose words are their note's, and those of `note` among them."""
     found = [(report["sources"][each["source"]]["title"], " … ".join(each["quotes"])) for each in report["citations"]]
     own = [title for title, quoted in found if _words(quoted) <= _words(NOTES[title])]
-    doubted = report["unmatched"] or footnotes(report)[-1:] == [OWN_WORDS]
     quotes = tuple(f"{title}: {quoted}" for title, quoted in found)
-    return Judged(kind, question, text, quotes, len(own), own.count(note or ""), doubted)
+    return Judged(kind, question, text, quotes, len(own), own.count(note or ""), doubted(report))
+
+
+def doubted(report: Mapping[str, Any]) -> bool:
+    """Whether `dragon ask` says that no document is close to the question, or that none says the answer."""
+    return bool(report["unmatched"]) or footnotes(report)[-1:] == [OWN_WORDS]
 
 
 def table(found: Sequence[Judged]) -> Table:

@@ -72,6 +72,19 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
+def mean_interval(values: Sequence[float], *, signed: bool = False) -> str:
+    """Mean [95 % interval] by percentile bootstrap, the same for the same values; no interval of no width.
+
+    `signed`: of differences, which show their signs.
+    """
+    samples = np.asarray(values, dtype=np.float64)
+    drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
+    outside = 50 * (1 - CONFIDENCE)  # per cent, on either end
+    low, high = np.percentile(drawn, (outside, 100 - outside))
+    mean, least, most = (f"{each:{'+' if signed else ''}.2f}" for each in (samples.mean(), low, high))
+    return mean if mean == least == most else f"{mean} [{least}{' to ' if signed else '-'}{most}]"
+
+
 MEDIANS = "medians [95 % interval]"
 SPREADS = "median [95 % interval of the median] (10-90 % of the samples)"
 

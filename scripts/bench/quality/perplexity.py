@@ -16,12 +16,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.sampling.information import information
 from common.scoring.choice import GAIN, STATIC_SCALE
+from scripts.bench.quality.blocks import block_pass
 from scripts.bench.quality.corpus import Corpus, spread, windows
 
 QUERY_SHARE = 8  # the first eighth of a window is the query; the rest is predicted
 NONE, DEVICE, CLOUD, CONCATENATED = "no documents", "CRCG/device", "CRCG/cloud", "DRCG"
 BOTH, CONTRASTED = "DRAGON", "DRAGON, contrast"  # with constant weights, as published, and with the default ones
-METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH, CONTRASTED)
+# All documents of a side in one row, weights 1/2 and 1/2: read in one go, or as blocks, of which a share is read again.
+SIDES, SIDES_BLOCKS, SIDES_AGAIN = "row per side", "row per side, blocks", "row per side, blocks, 1/8 again"
+METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH, CONTRASTED, SIDES, SIDES_BLOCKS, SIDES_AGAIN)
+AGAIN = 1 / 8
 
 
 COUNTS, SHORT_COUNTS = (0, 1, 2, 4, 8, 16), (0, 1, 2)  # documents per side
@@ -96,7 +100,36 @@ class Text:
                 context = self._concatenated(documents, len(window))
                 (likelihood,) = self._likelihood(self._predictions([context], window), window)
                 result[method, count] = -float(likelihood.mean())
+            result |= self._rows_of_sides(device[::-1], cloud[::-1], count, window)
         return result
+
+    def _rows_of_sides(
+        self, device: Sequence[Sequence[int]], cloud: Sequence[Sequence[int]], count: int, window: list[int]
+    ) -> dict[tuple[str, int], float]:
+        """Documents that share a row, the most similar last."""
+        sides = [[[token for each in documents for token in each]] for documents in (device, cloud)]
+        whole = [self._likelihood(self._predictions(side, window), window)[0] for side in sides]
+        blocks = [self._blocks(documents, window, 0.0) for documents in (device, cloud)]
+        again = [self._blocks(documents, window, AGAIN) for documents in (device, cloud)]
+        even = np.zeros((2, 1))
+        return {
+            (SIDES, count): mixture(np.stack(whole), even),
+            (SIDES_BLOCKS, count): mixture(np.stack(blocks), even),
+            (SIDES_AGAIN, count): mixture(np.stack(again), even),
+        }
+
+    def _blocks(self, documents: Sequence[Sequence[int]], window: list[int], again: float) -> NDArray[np.float64]:
+        """log p of the predicted tokens, [tokens], behind `documents` as blocks."""
+        read = block_pass(documents, window, int(self._tokenizer.eos_token_id), again)
+        made: Any = self._model(
+            input_ids=read.tokens[None],
+            position_ids=read.positions[None],
+            attention_mask=read.mask.to(self._model.dtype),
+            use_cache=False,
+            logits_to_keep=_predicted(window) + 1,
+        )
+        (likelihood,) = self._likelihood(made.logits[:, :-1], window)
+        return np.asarray(likelihood)
 
     def _concatenated(self, documents: Sequence[Sequence[int]], window: int) -> list[int]:
         """As many of the documents as the context holds, the most similar one next to the window."""

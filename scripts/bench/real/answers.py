@@ -9,18 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from scripts.bench.asking import filled, pair_of
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, mean_interval
 from scripts.bench.plan import Plan
 from scripts.bench.real.proposals import Asked
 from scripts.bench.real.scores import contains, f1
 from scripts.bench.workload import Texts
 
 CLIENTS = 4
-RESAMPLES = 2000
-CONFIDENCE = (2.5, 97.5)  # percentiles
 
 # The paper's names; fetched texts and one's own stand in one row of the device there.
 METHODS: Mapping[str, Mapping[str, object]] = MappingProxyType(
@@ -104,14 +100,5 @@ def table(found: Sequence[Answer]) -> Table:
             [float(answer.entry) for answer in of],
             [answer.f1 for answer in of],
         )
-        rows.append([method, *map(interval, shares)])
+        rows.append([method, *map(mean_interval, shares)])
     return Table(["method", "both", "what the note says", "what the entry says", "F1"], rows)
-
-
-def interval(values: Sequence[float]) -> str:
-    """Mean and its 95 % interval by percentile bootstrap, the same for the same values; no interval of no width."""
-    samples = np.asarray(values, dtype=np.float64)
-    drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
-    low, high = np.percentile(drawn, CONFIDENCE)
-    mean, least, most = (f"{each:.2f}" for each in (samples.mean(), low, high))
-    return mean if mean == least == most else f"{mean} [{least}-{most}]"

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from scripts.bench.quality.blocks import BlockPass, block_pass
 from scripts.bench.quality.corpus import TEXT_FOLDER, Corpus, NoText, spread
 from scripts.bench.quality.perplexity import mixture
 
@@ -58,3 +61,41 @@ def test_a_missing_folder_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_pieces_are_taken_from_everywhere() -> None:
     assert spread([[number] for number in range(10)], 4) == [[0], [3], [6], [9]]
+
+
+class TestBlocks:
+    DOCUMENTS = ([11, 12, 13], [21, 22], [31, 32, 33, 34])
+    QUERY = (41, 42)
+
+    def logits(self, read: BlockPass) -> torch.Tensor:
+        torch.manual_seed(4)
+        config = LlamaConfig(
+            vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
+        )
+        model = LlamaForCausalLM(config).eval()
+        with torch.inference_mode():
+            found: torch.Tensor = model(
+                input_ids=read.tokens[None], position_ids=read.positions[None], attention_mask=read.mask
+            ).logits[0, -len(self.QUERY) :]
+        return found
+
+    def plain(self, tokens: list[int]) -> BlockPass:
+        size = len(tokens)
+        return BlockPass(torch.tensor(tokens), torch.arange(size), torch.ones(size, size).tril().bool())
+
+    def test_documents_that_are_read_again_as_a_whole_are_one_context(self) -> None:
+        whole = self.plain([1, *(token for document in self.DOCUMENTS for token in document), *self.QUERY])
+        again = self.logits(block_pass(self.DOCUMENTS, self.QUERY, 1, 1.0))
+        assert torch.allclose(again, self.logits(whole), atol=1e-5)
+        for share in (0.0, 0.5):
+            assert not torch.allclose(self.logits(block_pass(self.DOCUMENTS, self.QUERY, 1, share)), again, atol=1e-3)
+
+    def test_one_document_is_one_context(self) -> None:
+        alone = block_pass(self.DOCUMENTS[:1], self.QUERY, 1, 0.5)
+        assert torch.allclose(self.logits(alone), self.logits(self.plain([1, *self.DOCUMENTS[0], *self.QUERY])))
+
+    def test_a_document_sees_the_beginning_and_itself(self) -> None:
+        read = block_pass(self.DOCUMENTS, self.QUERY, 1)
+        tokens = read.tokens.tolist()
+        assert read.tokens[read.sees[tokens.index(22)]].tolist() == [1, 21, 22]
+        assert read.tokens[read.sees[-1]].tolist() == [1, 11, 12, 13, 21, 22, 31, 32, 33, 34, 41, 42]

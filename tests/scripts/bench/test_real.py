@@ -98,10 +98,6 @@ class TestScores:
         assert f1("Ada Example wrote it", ["Ada Example", "Bob"]) == pytest.approx(2 * 2 / 6)
         assert f1("nobody", ["Ada"]) == 0.0
 
-    def test_an_interval_holds_the_mean(self) -> None:
-        assert answers.interval([1.0, 1.0]) == "1.00"
-        assert answers.interval([0.0, 1.0] * 50).startswith("0.50 [0.4")
-
 
 def test_articles_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" \n = One = \n \n Text . \n = = Part = = \n More . \n \n = Two = \n Other . \n")

@@ -67,6 +67,18 @@ class TestAcceptance:
         assert max(0.0, device + cloud - 1) <= both <= min(device, cloud)
         assert both > acceptance.rates(answer.judged[PAPER])[2]
 
+    def test_the_target_of_a_rejected_draft_is_a_slower_one_and_often_the_next(self, positions: list[Position]) -> None:
+        answer = acceptance.judge(Case(1, 1.0), 0, positions[0].seed, positions)
+        for side in (0, 1):
+            accepted = [each.accepted[side] for each in answer.judged[RACE]]
+            assert [each.rank[side] == 1 for each in answer.ranks] == accepted
+            rejected = [each for each in answer.ranks if each.rank[side] > 1]
+            near = [each for each in rejected if each.rank[side] <= 4]
+            assert len(near) > len(rejected) / 2
+            margins = [each.margin[side] for each in answer.ranks]
+            assert min(margins) >= 0
+            assert np.median([each.margin[side] for each in rejected]) < np.median(margins)
+
     def test_at_temperature_0_all_samplers_are_one(self, positions: list[Position]) -> None:
         greedy = [Position(each.seed, each.index, 0.0, *each.both, each.evidence) for each in positions[:20]]
         judged = acceptance.judge(Case(1, 0.0), 0, 2, greedy).judged

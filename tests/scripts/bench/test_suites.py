@@ -14,6 +14,8 @@ from common.configuration.settings import EMBEDDED_MODEL, default_model
 from scripts.bench.__main__ import SUITES, main
 from scripts.bench.acceptance import SAMPLERS
 from scripts.bench.quality.corpus import TEXT_FOLDER
+from scripts.bench.questions.questions import first_of_each
+from scripts.bench.questions.suite import SHORT
 from scripts.bench.scheduling import REGIMES
 from scripts.netlab.namespaces import Namespace, Unavailable
 from tests.scripts.bench.published import marked
@@ -23,7 +25,7 @@ pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, 
 SAME_IN_SHORT = {"methods-grid": "methods", "rapid-long": "rapid"}
 IN_THE_LAB = ("latency", "latency-long", "scheduling-link", "real")
 NOT_IN_SHORT = ("Perplexity of WikiText-2",)  # of text that is not there; it is made as that of `quality`
-OF_REAL_TEXT = ("real", "rapid")
+OF_REAL_TEXT = ("real", "rapid", "questions")
 PICTURES = {
     "acceptance": 1,
     "codecs": 1,
@@ -44,7 +46,11 @@ PICTURES = {
 HEAD = "PEP: {number}\nTitle: {title}\nAuthor: {author}\nStatus: {status}\n"
 BODY = "The proposal says what is to be done, why it is to be done, and what was not done although somebody asked. " * 8
 PROPOSALS = {8: "Style guide", 484: "Type hints", 572: "Assignment expressions"}
-MORE = {20: "The Zen", 257: "Docstrings", 440: "Versions"}  # with whose facts `real` asks
+MORE = {each.pep: "Asked about" for each in first_of_each(SHORT.questions) if each.pep} | {
+    20: "The Zen",
+    257: "Docstrings",
+    440: "Versions",
+}  # with whose facts `real` asks
 
 Samples = dict[str, Any]
 
@@ -108,6 +114,16 @@ def of_quality(samples: Samples, folder: Path) -> None:
     assert shares["device only"]["2"]["public fact"] == 0.0
 
 
+def of_questions(samples: Samples, folder: Path) -> None:
+    answers = samples["questions"]["answers"]
+    assert {row: sum(each["row"] == row for each in answers) for row in (each["row"] for each in answers)} == {
+        "a row per document": 8,
+        "all texts in one context": 8,
+    }
+    assert all(each["text"] and each["found"] for each in answers)
+    assert not any(each["right"] for each in answers if each["kind"] == "nobody")
+
+
 def of_retrieval(samples: Samples, folder: Path) -> None:
     assert set(samples["ranks, keyword"]) == {1}
     recalls = {share for name, shares in samples.items() if name.startswith("recall") for share in shares}
@@ -146,6 +162,7 @@ CHECKS: dict[str, Callable[[Samples, Path], None]] = {
     "methods": of_methods,
     "qsv": of_qsv,
     "quality": of_quality,
+    "questions": of_questions,
     "retrieval": of_retrieval,
     "scheduling-link": of_scheduling_link,
     "sessions": of_sessions,

@@ -1,0 +1,124 @@
+"""Answers judged as a person would who knows what is right: by rules, from the text alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from scripts.bench.questions.words import find, plain, words
+
+# Words right before a thing that say that it is not the answer, and small ones that may stand between.
+_DENIALS: Final = (("not",), ("never",), ("instead", "of"), ("rather", "than"), ("no", "longer"))
+_SMALL: Final = "called named in on at by of for to with from just only doctor dr mister mr mrs ms madame"
+_BETWEEN: Final = frozenset(_SMALL.split())
+_ADDING: Final = frozenset(("just", "only"))  # "not only 5" says 5
+
+_SOURCE: Final = (
+    r"(?:texts?|documents?|passages?|contexts?|notes?|informations?|sources?|library|libraries|excerpts?|above|question|"
+    r"provided|given|it|they|there)"
+)
+_TELL: Final = (
+    r"(?:say|mention|specify|state|tell|indicate|name|list|describe|explain|disclose|reveal|answer|give|provide)"
+)
+_TOLD: Final = (
+    r"(?:mentioned|specified|stated|provided|given|disclosed|said|told|revealed|clear|indicated|"
+    r"known(?! (?:to|as|for)\b))"
+)
+_ADVERB: Final = r"(?: (?:explicitly|directly|actually|specifically|clearly|exactly|really))?"
+_HOLD: Final = r"(?:contain|include|have|hold|offer)"
+_KNOWLEDGE: Final = r"(?:information|details?|mentions?|answers?|data|records?|references?|indications?)"
+_UNKNOWING: Final = re.compile(
+    "|".join(
+        (
+            rf"\bi (?:do|did) not{_ADVERB} (?:know|remember|recall)\b",
+            r"\b(?:i|we) (?:do|did) not have (?:\w+ ){0,3}(?:information|knowledge|access|details?|answer|data)\b",
+            r"\b(?:i|we) (?:am|m|are|re) (?:not (?:sure|certain|aware)|unsure|uncertain|unaware)\b",
+            (
+                r"\b(?:i|we) (?:can not|could not|am unable to|m unable to|am not able to|are unable to) "
+                r"(?:find|tell|say|answer|determine|provide|see|give|know|help|locate)\b"
+            ),
+            rf"\b{_SOURCE}(?: \w+){{0,4}} (?:do|did)(?:es)? not{_ADVERB} {_TELL}\b",
+            rf"\b{_SOURCE}(?: \w+){{0,4}} (?:do|did)(?:es)? not{_ADVERB} {_HOLD}(?: \w+){{0,3}} {_KNOWLEDGE}\b",
+            rf"\b(?:pep|note|document|text|passage)(?: \w+)? does not{_ADVERB} (?:say|mention|specify|state|tell)\b",
+            rf"\b(?:is|are|was|were|has|have) not(?: been)?{_ADVERB} {_TOLD}\b",
+            (
+                r"\b(?:is|are|was|were) not (?:available|listed|found|included|contained|described) "
+                r"(?:in|from|by) (?:\w+ )?(?:text|document|passage|context|note|source|information)"
+            ),
+            rf"\bthere (?:is|are|was|were) (?:no|not any|not enough) (?:\w+ ){{0,2}}{_KNOWLEDGE}\b",
+            (
+                rf"\bno (?:\w+ )?{_KNOWLEDGE}(?: \w+){{0,4}} (?:is|are|was|were) (?:\w+ )?"
+                r"(?:given|provided|available|found)\b"
+            ),
+            (
+                r"\b(?:no|none of) (?:\w+ )?(?:documents?|texts?|notes?|passages?|sources?)(?: \w+)? "
+                r"(?:say|says|mention|mentions|state|states|tell|tells)\b"
+            ),
+            r"\bcan not be (?:determined|found|answered|known|inferred|told)\b",
+            r"\b(?:not enough|insufficient|no) information\b",
+            r"\b(?:is|are|was|remains?) unknown\b|^unknown$|^not (?:known|specified|stated|mentioned|given|provided)\b",
+            r"^(?:the )?(?:text|document|passage|note)s? says? nothing\b",
+        )
+    )
+)
+_NO_MORE: Final = re.compile(r"\b(?:more|further|anything else|why)\b")  # of which it is said that it is not known
+_CLAUSE: Final = re.compile(
+    r"(?<=[.!?])\s+|[;:\n]+|,\s+(?=(?:perhaps|maybe|probably|possibly|likely)\b)|"
+    r",?\s+(?=(?:but|however|although|though|yet)\b)",
+    re.IGNORECASE,
+)
+_BUT: Final = re.compile(r"^(?:but|however|although|though|yet)\b,?\s*", re.IGNORECASE)
+# A clause behind a confession that gives an answer all the same, or dares a guess.
+_SUBJECT: Final = r"(?:it|that|this|he|she|they|the answer)"
+_VERB: Final = (
+    r"(?: (?:is|are|was|were|has|have|had|must|may|might|could|should|would|will)|['\N{RIGHT SINGLE QUOTATION MARK}]s)"
+)
+_GUESS: Final = re.compile(
+    r"^(?:and |so )?(?:\d|(?:perhaps|maybe|probably|possibly|likely|presumably)\b|"
+    r"i (?:think|believe|guess|suppose|assume)\b"
+    rf"|my guess\b|{_SUBJECT}{_VERB} (?:probably|possibly|likely|perhaps)\b)",
+    re.IGNORECASE,
+)
+_CLAIM: Final = re.compile(rf"^(?:and |so |still )?(?i:{_SUBJECT}{_VERB})\b(?: [a-z]+){{0,2}} (?:\d|[A-Z])")
+_CLAIM_BEHIND_BUT: Final = re.compile(rf"^(?:(?i:{_SUBJECT}{_VERB})\b|(?!I\b)[A-Z\d])")
+
+
+def right(text: str, parts: Sequence[Sequence[str]], wrong: Sequence[str] = ()) -> bool:
+    """Whether `text` says one of each part's alternatives, and nothing that is wrong. What it denies it doesn't say."""
+    said = words(text)
+    return all(any(_says(said, one) for one in part) for part in parts) and not any(_says(said, one) for one in wrong)
+
+
+def abstains(text: str) -> bool:
+    """Whether `text` says that it does not know, or that the documents don't say, and gives no answer after that."""
+    unknowing = False
+    for clause in _CLAUSE.split(text.strip()):
+        flat = " ".join(plain(clause))
+        found = _UNKNOWING.search(flat)
+        if found and not _NO_MORE.search(flat, found.start()):
+            unknowing = True
+        elif unknowing and _answers(clause.strip()):
+            return False
+    return unknowing
+
+
+def _answers(clause: str) -> bool:
+    rest = _BUT.sub("", clause)
+    claims = _CLAIM if rest == clause else _CLAIM_BEHIND_BUT
+    return bool(_GUESS.search(rest) or claims.search(rest))
+
+
+def _says(said: Sequence[str], alternative: str) -> bool:
+    wanted = words(alternative)
+    return any(not _denied(said[:place]) for place in find(wanted, said))
+
+
+def _denied(before: Sequence[str]) -> bool:
+    """Whether what follows these words is denied by them."""
+    end = len(before)
+    while end and before[end - 1] in _BETWEEN:
+        end -= 1
+    if _ADDING & set(before[end:]):
+        return False
+    return any(tuple(before[max(end - len(each), 0) : end]) == each for each in _DENIALS)

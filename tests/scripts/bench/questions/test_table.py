@@ -1,0 +1,76 @@
+"""The table of the suite `questions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripts.bench.measuring import mean_interval
+from scripts.bench.questions.questions import KINDS, Question
+from scripts.bench.questions.suite import HEADS, Answered, judged, table
+from tests.scripts.bench.published import heads
+
+FOLD = Question("both", "When, and which attribute?", (("26 October",), ("fold",)), ("gap",), "clocks", 495)
+
+
+def response(text: str, **report: Any) -> dict[str, Any]:
+    sources = [{"side": "device", "title": "clocks"}, {"side": "cloud", "title": "pep-0495"}]
+    cited = [{"source": 0, "quotes": ["26"]}]
+    known: dict[str, Any] = {"unmatched": False, "citations": cited, "sources": sources, "tokens": 9}
+    known |= {"ttft": 0.2, "per_token": 0.08}
+    return {"choices": [{"message": {"content": text}}], "dragon": known | report}
+
+
+def answer(text: str, question: Question = FOLD, row: str = "first", **report: Any) -> Answered:
+    return judged(row, 0, question, response(text, **report))
+
+
+def test_an_answer_is_judged() -> None:
+    whole = answer(" It was 26 October; the attribute is fold.")
+    assert (whole.right, whole.abstains, whole.doubted) == (True, False, False)
+    assert (whole.found, whole.ttft, whole.per_token) == (("clocks", "pep-0495"), 200, 80)
+    assert not answer("It was 26 October.").right
+    assert not answer("It was 26 October; fold, or gap.").right
+    assert answer("I don't know.").abstains
+    assert answer("26 October", unmatched=True).doubted
+    assert answer("26 October", citations=[]).doubted, "no document says this"
+    assert not answer("26 October", citations=None).doubted, "nothing is known of single tokens"
+    assert answer("26", tokens=1).per_token is None
+
+
+def test_nobody_is_never_right() -> None:
+    assert not answer("It was 26 October.", Question("nobody", "When?")).right
+
+
+def test_rows_are_compared_question_by_question() -> None:
+    right, refusing = "26 October, fold", "I don't know."
+    questions = [Question(kind, "When?", FOLD.parts if kind != "nobody" else ()) for kind in KINDS]
+    first = [answer(text, each) for text, each in zip((right, refusing, right, refusing), questions, strict=True)]
+    other = [answer(right, each, "other", unmatched=True, ttft=0.4) for each in questions]
+    found = table([*first, *other])
+    assert found.heads == list(HEADS)
+    lines = [dict(zip(found.heads, row, strict=True)) for row in found.rows]
+    assert [line["read as"] for line in lines] == ["first", "other"]
+    assert [line["cloud's right"] for line in lines] == ["0.00", "1.00"]
+    assert [line["against the first"].split()[0] for line in lines] == ["+0.00", "+0.33"]
+    assert [line["nobody's: model says so"] for line in lines] == ["1.00", "0.00"]
+    assert [line["nobody's: dragon says so"] for line in lines] == ["0.00", "1.00"]
+    assert [line["answerable: model refused"].split()[0] for line in lines] == ["0.33", "0.00"]
+    assert [line["answerable: dragon doubted"] for line in lines] == ["0.00", "1.00"]
+    assert [line["TTFT, ms"] for line in lines] == ["200", "400"]
+
+
+def test_the_documents_have_these_columns() -> None:
+    assert heads("questions", "Questions judged") == list(HEADS)
+
+
+class TestMeanInterval:
+    def test_it_holds_the_mean(self) -> None:
+        assert mean_interval([1.0, 1.0]) == "1.00"
+        assert mean_interval([0.0, 1.0] * 50).startswith("0.50 [0.4")
+
+    def test_differences_have_signs(self) -> None:
+        assert mean_interval([0.0, 0.0], signed=True) == "+0.00"
+        assert mean_interval([-1.0, 0.0] * 50, signed=True).startswith("-0.50 [-0.6")
+        with_both = mean_interval([-1.0, 1.0] * 8, signed=True)
+        assert " to +" in with_both
+        assert "[-" in with_both
