@@ -46,7 +46,7 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
                     if piece:
                         shown.final(piece)
                 told = last.get("dragon") or {}
-                if output is not None and (doubt := told.get("unmatched")):
+                if output is not None and (doubt := told.get("doubt")):
                     to_stderr(doubt["sentence"])
                 if told.get("waiting"):
                     shown.provisional(WAITING)

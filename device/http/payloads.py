@@ -100,7 +100,7 @@ class Completions:
 
     def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
         """A chunk without content that says so in the extra field `dragon`."""
-        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"unmatched": asdict(told)}})
+        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"doubt": asdict(told)}})
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""

@@ -65,7 +65,7 @@ class Responses:
     def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
         """The response is in progress, and its documents are far from the question."""
         yield self._event(
-            "response.in_progress", response=self._resource("in_progress") | {"dragon": {"unmatched": asdict(told)}}
+            "response.in_progress", response=self._resource("in_progress") | {"dragon": {"doubt": asdict(told)}}
         )
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:

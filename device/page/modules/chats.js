@@ -129,7 +129,7 @@ export class Chats {
       turn.state = "streaming";
       this.provisional = "";
     }
-    if (chunk.dragon?.unmatched) turn.doubt = chunk.dragon.unmatched.sentence;
+    if (chunk.dragon?.doubt) turn.doubt = chunk.dragon.doubt.sentence;
     if (chunk.dragon?.provisional !== undefined) this.provisional = chunk.dragon.provisional;
     else if (chunk.dragon?.pieces) {
       const { trace, ...report } = chunk.dragon;
