@@ -119,6 +119,12 @@ class TestCitations:
         assert not [url for url in visit.requests if "passages" in url]
 
 
+def test_a_doubt_stays_behind_the_answer(visits: Open, pair: Pair) -> None:
+    visit = visits(pair.url)
+    visit.ask("How many planets orbit the star Proxima Centauri?")
+    assert visit.page.locator(".turn > .hint").inner_text().startswith("No document is close to the question")
+
+
 class TestChosenDocuments:
     def test_others_are_not_read_and_none_is_an_error(self, visits: Open, pair: Pair) -> None:
         visit = visits(pair.url, width=360)
