@@ -91,6 +91,7 @@ class ActiveRequest:
         self._second = SecondReading(side.target.reread)
         self._closed: tuple[Closed | None] | None = None  # the cloud's part of the report, or that there is none
         self._last = threading.Lock()  # of the last things to happen
+        self._order = threading.Lock()  # of what the cloud is sent: nothing is opened behind its end
         self._done = False
         self.half: DeviceHalf = method.device(self)
 
@@ -256,7 +257,9 @@ class ActiveRequest:
     def send(self, message: Message) -> None:
         if self._tracing is not None and isinstance(message, Open):
             self._tracing.recorder.message("send", message)
-        size = self.cloud.send(message) if self.phase.open else 0
+        with self._order:
+            late = isinstance(message, Open) and self._ended is not None  # the cloud was told of the end already
+            size = self.cloud.send(message) if self.phase.open and not late else 0
         if not isinstance(message, LIFECYCLE):
             self.record.sent_bytes += size
 

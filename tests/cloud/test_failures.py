@@ -13,12 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 from common.answer.errors import AnswerFailed
+from common.daemon.model_runtime import Start
+from common.daemon.prompt_rows import PromptRows
 from common.daemon.side import SideRuntime
 from common.engine.model.decoder import Decoder
 from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
 from proto.fields import Side
-from proto.messages import Message
+from proto.messages import Message, Open
 from tests.cloud.town import AT_ONCE, Resident, Town, finished
 from tests.daemons.streaming import wait_until
 
@@ -142,6 +144,22 @@ class TestCloud:
         assert report.degraded == tuple(range(LATER, report.tokens))
         town.check_that_all_is_free()
 
+    def test_an_answer_that_ends_before_it_is_opened_there_is_not_opened(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What follows a cancellation would stay open until the cloud gives it up."""
+        break_search(device.side, monkeypatch)
+        begin = device.side.begin
+
+        def until_it_is_over(start: Start, retrieve: Callable[[Open], PromptRows]) -> None:
+            begin(start, retrieve)
+            wait_until(lambda: start.answer.over, "the search has failed", AT_ONCE)
+
+        monkeypatch.setattr(device.side, "begin", until_it_is_over)
+        with pytest.raises(AnswerFailed):
+            device.ask(QUESTION, method="sequence-wise")
+        town.check_that_all_is_free()
+
     def test_a_message_that_it_can_not_digest(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -183,6 +201,22 @@ class TestDevice:
         assert isinstance(failures[0], AnswerFailed)
         assert str(failures[0]) == reason
         wait_until(lambda: device.engine.status().active == 0, "its place is free", AT_ONCE)
+        town.check_that_all_is_free()
+
+    def test_an_answer_that_ends_before_it_is_opened_there_is_not_opened(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What follows a cancellation would stay open until the cloud gives it up."""
+        break_search(device.side, monkeypatch)
+        begin = device.side.begin
+
+        def until_it_is_over(start: Start, retrieve: Callable[[Open], PromptRows]) -> None:
+            begin(start, retrieve)
+            wait_until(lambda: start.answer.over, "the search has failed", AT_ONCE)
+
+        monkeypatch.setattr(device.side, "begin", until_it_is_over)
+        with pytest.raises(AnswerFailed):
+            device.ask(QUESTION, method="sequence-wise")
         town.check_that_all_is_free()
 
     def test_a_message_that_it_can_not_digest(
