@@ -182,6 +182,8 @@ class Closed:
     preempted: Annotated[int, Count(2**32)]
     stale: Annotated[int, Count(2**32)]
     disagreements: Annotated[int, Count(2**32)]
+    branches: Annotated[int, Count(2**32)] = 0  # of `drafted`, those beside the chain
+    used: Annotated[int, Count(2**32)] = 0  # rejections behind which one of them went on
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from common.answer.record import RECENT, AnswerRecord
 from common.answer.recorder import Recorder
-from common.answer.values import Commit, Drawn, Finish, Send, Withdraw
+from common.answer.values import Commit, Drawn, Finish, Send, TreeWork, Withdraw
 from proto.fields import Side
 from proto.messages import Message
 
@@ -79,23 +79,7 @@ class Machine(Protocol):
         ...
 
 
-class Work(Protocol):
-    """Distributions that a machine wants."""
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def position(self) -> int:
-        """Of the first of them."""
-        ...
-
-    @property
-    def count(self) -> int: ...
-
-
-W = TypeVar("W", bound=Work)
-Asked = TypeVar("Asked")  # the work, and what comes with it
+W = TypeVar("W", bound=TreeWork)
 
 
 class Driver:
@@ -173,15 +157,15 @@ class Driver:
         return True
 
 
-class Part(Generic[W, Asked]):
-    """One model's part in an answer, which the engine's thread calls. Implements `Asking`."""
+class Part(Generic[W]):
+    """One model's part in an answer, which the engine's thread calls. Implements `Client`."""
 
     resting = False
 
     def __init__(
         self,
         driver: Driver,
-        work: Callable[[], Asked | None],
+        work: Callable[[], W | None],
         drawn: Callable[[W, Sequence[Drawn], float, float], Sequence[object] | None],
         late: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -210,7 +194,7 @@ class Part(Generic[W, Asked]):
         """Median of the latest steps, 0 before the first."""
         return 1e3 * median(self.recent) if self.recent else 0.0
 
-    def work(self) -> Asked | None:
+    def work(self) -> W | None:
         with self.driver.lock:
             return None if self.over else self._work()
 
@@ -230,9 +214,9 @@ class Part(Generic[W, Asked]):
             before = 0 if driver.recorder is None else self._late()
             actions = self._drawn(work, drawn, seconds, ended / 1e9)
             if driver.recorder is not None:
-                what = "drafted" if self._late() == before else "late"
+                what = work.made if self._late() == before else "late"
                 began = ended - int(seconds * 1e9)
-                driver.recorder.step(what, work.position, work.epoch, began, ended, work.count)
+                driver.recorder.step(what, work.position, work.epoch, began, ended, work.positions)
             if actions is not None:
                 driver.carry_out(actions)
 

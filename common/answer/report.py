@@ -43,6 +43,8 @@ class SideReport:
     rollbacks: int = 0
     preempted: int = 0
     stale: int = 0  # fenced messages of this side
+    branches: int = 0  # of the drafts, those beside the chain
+    used: int = 0  # rejections behind which a branch went on: round trips that were saved
     decode_ms: float = 0.0  # median decode step
 
     @property

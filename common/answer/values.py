@@ -42,22 +42,8 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Distributions that a state machine wants of the engine, valid while `epoch` lasts.
-
-    They are those at `position`, after the prefix with `digest`, and at the `count - 1` positions after it, along the
-    path that comes with it: one for a draft, several to verify a proposal.
-    """
-
-    epoch: int
-    position: int
-    digest: int
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class TreeWork:
-    """The wanted content of a model's rows: the decided tokens and, behind them, a tree in the order of its reading.
+    """The wanted content of a model's rows: a path and, behind it, a tree in the order of its reading.
 
     Wanted are the distributions behind the last `count` tokens of all. Valid while `epoch` lasts.
     """
@@ -70,14 +56,24 @@ class TreeWork:
 
     @property
     def position(self) -> int:
-        """The first position that is not decided."""
+        """The position that follows the path."""
         return len(self.path)
+
+    @property
+    def made(self) -> str:
+        """The name of a step that comes in time, in traces."""
+        return "drafted"
+
+    @property
+    def positions(self) -> int:
+        """Positions that a step is for, from `position` on."""
+        return self.count
 
     @property
     def paths(self) -> list[list[int]]:
         """The answer's tokens before each of the wanted distributions."""
         ends = range(len(self.tokens) - self.count, len(self.tokens))
-        return [list(self.path) if end == ROOT else self._path(end) for end in ends]
+        return [list(self.path[: len(self.path) + end + 1]) if end <= ROOT else self._path(end) for end in ends]
 
     def _path(self, place: int) -> list[int]:
         behind: list[int] = []
@@ -85,6 +81,16 @@ class TreeWork:
             behind.append(self.tokens[place])
             place = self.parents[place]
         return [*self.path, *behind[::-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work(TreeWork):
+    """Distributions along a path: one for a draft, several to verify a proposal."""
+
+    @property
+    def position(self) -> int:
+        """Of the first of them."""
+        return len(self.path) + 1 - self.count
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,8 @@ class Settings(BaseSettings):
     """Longest answer that may be asked for."""
     run_ahead: int = Field(default=64, ge=1, le=128)
     """Most drafts beyond the committed prefix; 1 is token-wise synchronous."""
+    branches: int = Field(default=8, ge=1, le=16)
+    """Most prefixes that an answer decodes in one step; 1: no branches beside its drafts."""
     emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Milliseconds that a decode step takes at least: slower hardware, for experiments."""
     emulate_context_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)

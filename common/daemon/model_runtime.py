@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from common.answer.errors import AnswerFailed, RequestError
+from common.answer.values import TreeWork
 from common.daemon.failures import as_failure
 from common.daemon.prompt_rows import Document, PromptRows, one_row, rows
 from common.daemon.rereading import Repeating, Rereading, RereadingJob
@@ -20,7 +22,6 @@ from common.engine.model.errors import ContextError, ModelError
 from common.engine.model.prompt import PromptFormat, query_tokens
 from common.engine.sampling import Drafter
 from common.engine.scorer import DocumentScorer
-from common.engine.trees import TreeClient, TreeJob
 from common.engine.worker import Worker
 from common.processors.grammar import Grammars
 from common.processors.options import ProcessorError
@@ -37,17 +38,26 @@ def _nobody(told: object) -> None:
     """Tell nobody."""
 
 
+class Answering(Client[Any], Protocol):
+    """A part in an answer that ends with it."""
+
+    def end(self, failure: Exception) -> None:
+        """End the answer, which can't go on because of `failure`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Everything with which one side begins its part of an answer."""
 
-    answer: Client
+    answer: Answering
     request: Open
     drafter: Drafter
     measured: Measured  # told of every step
     retrieved: Callable[[PromptRows], object] = _nobody  # told of the documents that were found
     peer: Hashable = None  # whose answer it is; peers share the model fairly. None: this daemon's own user's
     waited: Callable[[float], object] = _nobody  # told the seconds until there was memory
+    spare: int = 0  # tokens that the rows shall hold beside the answer's, for branches
 
 
 @dataclass
@@ -93,9 +103,17 @@ class ModelRuntime:
             return one_row(query, own, fetched, self.format.begin, room, blank, blocks)
         return rows(query, own, fetched, self.format.begin, self.blank(request))
 
-    def kv_bytes(self, request: Open, found: PromptRows) -> int:
-        """Bytes of KV memory that an answer from the rows in `found` takes. Raises `RequestError` as `need` does."""
-        return self.need(found, request.max_tokens + 1).bytes
+    def kv_bytes(self, request: Open, found: PromptRows, spare: int = 0) -> int:
+        """Bytes of KV memory that an answer from the rows in `found` takes, with `spare` tokens beside its own where
+        the context has room for them. Raises `RequestError` as `need` does.
+        """
+        return self.need(found, request.max_tokens + 1 + self.spare(request, found, spare)).bytes
+
+    def spare(self, request: Open, found: PromptRows, wanted: int) -> int:
+        """Of `wanted` tokens beside an answer's own, those that the context has room for in all rows."""
+        longest = max(map(len, found.prompt.parts))
+        used = longest + len(found.prompt.query) + request.max_tokens + 1
+        return max(0, min(wanted, self.decoder.max_context - used))
 
     def need(self, found: PromptRows, reserve: int) -> Need:
         """KV memory of the rows in `found`, with room for `reserve` tokens behind the query.
@@ -113,7 +131,8 @@ class ModelRuntime:
 
     def decode(self, start: Start, found: PromptRows, processor: Processor | None, joint: Joint | None = None) -> None:
         """Decode from the rows in `found` until the answer is over; see `Assignment`."""
-        reserve, answer = start.request.max_tokens + 1, start.answer
+        spare, answer = self.spare(start.request, found, start.spare), start.answer
+        reserve = start.request.max_tokens + 1 + spare
         assignment = Assignment(
             found.prompt, self.scorer, start.drafter, reserve, joint, processor, start.measured, start.waited
         )
@@ -127,7 +146,7 @@ class ModelRuntime:
 
     def read_trees(
         self,
-        part: TreeClient,
+        part: Client[TreeWork],
         request: Open,
         drafting: Drafter,
         found: PromptRows,
@@ -141,7 +160,7 @@ class ModelRuntime:
         """
         processor = self.processor(request, cut=cut)
         assignment = Assignment(found.prompt, self.scorer, drafting, reserve, None, processor, waited=waited)
-        self.decoding.submit(TreeJob(part, assignment, None, lambda error: end(_told(error)), found.part))
+        self.decoding.submit(AnswerJob(part, assignment, None, lambda error: end(_told(error)), found.part))
 
     def processor(
         self, request: Open, wanted: Callable[[], bool] = always, cut: Warp | None = None
@@ -172,7 +191,7 @@ def claimed(needs: Sequence[Need]) -> Claim:
         raise _told(error) from None
 
 
-def _end(answer: Client, error: Exception) -> None:
+def _end(answer: Answering, error: Exception) -> None:
     """End an answer whose decoding failed, with a sentence for its user."""
     answer.end(_told(error))
 

@@ -68,10 +68,10 @@ class Rereading:
     def over(self) -> bool:
         return self._over
 
-    def work(self) -> tuple[Work, list[int]] | None:
+    def work(self) -> Work | None:
         position = len(self._shares)
         count = min(TOGETHER, len(self.tokens) - position)
-        return Work(0, position, 0, count), list(self.tokens[: position + count - 1])
+        return Work(0, self.tokens[: position + count - 1], count=count)
 
     def outdated(self, work: Work) -> bool:
         return self._over
@@ -100,7 +100,7 @@ class Rereading:
         self._done(shares)
 
 
-class RereadingJob(AnswerJob):
+class RereadingJob(AnswerJob[Work]):
     """Its passes are a prompt's: nobody waits for one of its tokens."""
 
     @property

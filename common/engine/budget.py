@@ -19,13 +19,18 @@ class PassTimes:
         """`step` is in seconds, above 0."""
         self.step = step
         self.token = step / _UNMEASURED_RATIO
+        self.row = step / _UNMEASURED_RATIO  # that a further token of a running answer adds, in one of its rows
 
-    def observe(self, seconds: float, steps: bool, tokens: int) -> None:
-        """A pass took `seconds`; it had single `steps` or none, and `tokens` tokens of prompts."""
+    def observe(self, seconds: float, steps: bool, tokens: int, further: int = 0) -> None:
+        """A pass took `seconds`; it had single `steps` or none, `tokens` tokens of prompts, and `further` tokens of
+        running answers beside the first of each of their rows.
+        """
         if seconds <= 0:
             return
         if not tokens:
-            if steps:
+            if further:
+                self.row += _NEW * (max(seconds - self.step, 0.0) / further - self.row)
+            elif steps:
                 self.step += _NEW * (seconds - self.step)
             return
         beside = max(seconds - (self.step if steps else 0.0), 0.0)

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from common.answer.recorder import Recorder
-from common.answer.values import Drawn, Work
+from common.answer.values import Drawn, TreeWork
 from common.engine.kv.claims import Claim, Part
 from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
@@ -21,12 +21,12 @@ from common.processors.processor import Processor
 from common.sampling.joint import Joint
 
 Measured = Callable[[int, float], None]  # told of every step: context length, seconds
-Asked = TypeVar("Asked", contravariant=True)
-Wanted = TypeVar("Wanted")
+Asked = TypeVar("Asked", bound=TreeWork)
+Wanted = TypeVar("Wanted", bound=TreeWork)
 
 
-class Asking(Protocol[Asked]):
-    """An asker for distributions, as the engine sees it. The engine's thread may call any of this at any time."""
+class Client(Protocol[Asked]):
+    """A model's part in an answer, as the engine sees it. The engine's thread may call any of this at any time."""
 
     @property
     def over(self) -> bool:
@@ -34,7 +34,19 @@ class Asking(Protocol[Asked]):
         ...
 
     @property
+    def resting(self) -> bool:
+        """Whether work will not come soon, so that the rows' memory can be given back until then."""
+        ...
+
+    @property
     def recorder(self) -> Recorder | None: ...
+
+    def work(self) -> Asked | None:
+        """The next reading; None while there is nothing to do. It is asked for just before a pass.
+
+        What the rows hold beside it is rolled back, what they lack is fed.
+        """
+        ...
 
     def outdated(self, work: Asked) -> bool:
         """Whether work that is under way has become useless. Polled between layers: be quick."""
@@ -46,27 +58,6 @@ class Asking(Protocol[Asked]):
 
     def gave_up(self, work: Asked, started: int) -> None:
         """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
-        ...
-
-
-class Client(Asking[Work], Protocol):
-    """An answer's state machine."""
-
-    def work(self) -> tuple[Work, list[int]] | None:
-        """The distributions that are wanted next, and the answer's tokens before the last of them.
-
-        Tokens that the rows hold beyond these are rolled back, those that they lack are fed. None while there is
-        nothing to do.
-        """
-        ...
-
-    @property
-    def resting(self) -> bool:
-        """Whether work will not come soon, so that the rows' memory can be given back until then."""
-        ...
-
-    def end(self, failure: Exception) -> None:
-        """End the answer, which can't go on because of `failure`."""
         ...
 
 
@@ -146,23 +137,12 @@ def make_sample(assignment: Assignment, scoring: ScoringRun, path: list[int]) ->
     return Sample(len(path), scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
 
 
-class Held(Protocol):
-    """The rows of an answer, as far as jobs of all kinds use them."""
-
-    rows: Rows
-
-    def fed(self, feed: Feed, tokens: int) -> None: ...
-
-
-Row = TypeVar("Row", bound=Held)
-
-
-class AskingJob(Generic[Wanted, Row]):
-    """The part of a `Job` that all kinds of answers share: the prompt is read, then drafts are drawn and handed out."""
+class AnswerJob(Generic[Wanted]):
+    """An answer: its prompt is read, and then whatever its client wants to have read, until it is over."""
 
     def __init__(
         self,
-        asking: Asking[Wanted],
+        client: Client[Wanted],
         assignment: Assignment,
         peer: Hashable,
         end: Callable[[Exception], object],
@@ -173,11 +153,11 @@ class AskingJob(Generic[Wanted, Row]):
         """
         self.peer = peer
         self.assignment = assignment
-        self._asking = asking
+        self.client = client
         self._work: Wanted | None = None  # the one whose feeds were handed out last
         self._paths: Sequence[list[int]] = ()  # the answer's tokens before each of its distributions
         self._part = part
-        self._rows: Row | None = None
+        self._rows: AnswerRows | None = None
         self._scoring: ScoringRun | None = None
         self._begun = time.monotonic_ns()
         self._running = False
@@ -185,15 +165,43 @@ class AskingJob(Generic[Wanted, Row]):
 
     @property
     def over(self) -> bool:
-        return self._asking.over
+        return self.client.over
 
     @property
     def running(self) -> bool:
         return self._running
 
+    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
+        """The documents that are not read yet, or else what the wanted distributions need.
+
+        Nothing for now while there is no memory; a slow scorer holds back the last tokens of a path only.
+        """
+        self._work = None
+        wanted = self.client.work()
+        if wanted is None:
+            if self.client.resting:
+                self.close()
+            return ()
+        scoring, prompt = self._scored(), self.assignment.prompt
+        if self._rows is None:
+            room = self._room(decoder, wake)
+            if room is None:
+                return ()
+            self._rows = AnswerRows(decoder, prompt, room)
+        feeds = self._rows.feeds(wanted)
+        if self._rows.reading:
+            return feeds
+        (feed,) = feeds
+        # Scores behind a tree's own tokens are waited for where they are needed: branches ask for many at once.
+        if not scoring.ready(list(wanted.path), wake):
+            before = () if wanted.tokens else feed.tokens[: -wanted.count]
+            return [Feed(feed.rows, before)] if before else ()
+        self._work, self._paths = wanted, wanted.paths
+        return [feed]
+
     @property
     def useless(self) -> bool:
-        return self._asking.over or (self._work is not None and self._asking.outdated(self._work))
+        return self.client.over or (self._work is not None and self.client.outdated(self._work))
 
     @property
     def context(self) -> int:
@@ -208,8 +216,8 @@ class AskingJob(Generic[Wanted, Row]):
             raise RuntimeError("nothing was asked for")
         if not self._running:
             self._running = True
-            if self._asking.recorder is not None:
-                self._asking.recorder.since("prefill", self._begun)
+            if self.client.recorder is not None:
+                self.client.recorder.since("prefill", self._begun)
         return [make_sample(self.assignment, self._scoring, path) for path in self._paths]
 
     def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
@@ -217,11 +225,11 @@ class AskingJob(Generic[Wanted, Row]):
             return
         if step:
             self.assignment.measured(self.context, seconds)
-        self._asking.drawn(self._work, drawn, seconds)
+        self.client.drawn(self._work, drawn, seconds)
 
     def gave_up(self, started: int) -> None:
         if self._work is not None:
-            self._asking.gave_up(self._work, started)
+            self.client.gave_up(self._work, started)
 
     def fail(self, error: Exception) -> None:
         self._end(error)
@@ -251,46 +259,3 @@ class AskingJob(Generic[Wanted, Row]):
             prompt = self.assignment.prompt
             self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         return self._scoring
-
-
-class AnswerJob(AskingJob[Work, AnswerRows]):
-    """An answer: its prompt is read, then its steps are decoded until it is over."""
-
-    def __init__(
-        self,
-        client: Client,
-        assignment: Assignment,
-        peer: Hashable,
-        end: Callable[[Exception], object],
-        part: Part | None = None,
-    ) -> None:
-        super().__init__(client, assignment, peer, end, part)
-        self.client = client
-
-    def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """The documents that are not read yet, or else the tokens that the next distributions need.
-
-        Nothing for now while there is no memory; a slow scorer holds back the last tokens only.
-        """
-        self._work = None
-        found = self.client.work()
-        if found is None:
-            if self.client.resting:
-                self.close()
-            return ()
-        scoring, prompt = self._scored(), self.assignment.prompt
-        if self._rows is None:
-            room = self._room(decoder, wake)
-            if room is None:
-                return ()
-            self._rows = AnswerRows(decoder, prompt, room)
-        work, path = found
-        if self._rows.reading:
-            return self._rows.feeds(path)
-        (feed,) = self._rows.feeds(path, work.count)
-        if not scoring.ready(path, wake):
-            before = feed.tokens[: -work.count]
-            return [Feed(feed.rows, before)] if before else ()
-        self._work = work
-        self._paths = [path[:position] for position in range(work.position, work.position + work.count)]
-        return [feed]

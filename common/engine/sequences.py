@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from common.answer.values import ROOT, TreeWork
 from common.engine.kv.layout import DocumentStates
 from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
@@ -128,43 +129,91 @@ class DocumentParts:
 
 
 class AnswerRows:
-    """The rows `[document][query][answer so far]` of one answer. For the thread that owns the decoder.
+    """The rows `[document][query][path][tree]` of one answer. For the thread that owns the decoder.
 
-    Once the documents are read, query and answer are fed to all rows together: `feeds` compares what the rows hold with
-    what they should.
+    `feed` compares what the rows hold with what they should. Of the tree that they hold it keeps the path that the
+    answer took, and what follows it in the tree that is wanted now.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
-        """`rows` are empty ones, as `Decoder.need` has it for the prompt."""
+        """`rows` are empty ones, with room for what will be wanted."""
         self._documents = DocumentParts(decoder, prompt, rows)
-        self._query = list(prompt.query)
-        self._held: list[int] = []  # tokens after the documents that are in the rows
         self.rows = rows
+        self._query = list(prompt.query)
+        self._chain: list[int] = []  # what the rows hold after the documents: a chain,
+        self._tokens: list[int] = []  # and a tree
+        self._parents: list[int] = []
+        self._missing: list[int] = []  # of the chain, in the feed that was made last
+        self._wanted = TreeWork(0, ())
 
     @property
     def reading(self) -> bool:
         """Whether documents are still to be read."""
         return self._documents.unread
 
-    def feeds(self, path: Sequence[int], distributions: int = 1) -> list[Feed]:
-        """Tokens to feed next, so that in the end the last `distributions` tokens of `[query][path]` give logits.
+    def feeds(self, wanted: TreeWork) -> list[Feed]:
+        """Tokens to feed next, so that in the end the last `count` of `[query][path][tree]`, give logits."""
+        return self._documents.feeds() if self.reading else [self._feed(wanted)]
 
-        Rolls back what the rows hold beyond it.
-        """
-        if self._documents.unread:
-            return self._documents.feeds()
-        wanted = [*self._query, *path]
-        keep = min(len(self._held), len(wanted) - distributions)
-        if self._held[:keep] != wanted[:keep]:
-            keep = next(index for index in range(keep) if self._held[index] != wanted[index])
-        if keep < len(self._held):
-            del self._held[keep:]
-            self.rows.fed = keep
-        return [Feed(self.rows, wanted[keep:], distributions)]
+    def _feed(self, wanted: TreeWork) -> Feed:
+        chain = [*self._query, *wanted.path]
+        self._keep(chain, wanted)
+        self._truncate(len(chain) + len(wanted.tokens) - wanted.count)
+        missing = self._missing = chain[len(self._chain) :]
+        self._wanted = wanted
+        parents = None
+        if wanted.tokens:
+            # A chain that is read with the tree behind it is the tree's beginning.
+            before = len(missing)
+            parents = [*range(ROOT, before - 1), *(before + parent for parent in wanted.parents)]
+        return Feed(self.rows, [*missing, *wanted.tokens[len(self._tokens) :]], wanted.count, parents)
 
     def fed(self, feed: Feed, tokens: int) -> None:
         """Note that the first `tokens` tokens of `feed` were part of a pass."""
-        if feed.rows is self.rows:
-            self._held.extend(feed.tokens[:tokens])
-        else:
+        if feed.rows is not self.rows:
             self._documents.fed(feed)
+            return
+        self._chain += self._missing[:tokens]
+        nodes = len(self._tokens) + max(0, tokens - len(self._missing))
+        self._tokens, self._parents = list(self._wanted.tokens[:nodes]), list(self._wanted.parents[:nodes])
+
+    def _keep(self, chain: Sequence[int], wanted: TreeWork) -> None:
+        """Drop what the rows hold beside what is wanted, and move the rest together."""
+        if not self._tokens and len(self._chain) > len(chain) and self._chain[: len(chain)] == chain:
+            # What was read as a chain goes on as a tree.
+            self._tokens = self._chain[len(chain) :]
+            self._parents = list(range(ROOT, len(self._tokens) - 1))
+            del self._chain[len(chain) :]
+        held = len(self._chain)
+        if self._chain != chain[:held]:
+            pairs = enumerate(zip(self._chain, chain, strict=False))
+            self._truncate(next((place for place, (one, other) in pairs if one != other), min(held, len(chain))))
+            return
+        kept: list[int] = []
+        for token in chain[held:]:
+            if (child := self._child(kept[-1] if kept else ROOT, token)) is None:
+                break
+            kept.append(child)
+        path = len(kept)
+        if held + path == len(chain):
+            places = {ROOT: kept[-1] if kept else ROOT}
+            for place, (token, parent) in enumerate(zip(wanted.tokens, wanted.parents, strict=True)):
+                child = self._child(places[parent], token)
+                if child is None or (kept and child <= kept[-1]):
+                    break
+                places[place] = child
+                kept.append(child)
+        self.rows.keep(held, kept)
+        self._chain = list(chain[: held + path])
+        nodes = len(kept) - path
+        self._tokens, self._parents = list(wanted.tokens[:nodes]), list(wanted.parents[:nodes])
+
+    def _child(self, node: int, token: int) -> int | None:
+        pairs = enumerate(zip(self._tokens, self._parents, strict=True))
+        return next((place for place, pair in pairs if pair == (token, node)), None)
+
+    def _truncate(self, length: int) -> None:
+        """Drop the last tokens, so that the rows hold `length` at most behind their documents."""
+        nodes = max(0, length - len(self._chain))
+        del self._tokens[nodes:], self._parents[nodes:], self._chain[length:]
+        self.rows.fed = len(self._chain) + len(self._tokens)

@@ -82,6 +82,11 @@ class Worker:
         """Look at the jobs again: one may have something to do, or nothing any more."""
         self._wake.set()
 
+    @property
+    def row_seconds(self) -> float:
+        """Seconds that one token more in a row of an answer costs all answers that are running, together."""
+        return self.times.row * max(1, sum(job.running for job in self._jobs))
+
     def close(self) -> None:
         self._closing = True
         self._wake.set()
@@ -171,11 +176,13 @@ class Worker:
         self._settle(entries)
         self._count(entries)
         drawn = self._draw(entries, logits)
-        if not self._wait_out(entries, clock, useless):
+        stepping = [entry for entry in entries if entry.step]
+        further = sum(len(entry.feed.rows) * (entry.tokens - 1) for entry in stepping)
+        if not self._wait_out(entries, further, clock, useless):
             _give_up(jobs, started)
             return
         seconds = time.perf_counter() - clock
-        self.times.observe(seconds, any(entry.step for entry in entries), prompt_tokens(entries))
+        self.times.observe(seconds, bool(stepping), prompt_tokens(entries), further)
         for entry, drafts in drawn:
             with _Blame(entry.job):
                 entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
@@ -230,12 +237,14 @@ class Worker:
                 drawn.append((entry, [_unless_failed(draft) for draft in drafts]))
         return drawn
 
-    def _wait_out(self, entries: Sequence[Entry], started: float, useless: Callable[[], bool]) -> bool:
-        """Emulate slower hardware; False when the pass was given up meanwhile."""
+    def _wait_out(self, entries: Sequence[Entry], further: int, started: float, useless: Callable[[], bool]) -> bool:
+        """Emulate slower hardware, on which `further` tokens of steps cost what a prompt's do; False when the pass was
+        given up meanwhile.
+        """
         if self._minimum is None:
             return True
         contexts = [entry.job.context for entry in entries if entry.step]
-        least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(entries))
+        least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(entries) + further)
         while (left := started + least - time.perf_counter()) > 0:
             self._wake.wait(left)
             self._wake.clear()

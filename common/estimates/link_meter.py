@@ -6,11 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from common.estimates.round_trip import Pace, RoundTripTime
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Probe, ProbeReply
 
+FEW = 96  # latest round trips: older ones may be of another route
 KEPT = 256  # latest round trips, for whoever draws them: half a minute to two
 
 
@@ -37,6 +39,13 @@ class LinkMeter:
         """Seconds that a round trip seldom exceeds; None before the first sample."""
         with self._lock:
             return self._round_trip.upper()
+
+    @property
+    def shortest(self) -> float | None:
+        """Seconds of the shortest of the latest few round trips; None before the first sample."""
+        with self._lock:
+            first = max(0, len(self._recent) - FEW)
+            return min((trip.rtt for trip in islice(self._recent, first, None)), default=None)
 
     @property
     def clock(self) -> ClockOffset | None:

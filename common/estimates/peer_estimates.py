@@ -6,7 +6,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
+from common.estimates.ahead import Ahead, Allowance
 from common.estimates.estimates import Estimates
 from common.estimates.estimators import DecodeDelay, DecodeLine, UsualWait
 from common.estimates.histories import Histories
@@ -50,6 +52,7 @@ class PeerEstimates:
         self.meter = LinkMeter(send)
         self._model = PeerModel(role, own, remote)
         self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
+        self._allowance = Allowance()
         self._snapshot = self._model.estimates()
         self.histories = Histories()
 
@@ -95,3 +98,18 @@ class PeerEstimates:
     def run_ahead(self, maximum: int) -> int:
         """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
         return self._model.run_ahead(self.meter.longest, maximum)
+
+    def ahead(self, maximum: int, most: int, trips: float | None, row: float, room: int, now: float) -> Ahead:
+        """Bounds of decoding ahead for this side, at `now`: `maximum` drafts, `most` prefixes per step at most.
+
+        `trips` are round trips that a rejection waits for, 0 where drafts don't travel, None where branches are of no
+        use; `row` is what one prefix more adds to a step, in seconds; `room` as in `Ahead`.
+        """
+        rtt, shortest = self.meter.rtt, self.meter.shortest
+        if rtt is None or shortest is None:
+            return Ahead(self.run_ahead(maximum))
+        self._allowance.observe(now, rtt, shortest)
+        trip = None if trips is None else trips * rtt
+        rate = self._allowance.rate if trips else inf
+        found = self._model.ahead(self.meter.longest, maximum, trip, most, row, rate)
+        return replace(found, room=room)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from common.estimates.ahead import Ahead, branches
 from common.estimates.estimates import Estimates
 from common.estimates.estimators import Acceptance, DecodeDelay, DecodeLine
 from common.estimates.policy import run_ahead
@@ -61,3 +62,18 @@ class PeerModel:
             return maximum
         # The verdict on a draft comes no sooner than the slower side's draft for the same position.
         return run_ahead(longest + other, own, maximum, self._acceptance.at_most(self.role))
+
+    def ahead(
+        self, longest: float | None, maximum: int, trip: float | None, most: int, row: float, rate: float
+    ) -> Ahead:
+        """Bounds of decoding ahead for this side: `maximum` drafts and `most` prefixes per step at most.
+
+        `trip` is how long a rejection waits for the network, None where branches are of no use; `row` what one prefix
+        more adds to a step, both in seconds; `rate` are branches per second that the connection carries.
+        """
+        drafts = self.run_ahead(longest, maximum)
+        if trip is None or longest is None:
+            return Ahead(drafts)
+        own, other = self._own.predict(self._context), self._remote.predict(self._context)
+        carried = rate * own if own > 0.0 else 0.0  # of a step; a rate without a bound has no product with 0
+        return branches(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)

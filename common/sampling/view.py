@@ -30,6 +30,12 @@ class RaceView:
         speed_of = dict(zip(self.entries.ids.tolist(), self.speeds.tolist(), strict=True))
         object.__setattr__(self, "speed_of", speed_of)
 
+    def fastest(self, count: int) -> list[tuple[int, float]]:
+        """The first tokens with the logarithms of their speeds, the draft first; without those that can't win."""
+        order = np.lexsort((self.entries.ids, -self.speeds))[:count]
+        order = order[self.speeds[order] > 0.0]
+        return list(zip(self.entries.ids[order].tolist(), np.log(self.speeds[order]).tolist(), strict=True))
+
     @property
     def listed(self) -> NDArray[np.integer]:
         """The tokens that are named, increasing."""

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.estimates.policy import first_aggregator, placement_policy
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import SessionConfig
@@ -164,7 +165,7 @@ class _Run:
             self._config.placement, self._seed, profiler.estimates, role, scenario.paper_rule, self._first
         )
         most = 1 if scenario.synchronous else scenario.run_ahead
-        session = Session(role, self._config, ScriptedAggregation(self._answer), policy, most)
+        session = Session(role, self._config, ScriptedAggregation(self._answer), policy, Ahead(most))
         slowest = max(scenario.device.mean(scenario.tokens), scenario.cloud.mean(scenario.tokens))
         resync = max(SHORTEST_RESYNC, 4 * (2 * (scenario.way.rtt + scenario.way.extra) + slowest))
         side = SimulatedSide(
@@ -183,8 +184,8 @@ class _Run:
 
     @staticmethod
     def _follow(side: SimulatedSide, run_ahead: int) -> None:
-        if side.session.run_ahead != run_ahead:
-            side.look_ahead(run_ahead)
+        if side.session.ahead.drafts != run_ahead:
+            side.look_ahead(Ahead(run_ahead))
 
     def _link(self, sender: Side, receiver: Side) -> SimulatedLink[Message]:
         sending, side, profiler = self._sending[sender], self._sides[receiver], self._profilers[receiver]

@@ -65,6 +65,10 @@ class ScriptedAggregation:
     def alone(self, view: Scripted) -> None:
         """None: a script has no probabilities."""
 
+    def rivals(self, view: Scripted) -> tuple[()]:
+        """None: a script does not tell which tokens come next."""
+        return ()
+
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         raise malformed("a scripted draft has nothing to resolve")
 

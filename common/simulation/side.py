@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from common.answer.values import Commit, Finish, Send, View, Withdraw, Work
+from common.answer.values import Commit, Finish, Send, View, Withdraw
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft, LookUp
+from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft, LookUp
 from common.methods.aggregate.watch import Watch
 from common.simulation.clock import Clock
 from proto.messages import Message, Ready
@@ -38,11 +39,12 @@ class SimulatedSide:
     decoded: Callable[[int, float], None] = lambda position, seconds: None  # told of every finished step
     documents: bool = True  # whether this side finds any for the question
     observe_acceptance: Callable[[Commit], None] = lambda commit: None  # told of positions where both drafts are known
+    row_seconds: float = 0.0  # that a step takes longer for each prefix more than one
     step_overhead: float = 0.0  # seconds of work beside the model per step, not part of the step's own time
     commits: list[tuple[float, Commit]] = field(default_factory=list)
     finished_at: float | None = None
     _prepared: bool = False  # what comes before the prefill's end is taken in, but nothing is decoded
-    _busy: Work | None = None
+    _busy: DraftWork | None = None
     _watch: Watch = field(default_factory=Watch)
 
     def start(self) -> None:
@@ -58,29 +60,29 @@ class SimulatedSide:
     def receive(self, message: Message) -> None:
         self._carry_out(self.session.received(message))
 
-    def look_ahead(self, run_ahead: int) -> None:
-        """Hold up to `run_ahead` drafts from now on."""
-        self.session.run_ahead = run_ahead
+    def look_ahead(self, ahead: Ahead) -> None:
+        """Decode so far ahead from now on."""
+        self.session.ahead = ahead
         self._decode()
 
     def _decode(self) -> None:
         """Begin the next step; a step of an old epoch is given up at once."""
-        work = self.session.work if self._prepared else None
         if self._busy is not None and self._busy.epoch == self.session.epoch:
             return
-        self._busy = work
+        work = self._busy = self.session.work if self._prepared else None
         if work is not None:
-            seconds = self.decode_seconds(work.position)
+            seconds = self.decode_seconds(work.position) + self.row_seconds * (work.count - 1)
             self.clock.after(seconds + self.step_overhead, lambda: self._decoded(work, seconds))
 
-    def _decoded(self, work: Work, seconds: float) -> None:
+    def _decoded(self, work: DraftWork, seconds: float) -> None:
         if self._busy is not work:
             return
         self._busy = None
-        view, evidence = self.predictor.predict(work.position, self.session.path[: work.position])
-        self._carry_out(
-            self.session.drafted(LocalDraft(work.position, work.digest, view, evidence, int(1e6 * seconds)))
-        )
+        actions: list[Action] = []
+        for (position, digest), path in zip(work.prefixes, work.paths, strict=True):
+            view, evidence = self.predictor.predict(position, path)
+            actions += self.session.drafted(LocalDraft(position, digest, view, evidence, int(1e6 * seconds)))
+        self._carry_out(actions)
         self.decoded(work.position, seconds)
 
     def _carry_out(self, actions: list[Action]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig, SessionSampler
 from common.simulation.clock import Clock
@@ -45,11 +46,11 @@ class World:
         policy: Callable[[Side], PlacementPolicy],
         network: Network,
         limits: Patience,
-        run_ahead: int,
+        ahead: Ahead,
     ) -> None:
         self.clock = Clock()
-        self.device = self._side("device", config, device, policy("device"), limits, run_ahead)
-        self.cloud = self._side("cloud", config, cloud, policy("cloud"), limits, run_ahead)
+        self.device = self._side("device", config, device, policy("device"), limits, ahead)
+        self.cloud = self._side("cloud", config, cloud, policy("cloud"), limits, ahead)
         self.up = self._link("device", self.cloud, network)
         self.down = self._link("cloud", self.device, network)
         self.device.send = self.up.send
@@ -68,9 +69,9 @@ class World:
         model: SideModel,
         policy: PlacementPolicy,
         limits: Patience,
-        run_ahead: int,
+        ahead: Ahead,
     ) -> SimulatedSide:
-        session = Session(role, config, model.aggregation, policy, run_ahead)
+        session = Session(role, config, model.aggregation, policy, ahead)
         return SimulatedSide(
             self.clock, session, model.predictor, model.decode_seconds, limits, documents=model.documents
         )

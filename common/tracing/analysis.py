@@ -30,7 +30,7 @@ Cause = Literal[
 ]
 WORK = ("retrieve", "prefill", "decode")
 DECISION = ("aggregate", "follow")
-FRUITLESS = ("pre-empted", "late")  # decode steps
+FRUITLESS = ("pre-empted", "late", "branched")  # decode steps
 PROMPT = 2_000_000  # ns; a step that begins so soon after the one before it did not wait for anything else
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -96,6 +96,8 @@ class _Index:
     def _find_repeated(self, side: Side, trace: Trace) -> None:
         decoded: set[int] = set()
         for span in trace.of("decode", side=side):
+            if span.detail == "branched":
+                continue
             if span.position in decoded:
                 self._again.add(id(span))
             decoded.add(span.position)

@@ -76,14 +76,19 @@ def judged(side: Side, spans: Sequence[Span]) -> list[tuple[Span, str]]:
     """Each of one side's spans, in the order in which they were noted, with what became of it if it is a draft."""
     details = [span.detail for span in spans]
     pending: dict[int, int] = {}  # position -> index of the draft that waits for its verdict
+    branches: dict[int, int] = {}  # the same of the latest branch
     for index, span in enumerate(spans):
         if span.kind == "decode" and span.detail == "drafted":
             pending[span.position] = index
             details[index] = "unused"
+        elif span.kind == "decode" and span.detail == "branched":
+            branches[span.position] = index
         elif span.kind in ("aggregate", "follow"):
             verdict = span.accepted[0 if side == "device" else 1]
-            if verdict is not None and (draft := pending.pop(span.position, None)) is not None:
-                details[draft] = "kept" if verdict else "rejected"
+            draft, branch = pending.pop(span.position, None), branches.pop(span.position, None)
+            judged_one = branch if draft is None else draft
+            if verdict is not None and judged_one is not None:
+                details[judged_one] = "kept" if verdict else "rejected"
         elif span.kind == "roll back":
             for position in [position for position in pending if position >= span.position]:
                 details[pending.pop(position)] = "discarded"

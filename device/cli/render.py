@@ -173,9 +173,10 @@ def _times(report: Json) -> str:
 def _work(side: Json) -> str:
     judged = side["accepted"] + side["rollbacks"]
     share = "" if side["acceptance"] is None else f" ({_percent(side['acceptance']).strip()})"
+    branches = f"{side['branches']} in branches ({side['used']} used), " if side["branches"] else ""
     return (
         f"{side['drafted']} drafted, {side['accepted']} of {judged} accepted{share}, "
-        f"{side['preempted']} preempted, {side['stale']} stale, "
+        f"{branches}{side['preempted']} preempted, {side['stale']} stale, "
         f"{_milliseconds(side['decode_ms'], 1)} per step"
     )
 

@@ -18,7 +18,7 @@ MESSAGES: Final = ("open", "ready", "draft", "target", "resolve", "resolved", "s
 DETAILS: Final[dict[Kind, tuple[str, ...]]] = {
     "retrieve": ("",),
     "prefill": ("",),
-    "decode": ("drafted", "pre-empted", "late"),
+    "decode": ("drafted", "pre-empted", "late", "branched"),
     "send": MESSAGES,
     "receive": MESSAGES,
     "aggregate": ("both", "alone"),

@@ -226,10 +226,10 @@ def test_the_engine_knows_whose_answers_they_are(
     town: Town, devices: list[Resident], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is fair between devices: a device with many answers holds up its own."""
-    jobs: list[AnswerJob] = []
+    jobs: list[AnswerJob[Any]] = []
     submit = town.cloud.decoding.submit
 
-    def noting(job: AnswerJob) -> None:
+    def noting(job: AnswerJob[Any]) -> None:
         jobs.append(job)
         submit(job)
 

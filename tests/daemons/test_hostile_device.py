@@ -15,6 +15,7 @@ from common.answer.errors import AnswerFailed
 from common.answer.request import Request
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.cloud_answer import CloudAnswer
 from common.transport.interface import Peer
 from device.engine import DeviceEngine
@@ -126,9 +127,9 @@ def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_cloud(
     broken, sound = sessions._sessions[HOSTILE, 1], sessions._sessions[HONEST, 1]
     assert isinstance(broken, CloudAnswer) and isinstance(sound, CloudAnswer)
     monkeypatch.setattr(broken.answer, "poll", stumble)
-    sound.answer.session.run_ahead = 1
+    sound.answer.session.ahead = Ahead()
     sessions.tick(time.monotonic())
-    assert sound.answer.session.run_ahead == RUN_AHEAD
+    assert sound.answer.session.ahead.drafts == RUN_AHEAD
     assert list(sessions._sessions) == [(HONEST, 1)]
     assert broken.answer.over
     assert (wire.errors(HOSTILE), wire.errors(HONEST)) == (["failed"], [])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from common.answer.values import Drawn
+from common.answer.values import Drawn, Work
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
 from common.engine.sampling import Drafter, Sample, draw
@@ -32,10 +32,10 @@ class OneSide:
     def logits(self, path: Sequence[int]) -> torch.Tensor:
         """Logits [rows, vocab] after `path`."""
         while self.rows.reading:
-            for feed in self.rows.feeds(path):
+            for feed in self.rows.feeds(Work(0, tuple(path))):
                 self._feed(feed.rows, feed.tokens, 0)
                 self.rows.fed(feed, len(feed.tokens))
-        (feed,) = self.rows.feeds(path)
+        (feed,) = self.rows.feeds(Work(0, tuple(path)))
         logits = self._feed(feed.rows, feed.tokens, 1)
         self.rows.fed(feed, len(feed.tokens))
         return logits

@@ -18,6 +18,7 @@ from common.daemon.rereading import SecondReading
 from common.daemon.scope import Scope
 from common.engine.sampling import Drafter
 from common.methods.aggregate.driver import SessionDriver
+from common.methods.aggregate.machine.tree import ROOM
 from common.methods.aggregate.setup import SessionParts, open_session
 from common.methods.interface import CloudContext
 from proto.fields import Side
@@ -41,6 +42,7 @@ class CloudAnswer(NullObserver):
         self.request = request
         self.context = context
         self.slow = request.sampler == "paper"  # its drafts are whole distributions
+        self.branches = 1  # prefixes of one decode step, at most
         self._drafting = self.drafter(parts)
         recorder = None
         if request.trace:
@@ -59,6 +61,11 @@ class CloudAnswer(NullObserver):
 
     # --- for the methods
 
+    @property
+    def spare(self) -> int:
+        """Tokens that the rows shall hold for branches."""
+        return ROOM if self.branches > 1 else 0
+
     def drafter(self, parts: SessionParts) -> Drafter:
         """The sampler that draws this side's drafts."""
         return parts.drafting
@@ -74,6 +81,8 @@ class CloudAnswer(NullObserver):
     def retrieved(self, retrieved: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
         self._titles = retrieved.titles
+        self.answer.rows = len(retrieved.prompt.parts)
+        self.answer.room = self.context.side.target.spare(self.request, retrieved, self.spare)
         self._second.behind(retrieved.apart, self.answer.record)
         ready = Ready(self.request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
         if self.answer.recorder is not None:
@@ -86,7 +95,8 @@ class CloudAnswer(NullObserver):
         side = self.context.side
         decoded = partial(side.profiler.decoded, self.context.estimates)
         part, drafter, owner = self.answer.part, self._drafting, self.context.owner
-        side.begin(Start(part, self.request, drafter, decoded, self.retrieved, owner), self._retrieve)
+        start = Start(part, self.request, drafter, decoded, self.retrieved, owner, spare=self.spare)
+        side.begin(start, self._retrieve)
 
     def check(self, message: Message) -> None:
         """Refuse nothing: what can be told at once, the codec has told."""
@@ -95,7 +105,9 @@ class CloudAnswer(NullObserver):
         """Ignore the message."""
 
     def tick(self, now: float, run_ahead: int) -> None:
-        ahead = self.context.estimates.run_ahead(min(self.request.run_ahead, run_ahead))
+        side, answer = self.context.side, self.answer
+        drafts, row = min(self.request.run_ahead, run_ahead), answer.rows * side.decoding.row_seconds
+        ahead = self.context.estimates.ahead(drafts, self.branches, answer.trips, row, answer.room, now)
         self.answer.poll(now, Patience(NEVER, NEVER), ahead)
         self._second.tick(now)
 
@@ -115,7 +127,7 @@ class CloudAnswer(NullObserver):
 
     def finish(self, done: Callable[[], object]) -> None:
         self.answer.end()  # nothing changes any more
-        tokens = self.answer.session.path[: len(self.answer.record.shares)]
+        tokens = self.answer.session.committed[: len(self.answer.record.shares)]
         self._second.begin(tokens, time.monotonic() - self.began, done)
 
     def closing(self) -> Iterator[Message]:
@@ -132,12 +144,14 @@ class CloudAnswer(NullObserver):
             self.answer.part.preempted,
             session.counters.stale,
             session.counters.disagreements,
+            session.counters.branches,
+            session.counters.used,
         )
 
     def _retrieve(self, request: Open) -> PromptRows:
         """The rows of the answer, for which there is a place now that they are known. On the retrieval thread."""
         found = self.retrieve(request)
-        self.context.reserve(self, self.context.side.target.kv_bytes(request, found))
+        self.context.reserve(self, self.context.side.target.kv_bytes(request, found, self.spare))
         return found
 
     # --- Observer, under the answer's lock

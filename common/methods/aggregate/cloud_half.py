@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from common.answer.request import read_own_options
 from common.daemon.prompt_rows import PromptRows
 from common.methods.aggregate.cloud_answer import CloudAnswer
+from common.methods.aggregate.request import SpeculativeRequest
 from common.methods.interface import CloudContext
 from proto.fields import Side
 from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Sync, Target
@@ -20,6 +22,9 @@ class AggregateCloud(CloudAnswer):
             raise ValueError("Aggregation is opened by Open.")
         both: frozenset[Side] = frozenset({"device", "cloud"})
         super().__init__(request, context, both if request.sources == "both" else frozenset({"cloud"}))
+        if request.sources == "both" and request.run_ahead > 1 and request.sampler == "race":
+            wanted = read_own_options(SpeculativeRequest, request).branches
+            self.branches = min(context.side.settings.branches, wanted)
 
     def receive(self, message: Message) -> None:
         if not isinstance(message, Draft | Target | Resolve | Resolved | Sync):

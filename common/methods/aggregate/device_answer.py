@@ -45,6 +45,7 @@ class DeviceAnswer:
         """Note the device's documents for the report."""
         self.context.record.device_titles, self.context.record.origins = retrieved.titles, retrieved.origins
         self.context.record.device_prompt_tokens = retrieved.tokens
+        self.answer.rows = len(retrieved.prompt.parts)
         self.context.reread(retrieved.apart, self.answer.record)
 
     def figures(
@@ -67,6 +68,8 @@ class DeviceAnswer:
                 rollbacks=counters.rollbacks["device"] if judged else 0,
                 preempted=self.answer.part.preempted,
                 stale=0 if closed is None else closed.stale,
+                branches=counters.branches,
+                used=counters.used,
                 decode_ms=self.answer.part.step_ms,
             ),
             cloud=SideReport(
@@ -75,6 +78,8 @@ class DeviceAnswer:
                 rollbacks=rollbacks if judged else 0,
                 preempted=0 if closed is None else closed.preempted,
                 stale=counters.stale,
+                branches=0 if closed is None else closed.branches,
+                used=0 if closed is None else closed.used,
                 decode_ms=outcome.remote_decode_ms,
             ),
             switches=counters.switches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from common.answer.attribution import of_both_sides
@@ -10,7 +11,10 @@ from common.answer.report import MethodReport
 from common.daemon.handshake import changes
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.device_answer import DeviceAnswer
+from common.methods.aggregate.machine.tree import ROOM
+from common.methods.aggregate.request import branches_of
 from common.methods.interface import DeviceContext
 from proto.fields import Side
 from proto.messages import Close, Closed, Draft, Hello, Message, Open, Ready, Resolve, Resolved, Sync, Target
@@ -36,8 +40,11 @@ class AggregateDevice:
         self._own = DeviceAnswer(context, participants)
         self.answer = self._own.answer
         self._prompt_tokens = 0  # that the cloud says it reads
+        request, most = context.request, context.side.settings.branches
+        self._branches = min(most, branches_of(request)) if self._with_both else 1
+        self._spare = ROOM if self._branches > 1 else 0
         self._opened_on: Hello | None = None  # the cloud that the session was last opened on
-        self.answer.session.run_ahead = self._run_ahead
+        self.answer.session.ahead = self._ahead(time.monotonic())
 
     @property
     def over(self) -> bool:
@@ -63,7 +70,7 @@ class AggregateDevice:
         if "device" in self.answer.session.config.participants:
             waited, drafter = context.record.waited, self._own.drafting
             part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
-            start = Start(part, opening, drafter, decoded, self._retrieved, waited=waited)
+            start = Start(part, opening, drafter, decoded, self._retrieved, waited=waited, spare=self._spare)
             context.side.begin(start, self.retrieve)
 
     def receive(self, message: Message) -> None:
@@ -116,7 +123,7 @@ class AggregateDevice:
         only = context.request.sources == "cloud"
         if only:
             limits = replace(limits, patience=max(CLOUD_PATIENCE, limits.patience))
-        if self.answer.poll(now, limits, self._run_ahead) and only:
+        if self.answer.poll(now, limits, self._ahead(now)) and only:
             self.answer.end(AnswerFailed(SILENT))
 
     def end(self, failure: Exception | None) -> None:
@@ -128,10 +135,14 @@ class AggregateDevice:
 
     def _retrieved(self, retrieved: PromptRows) -> None:
         self._own.retrieved(retrieved)
+        context = self._context
+        self.answer.room = context.side.target.spare(context.opening, retrieved, self._spare)
         if retrieved.prompt.absent:
             self.answer.without_documents()
 
-    @property
-    def _run_ahead(self) -> int:
-        most = self._context.opening.run_ahead
-        return 1 if most == 1 else self._context.cloud.peer.run_ahead(most)
+    def _ahead(self, now: float) -> Ahead:
+        drafts, answer = self._context.opening.run_ahead, self.answer
+        if drafts == 1:
+            return Ahead()
+        row = answer.rows * self._context.side.decoding.row_seconds
+        return self._context.cloud.peer.ahead(drafts, self._branches, answer.trips, row, answer.room, now)

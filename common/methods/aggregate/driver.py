@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from common.answer.driver import Driver, Engine, Observer, Part
 from common.answer.recorder import Recorder
-from common.answer.values import Commit, Drawn, Work
+from common.answer.values import Commit, Drawn, Mixing
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft, LookUp
+from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft, LookUp
 from common.methods.aggregate.watch import Watch
 from proto.messages import Draft, Message
+
+MOST_MIXTURES: Final = 256  # of drafts, before those that were decided otherwise are looked for
 
 
 class SessionDriver(Driver):
@@ -37,6 +41,9 @@ class SessionDriver(Driver):
         self.part = Part(self, self._work, self._drawn, lambda: session.counters.late)
         self._observe_acceptance = observe_acceptance
         self._engine = engine
+        self.rows = 1  # of this side's documents
+        self.room = 0  # tokens of branches that they hold
+        self._mixtures: dict[int, tuple[int, Mixing]] = {}  # position and mixture of undecided drafts, by digest
         self._watch = Watch(waited)
 
     # --- events, from any thread
@@ -51,14 +58,24 @@ class SessionDriver(Driver):
                 self.record.remote_decode(message.decode_time)
             self.apply(lambda: self.session.received(message))
 
-    def poll(self, now: float, limits: Patience, run_ahead: int) -> bool:
+    @property
+    def trips(self) -> float | None:
+        """Round trips that a rejection of this side's drafts waits for; None where there is nothing to branch for."""
+        session = self.session
+        if not self._both or session.away:
+            return None
+        if session.config.placement == "mirrored":
+            return 0.5
+        return float(session.aggregator != self.role)
+
+    def poll(self, now: float, limits: Patience, ahead: Ahead) -> bool:
         """Look at the clock, on the scheduler thread, from time to time. Returns whether patience has ended."""
         with self.lock:
             if self.over:
                 return False
             actions, ended = self._watch.poll(self.session, now, limits)
-            if actions or run_ahead != self.session.run_ahead:
-                self.session.run_ahead = run_ahead
+            if actions or ahead != self.session.ahead:
+                self.session.ahead = ahead
                 self.carry_out(actions)
             return ended
 
@@ -79,17 +96,21 @@ class SessionDriver(Driver):
 
     # --- the engine's part, under the lock
 
-    def _work(self) -> tuple[Work, list[int]] | None:
-        """The next step and the whole path it is conditioned on."""
-        work = self.session.work
-        return None if work is None else (work, self.session.path[: work.position])
+    def _work(self) -> DraftWork | None:
+        return self.session.work
 
-    def _drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> list[Action]:
-        """Hand a draft to the session, which wants one position at a time."""
-        (draft,) = drawn
-        self.record.drafted(work.position, [draft.mixing])
-        found = LocalDraft(work.position, work.digest, draft.view, draft.evidence, int(seconds * 1e6))
-        return self.session.drafted(found)
+    def _drawn(self, work: DraftWork, drawn: Sequence[Drawn], seconds: float, now: float) -> list[Action]:
+        """Hand the drafts of a step to the session."""
+        actions: list[Action] = []
+        for (position, digest), draft in zip(work.prefixes, drawn, strict=True):
+            self._mixtures[digest] = position, draft.mixing
+            found = LocalDraft(position, digest, draft.view, draft.evidence, int(seconds * 1e6))
+            actions += self.session.drafted(found)
+        if self.recorder is not None:
+            began, ended = int((now - seconds) * 1e9), int(now * 1e9)
+            for position, _ in work.prefixes[1:]:
+                self.recorder.step("branched", position, work.epoch, began, ended)
+        return actions
 
     # --- actions, under the lock
 
@@ -104,7 +125,18 @@ class SessionDriver(Driver):
             return True
         if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
             self._observe_acceptance(action)
+        if isinstance(action, Commit):
+            self._decided(action.position)
         return super().act(action) or self.role == "cloud"  # which stays until the device is done
+
+    def _decided(self, position: int) -> None:
+        """Hand the mixture behind the decided prefix to the record, and forget those that came to nothing."""
+        _, mixture = self._mixtures.pop(self.session.digest(position), (position, None))
+        if mixture is not None:
+            self.record.drafted(position, [mixture])
+        if len(self._mixtures) > MOST_MIXTURES:
+            here = self.session.position
+            self._mixtures = {digest: each for digest, each in self._mixtures.items() if each[0] >= here}
 
     def _look_up(self, action: LookUp) -> None:
         """Compute what is asked, on the engine's thread, which owns the mixtures."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.answer.errors import RequestError
 from common.answer.request import Request
+from common.methods.aggregate.request import SpeculativeRequest
 from common.methods.checks import check_both_sources, check_logprobs, check_sampler
 from proto.messages import Fetch, Open
 
@@ -18,7 +19,7 @@ class Speculative:
     """Both sides draft ahead of the decided tokens; a rejected draft is rolled back with those after it."""
 
     name: ClassVar[str] = "speculative"
-    request: ClassVar[type[Request]] = Request
+    request: ClassVar[type[Request]] = SpeculativeRequest
 
     def check(self, request: Request) -> None:
         check_sampler(request)
@@ -51,6 +52,7 @@ class TokenWise(Speculative):
     """Every token is exchanged and decided before the next one is drafted."""
 
     name: ClassVar[str] = "token-wise"
+    request: ClassVar[type[Request]] = Request
 
     def check(self, request: Request) -> None:
         check_both_sources(request)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from common.daemon.handshake import proper_eos
 from common.engine.model.decoder import Decoder
 from common.engine.sampling import Drafter
+from common.estimates.ahead import Ahead
 from common.estimates.estimates import Estimates
 from common.estimates.policy import placement_policy
 from common.methods.aggregate.machine.session import Session
@@ -47,4 +48,4 @@ def open_session(
         decoder.vocabulary,
         participants,
     )
-    return SessionParts(Session(role, config, aggregation, policy, request.run_ahead), aggregation)
+    return SessionParts(Session(role, config, aggregation, policy, Ahead(request.run_ahead)), aggregation)

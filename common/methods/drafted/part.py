@@ -12,12 +12,12 @@ from common.answer.values import Action, Drawn, View, Work
 class RoundsMachine(Machine, Protocol):
     """The drafter's or the verifier's state machine."""
 
-    def work(self) -> tuple[Work, list[int]] | None: ...
+    def work(self) -> Work | None: ...
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]: ...
 
 
-def rounds_part(driver: Driver, machine: RoundsMachine) -> Part[Work, tuple[Work, list[int]]]:
+def rounds_part(driver: Driver, machine: RoundsMachine) -> Part[Work]:
     """The part in which `driver` has the distributions drawn that its `machine` wants."""
 
     def drawn(work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> Sequence[object]:

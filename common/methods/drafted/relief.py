@@ -34,7 +34,7 @@ class Relief:
         drafter: ModelRuntime,
         machine: Drafting,
         driver: Driver,
-        part: Part[Work, tuple[Work, list[int]]],
+        part: Part[Work],
         cut: Warp | None,
     ) -> None:
         self._context, self._target, self._drafter = context, context.side.local_target, drafter

@@ -1,7 +1,7 @@
 // The pipeline of one answer: a picture that plays once, a slider for its time, its figures, and a table of the same.
 
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
-import { LANES, draftState, inFlight, tallyAt, timelineOf } from "./timeline.js";
+import { LANES, draftState, inFlight, tallyAt, timelineOf, twigsAt } from "./timeline.js";
 import { Elsewhere, Levels } from "./elsewhere.js";
 import { Figures } from "./figures.js";
 import { bytes, count, milliseconds, percent, seconds, seen } from "./text.js";
@@ -10,6 +10,8 @@ const LANE_TOPS = { cloud: 4, target: 78, device: 152 };
 const CELL = 30; // pixels, height
 const HEIGHT = 186;
 const GAP = 6;
+const TWIG = 5; // pixels, of a branch's draft
+const TWIGS = 4; // side by side; more are drawn over these
 const LONGEST = 12; // characters of a token that are shown
 const WIDTH_OF_CHARACTER = 7.4;
 const STEPS = 1000; // of the slider
@@ -85,7 +87,7 @@ export function Pipeline({ report, trace }) {
         <output>${now}</output>
       </div>
       <p class="key" aria-hidden="true">
-        <span class="chip kept">draft, right</span><span class="chip rejected">✕ rejected</span
+        <span class="chip kept">draft, right</span><span class="chip twig">branch</span><span class="chip rejected">✕ rejected</span
         ><span class="chip leaving">under way</span><span class="chip target">target</span
         ><span class="chip alone">decided alone</span>
       </p>
@@ -134,6 +136,13 @@ function Picture({ timeline, places, time, moved }) {
           place=${places[cell.position]}
           text=${text}
         />`;
+      })}
+      ${twigsAt(timeline.twigs, time).map(({ lane, position, nth }) => {
+        const place = places[position];
+        if (!place) return null;
+        const y = LANE_TOPS[lane] + (lane === "device" ? -TWIG - 2 : CELL + 2);
+        const x = place.x + (nth % TWIGS) * (TWIG + 2);
+        return html`<rect class=${`twig ${lane}`} x=${x} y=${y} width=${TWIG} height=${TWIG} />`;
       })}
       ${columns.map((column, position) => {
         if (column.decided === null || column.decided > time) return null;

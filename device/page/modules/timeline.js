@@ -7,7 +7,8 @@ const LONGEST_LEAD = 0.5; // of the time from the first decision to the last, th
 
 /**
  * The timeline of an answer: `columns` (one per token: `{position, text, decided, alone, drafts}`), `cells` (drafts and
- * targets), `messages`, and the time `from` .. `to`. Times are nanoseconds since the request.
+ * targets), `twigs` (drafts of branches that came to nothing), `messages`, and the time `from` .. `to`. Times are
+ * nanoseconds since the request.
  */
 export function timelineOf(report, trace) {
   const decisions = decisionsOf(trace);
@@ -19,7 +20,8 @@ export function timelineOf(report, trace) {
     const key = `${message.side} ${message.position} ${message.epoch}`;
     sent.set(key, [...(sent.get(key) ?? []), message]);
   }
-  const steps = trace.spans.filter((span) => span.kind === "decode");
+  const twigs = twigsOf(trace, decisions);
+  const steps = trace.spans.filter((span) => span.kind === "decode" && span.detail !== "branched");
   for (const span of steps) {
     const waiting = sent.get(`${span.side} ${span.position} ${span.epoch}`) ?? [];
     const message = waiting.find((each) => each.start >= span.end);
@@ -51,7 +53,12 @@ export function timelineOf(report, trace) {
   const first = Math.min(to, ...drafted);
   const decided = Math.min(to, ...ends);
   const from = Math.max(0, first - LEAD * medianStep(steps), decided - LONGEST_LEAD * (to - decided));
-  return { columns, cells, messages, from, to };
+  return { columns, cells, twigs, messages, from, to };
+}
+
+/** The twigs at `time`. */
+export function twigsAt(twigs, time) {
+  return twigs.filter((twig) => twig.drafted <= time && time < twig.gone);
 }
 
 /** How a draft looks at `time`. */
@@ -86,6 +93,19 @@ export function tallyAt(timeline, report, time) {
     }
   }
   return tally;
+}
+
+/** Drafts behind prefixes that no target took: each is there until the token before it is decided. */
+function twigsOf(trace, decisions) {
+  const counts = new Map();
+  return trace.spans
+    .filter((span) => span.kind === "decode" && span.detail === "branched")
+    .map(({ side, position, end }) => {
+      const key = `${side} ${position}`;
+      const nth = counts.get(key) ?? 0;
+      counts.set(key, nth + 1);
+      return { lane: side, position, nth, drafted: end, gone: decisions.get(position - 1)?.end ?? end };
+    });
 }
 
 function decisionsOf(trace) {

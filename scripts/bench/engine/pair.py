@@ -17,6 +17,7 @@ from common.answer.values import Commit, Drawn, View
 from common.engine.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
 from common.engine.sampling import ListedView, Sample, draw
 from common.engine.scorer import ScoringRun
+from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.driver import SessionDriver
 from common.methods.aggregate.machine.session import Session
@@ -79,6 +80,9 @@ class TimedAggregation:
 
     def alone(self, view: Any) -> Logprobs | None:
         return self._inner.alone(view)
+
+    def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
+        return self._inner.rivals(view)
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         self._inner.check_resolve(ids, depth)
@@ -152,7 +156,7 @@ class Half:
         self._aggregation = TimedAggregation(make_aggregation(role, request, vocabulary), self.stages)
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
-        session = TimedSession(role, config, self._aggregation, Fixed(aggregator), request.run_ahead)
+        session = TimedSession(role, config, self._aggregation, Fixed(aggregator), Ahead(request.run_ahead))
         session.stages = self.stages
         observer = NullObserver() if reader is None else Reader(reader.stream(), reader.size, self.stages)
         self._tasks: deque[Callable[[], None]] = deque()
@@ -166,10 +170,10 @@ class Half:
 
     def step(self) -> bool:
         """One decode step's work but for the model; False when there is nothing to decode."""
-        found = self.answer.part.work()
-        if found is None:
+        work = self.answer.part.work()
+        if work is None:
             return False
-        work, path = found
+        path = list(work.path)
         logits = self._source.logits(path)
         stages = self.stages
         with stages(SCORER):

@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 
-from common.answer.values import Action, Commit, Send, View
+from common.answer.values import Action, Commit, Send, View, Work
 from common.draft_policy.rules import Fixed
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
@@ -45,7 +45,7 @@ class Reader:
         self.context = len(document) + len(query)
         started = time.perf_counter()
         while self._rows.reading:
-            (feed,) = self._rows.feeds([])
+            (feed,) = self._rows.feeds(Work(0, ()))
             part = feed.tokens[:CHUNK]
             decoder.forward([Item(feed.rows, part, 0)])
             self._rows.fed(feed, len(part))
@@ -55,7 +55,7 @@ class Reader:
     @torch.inference_mode()
     def distributions(self, path: Sequence[int], count: int) -> torch.Tensor:
         """The next-token distributions [count, vocab] behind `path` and its last `count` - 1 shorter beginnings."""
-        (feed,) = self._rows.feeds(path, count)
+        (feed,) = self._rows.feeds(Work(0, tuple(path), count=count))
         logits = self._decoder.forward([Item(feed.rows, feed.tokens, count)])
         self._rows.fed(feed, len(feed.tokens))
         return torch.softmax(logits.float(), dim=-1)
@@ -124,20 +124,18 @@ def together(drafter: Reader, verifier: Reader, scheme: RapidScheme, length: int
     run = Run()
     started = time.perf_counter()
     while device.finished is None:
-        found = device.work()
-        if found is not None:
-            work, path = found
+        work = device.work()
+        if work is not None:
             begun = time.perf_counter()
-            view = scheme.drafter.drafted(work.position, drafter.distributions(path, 1)[0], None)
+            view = scheme.drafter.drafted(work.position, drafter.distributions(work.path, 1)[0], None)
             run.drafts.append(time.perf_counter() - begun)
             _carry_out(device.drawn(work, [view], run.drafts[-1], 0.0), device, cloud, run)
             continue
-        wanted = cloud.work()
-        if wanted is None:
+        work = cloud.work()
+        if work is None:
             raise RuntimeError("neither side has anything to do")
-        work, path = wanted
         begun = time.perf_counter()
-        rows = verifier.distributions(path, work.count)
+        rows = verifier.distributions(work.path, work.count)
         views: list[View] = [_judged(scheme, work.position + place, row) for place, row in enumerate(rows)]
         run.verifications.append(time.perf_counter() - begun)
         _carry_out(cloud.drawn(work, views, 0.0, 0.0), device, cloud, run)

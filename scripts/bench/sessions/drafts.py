@@ -9,9 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from common.answer.values import Work
 from common.engine.sampling import Drafter
-from common.methods.aggregate.machine.values import LocalDraft
+from common.methods.aggregate.machine.values import DraftWork, LocalDraft
 from common.sampling.noise import race_noise
 from proto.logcode import decode, nearest
 from proto.messages import Open
@@ -46,7 +45,7 @@ class ScriptedDrafts:
         self.made = 0
         self.seconds = 0.0  # of processor time that all of them took
 
-    def draft(self, work: Work, other: float) -> LocalDraft:
+    def draft(self, work: DraftWork, other: float) -> LocalDraft:
         """The draft that `work` asks for, where the cloud's log h is `other`."""
         started, worked = time.perf_counter(), time.thread_time()
         first = ((work.digest + work.position) * _FACTOR >> 17) % self._vocabulary

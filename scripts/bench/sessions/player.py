@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from common.answer.request import Request
-from common.answer.values import Commit, Drawn, Work
+from common.answer.values import Commit, Drawn
 from common.daemon.side import SideRuntime
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.machine.values import LocalDraft
+from common.methods.aggregate.machine.values import DraftWork, LocalDraft
 from common.methods.aggregate.setup import open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
@@ -119,7 +120,8 @@ class Play:
         while self._tasks:
             self._tasks.popleft()()
         while (draft := self._next_draft()) is not None:
-            work = Work(self.answer.session.epoch, draft.position, draft.digest)
+            prefix = ((draft.position, draft.digest),)
+            work = DraftWork(self.answer.session.epoch, (), prefixes=prefix)
             drawn = Drawn(draft.view, draft.evidence, WholeShare())
             self.answer.part.drawn(work, [drawn], draft.decode_time / 1e6)
 
@@ -128,8 +130,8 @@ class Play:
         found = None if self.drafts is None else self.answer.part.work()
         if self.drafts is None or found is None:
             return None
-        other = self.evidence.get((found[0].position, found[0].digest))
-        return None if other is None else self.drafts.draft(found[0], other)
+        other = self.evidence.get((found.position, found.digest))
+        return None if other is None else self.drafts.draft(found, other)
 
     # --- the answer's engine, under its lock
 
@@ -215,7 +217,7 @@ class Player:
         opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
         opened = open_session("device", opening, self._side.decoder, lambda: estimates, both)
-        opened.session.run_ahead = 1  # its drafts take no time: none is needed before the one before it is decided
+        opened.session.ahead = Ahead()  # its drafts take no time: none is needed before the one before it is decided
         play = Play(self._link.send, held)
         play.answer = SessionDriver(opened.session, play.post, play, lambda commit: None, play)
         if weight:

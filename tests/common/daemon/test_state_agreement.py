@@ -18,6 +18,7 @@ from common.answer.values import View
 from common.answer.watch import Patience
 from common.engine.model.decoder import Decoder
 from common.engine.sequences import AnswerRows, Feed, Prompt
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.values import SessionConfig
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.race import RaceSampler
@@ -95,7 +96,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
         lambda role: Aggregator(),
         Network(fate, ordered=False),
         Patience(1.0, float("inf")),
-        run_ahead=6,
+        Ahead(6, 4, 0.01, 4),
     )
     assert world.run(until=300)
     length = len(world.device.session.committed)
@@ -111,6 +112,6 @@ def test_a_cache_that_is_not_cropped_is_noticed(decoder: Decoder, monkeypatch: p
     predictor.predict(0, [])
     predictor.predict(1, [good])
     predictor.predict(2, [good, bad])
-    monkeypatch.setattr(AnswerRows, "feeds", lambda rows, path: [Feed(rows.rows, path[-1:], 1)])
+    monkeypatch.setattr(AnswerRows, "feeds", lambda rows, wanted: [Feed(rows.rows, wanted.path[-1:], 1)])
     with pytest.raises(AssertionError):
         predictor.predict(2, [bad, good])

@@ -46,8 +46,8 @@ class GreedyClient:
     epoch: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
-    def work(self) -> tuple[Work, list[int]] | None:
-        return None if self.over else (Work(self.epoch, len(self.tokens), 0), list(self.tokens))
+    def work(self) -> Work | None:
+        return None if self.over else Work(self.epoch, tuple(self.tokens))
 
     @property
     def resting(self) -> bool:
@@ -89,7 +89,7 @@ class GreedyClient:
 
 def job(
     decoder: Decoder, client: GreedyClient, documents: Sequence[Sequence[int]], query: Sequence[int], **changes: object
-) -> AnswerJob:
+) -> AnswerJob[Work]:
     """An answer over `documents`; `changes` replace parts of its assignment, or its `peer`."""
     peer = changes.pop("peer", None)
     prompt = Prompt(

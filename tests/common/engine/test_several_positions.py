@@ -31,12 +31,12 @@ class Verifier(GreedyClient):
     ahead: int = 4
     asked: list[int] = field(default_factory=list)  # of each pass
 
-    def work(self) -> tuple[Work, list[int]] | None:
+    def work(self) -> Work | None:
         if self.over:
             return None
         start = len(self.tokens)
         proposed = [self.proposal(position) for position in range(start, min(start + self.ahead, self.length - 1))]
-        return Work(self.epoch, start, 0, len(proposed) + 1), [*self.tokens, *proposed]
+        return Work(self.epoch, (*self.tokens, *proposed), count=len(proposed) + 1)
 
     def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
         assert len(drawn) == work.count
@@ -103,12 +103,12 @@ def by_hand(decoder: Decoder, passes: Sequence[tuple[Sequence[int], int]]) -> fl
     rows = AnswerRows(decoder, prompt, decoder.take_rows(prompt.parts, prompt.query, LENGTH))
     try:
         while rows.reading:
-            for feed in rows.feeds(()):
+            for feed in rows.feeds(Work(0, ())):
                 decoder.forward([Item(feed.rows, feed.tokens, 0)])
                 rows.fed(feed, len(feed.tokens))
         furthest = 0.0
         for path, count in passes:
-            (feed,) = rows.feeds(path, count)
+            (feed,) = rows.feeds(Work(0, tuple(path), count=count))
             logits = decoder.forward([Item(feed.rows, feed.tokens, feed.logits)])
             rows.fed(feed, len(feed.tokens))
             assert len(logits) == count
@@ -132,8 +132,9 @@ class TestRolledBack:
     def test_mutant_one_too_few(self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
         feeds = AnswerRows.feeds
 
-        def fewer(self: AnswerRows, path: Sequence[int], distributions: int = 1) -> list[Feed]:
-            return [replace(feed, logits=distributions) for feed in feeds(self, path, max(1, distributions - 1))]
+        def fewer(self: AnswerRows, wanted: Work) -> list[Feed]:
+            less = replace(wanted, count=max(1, wanted.count - 1))
+            return [replace(feed, logits=wanted.count) for feed in feeds(self, less)]
 
         monkeypatch.setattr(AnswerRows, "feeds", fewer)
         with pytest.raises((AssertionError, ValueError)):

@@ -14,8 +14,7 @@ from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
 from common.engine.passes import Entry
-from common.engine.sequences import Prompt
-from common.engine.trees import TreeRows
+from common.engine.sequences import AnswerRows, Prompt
 from tests.common.engine.test_worker import QUERY, documents, load
 
 TOLERANCE = 2e-5  # of the largest number; other orders of summation
@@ -43,9 +42,9 @@ class Answer:
         self.random = random.Random(self.seed)
         self.documents = documents(self.seed)
         prompt = Prompt(tuple(map(tuple, self.documents)), tuple(QUERY), (0.0,) * len(self.documents))
-        self.rows = TreeRows(self.decoder, prompt, self.decoder.take_rows(prompt.parts, prompt.query, RESERVE))
-        while self.rows.documents.unread:
-            for feed in self.rows.documents.feeds():
+        self.rows = AnswerRows(self.decoder, prompt, self.decoder.take_rows(prompt.parts, prompt.query, RESERVE))
+        while self.rows.reading:
+            for feed in self.rows.feeds(TreeWork(0, ())):
                 self.decoder.forward([Item(feed.rows, feed.tokens, 0)])
                 self.rows.fed(feed, len(feed.tokens))
 
@@ -57,7 +56,7 @@ class Answer:
     def item(self, count: int) -> Item:
         """What is to be fed for the last `count` distributions."""
         self.wanted = TreeWork(0, tuple(self.path), tuple(self.tokens), tuple(self.parents), count)
-        self.fed = self.rows.feed(self.wanted)
+        (self.fed,) = self.rows.feeds(self.wanted)
         return Item(self.fed.rows, self.fed.tokens, self.fed.logits, self.fed.parents)
 
     def take(self, logits: torch.Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +136,11 @@ class Raising(RaceDrafter):
 class BadToken(GreedyClient):
     """A state machine whose path holds what no vocabulary has."""
 
-    def work(self) -> tuple[Work, list[int]] | None:
+    def work(self) -> Work | None:
         found = super().work()
-        if found is None or len(found[1]) < 4:
+        if found is None or len(found.path) < 4:
             return found
-        return found[0], [*found[1][:-1], 10**6]
+        return replace(found, path=(*found.path[:-1], 10**6))
 
 
 class BadScores:

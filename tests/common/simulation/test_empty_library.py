@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from common.estimates.ahead import Ahead
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
 from proto.fields import Sampler, Side
@@ -32,7 +33,9 @@ def answered(
     generator = np.random.default_rng(3)
     network = Network(lambda sender: Fate((ONE_WAY,)))
     participants: frozenset[Side] = frozenset({"device", "cloud"}) if alone is None else frozenset({alone})
-    world = build(setting, model, 9, 1.0, 4, LENGTH, network, generator, 32, sampler=sampler, participants=participants)
+    world = build(
+        setting, model, 9, 1.0, 4, LENGTH, network, generator, Ahead(32), sampler=sampler, participants=participants
+    )
     world.device.decode_seconds = lambda position: step["device"]
     world.cloud.decode_seconds = lambda position: step["cloud"]
     assert world.run(until=600), "the answer never ended"
@@ -104,7 +107,9 @@ def test_a_lost_first_draft_is_made_good() -> None:
     model = TableModel(VOCABULARY, 4, disagreement=0.9, end=0.0, empty=EMPTY["device"])
     generator = np.random.default_rng(3)
     for name in ("cloud", "migrating"):
-        world = build(SETTINGS[name], model, 9, 1.0, 4, LENGTH, Network(lambda sender: Fate((ONE_WAY,))), generator, 32)
+        world = build(
+            SETTINGS[name], model, 9, 1.0, 4, LENGTH, Network(lambda sender: Fate((ONE_WAY,))), generator, Ahead(32)
+        )
         world.device.send = losing_a_draft(world.device.send)
         assert world.run(until=60), name
         assert world.device.session.counters.drafted > 1  # it told again

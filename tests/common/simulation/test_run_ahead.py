@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.estimates.policy import SURVIVAL, run_ahead
 from common.methods.aggregate.machine.values import SessionConfig
 from common.methods.aggregate.samplers.race import RaceAggregation
@@ -51,12 +52,13 @@ def ran(disagreement: float, rtt: float, acceptance: dict[Side, float], survival
         lambda role: OnDevice(),
         Network(lambda sender: Fate((rtt / 2,))),
         Patience(1e4, float("inf")),
-        run_ahead=1,
+        Ahead(),
     )
     slower = max(DECODE.values())
     for simulated in (world.device, world.cloud):
         role = simulated.session.role
-        simulated.session.run_ahead = run_ahead(rtt + slower, DECODE[role], 128, acceptance[role], survival=survival)
+        drafts = run_ahead(rtt + slower, DECODE[role], 128, acceptance[role], survival=survival)
+        simulated.session.ahead = Ahead(drafts)
     assert world.run()
     counters = world.device.session.counters
     drafted = counters.drafted + world.cloud.session.counters.drafted

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.estimates.estimates import Estimates
 from common.estimates.estimators import DecodeLine
 from common.estimates.policy import placement_policy
@@ -69,7 +70,7 @@ class Answered:
             length,
             network,
             np.random.default_rng(1),
-            MOST_AHEAD,
+            Ahead(MOST_AHEAD),
             sampler=sampler,
             policy=lambda role: placement_policy(placement, SEED, lambda: self._estimates(role), role),
         )
@@ -90,11 +91,11 @@ class Answered:
             if not session.stage.heard:
                 limits = replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
             world.device.limits = waits(limits)
-            world.device.look_ahead(profiler.run_ahead(MOST_AHEAD))
+            world.device.look_ahead(Ahead(profiler.run_ahead(MOST_AHEAD)))
 
         self._profilers["device"].digested = follow
         self._profilers["cloud"].digested = lambda: world.cloud.look_ahead(
-            self._profilers["cloud"].run_ahead(MOST_AHEAD)
+            Ahead(self._profilers["cloud"].run_ahead(MOST_AHEAD))
         )
         clock.run(CONNECTED, lambda: False)
         world.device.start()

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.simulation.link import Fate
 from common.simulation.world import Network, World
 from proto.fields import Side
@@ -45,7 +46,7 @@ def answered(name: str, entries: int, temperature: float, seed: int) -> tuple[Wo
         LENGTH,
         network,
         generator,
-        6,
+        Ahead(6),
         limits=Patience(RESYNC, float("inf")),
         hide_ids=name == "device",
     )

@@ -7,6 +7,7 @@ with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,15 +15,21 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from common.answer.values import Work
 from common.answer.watch import Patience
+from common.estimates.ahead import FAINT, Ahead
 from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft
+from common.methods.aggregate.machine.tree import DraftTree
+from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network
 from proto.messages import Draft
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
+
+
+def branching(run_ahead: int, rows: int) -> Ahead:
+    """Branches wherever there is the faintest chance."""
+    return Ahead(run_ahead, rows, FAINT, rows)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -34,6 +41,7 @@ class TestTokenIdentity:
         temperature=st.sampled_from([0.0, 0.3, 1.0]),
         entries=st.sampled_from([1, 2, 4, VOCABULARY]),
         run_ahead=st.sampled_from([1, 2, 5, 12]),
+        rows=st.sampled_from([1, 2, 8]),
         loss=st.sampled_from([0.0, 0.1, 0.3]),
         ordered=st.booleans(),
     )
@@ -45,6 +53,7 @@ class TestTokenIdentity:
         temperature: float,
         entries: int,
         run_ahead: int,
+        rows: int,
         loss: float,
         ordered: bool,
     ) -> None:
@@ -52,7 +61,8 @@ class TestTokenIdentity:
         model = TableModel(VOCABULARY, world, disagreement=float(generator.uniform(0, 1)))
         length = int(generator.integers(1, 25))
         network = rough_network(generator, loss, repeat=0.1, ordered=ordered)
-        simulated = build(SETTINGS[name], model, seed, temperature, entries, length, network, generator, run_ahead)
+        ahead = branching(run_ahead, rows)
+        simulated = build(SETTINGS[name], model, seed, temperature, entries, length, network, generator, ahead)
         assert simulated.run(until=600), "the answer never ended"
         expected = one_process(model, seed, temperature, entries, length)
         assert list(simulated.device.session.committed) == expected
@@ -65,14 +75,14 @@ class TestTokenIdentity:
 class TestMutants:
     """Faults that the property above must catch."""
 
-    def run(self, session_type: type[Session], trials: int = 20) -> int:
+    def run(self, session_type: type[Session], trials: int = 20, ahead: Ahead = branching(8, 4)) -> int:  # noqa: B008
         """Number of `trials` random answers that come out wrong."""
         wrong = 0
         for world in range(trials):
             generator = np.random.default_rng(world)
             model = TableModel(VOCABULARY, world, disagreement=0.8)
             network = rough_network(generator, 0.1, 0.1, ordered=False)
-            simulated = build(SETTINGS["device"], model, world, 1.0, VOCABULARY, 20, network, generator, 8)
+            simulated = build(SETTINGS["device"], model, world, 1.0, VOCABULARY, 20, network, generator, ahead)
             for side in (simulated.device, simulated.cloud):
                 side.session.__class__ = session_type
             simulated.run(until=600)
@@ -88,12 +98,14 @@ class TestMutants:
 
             def _on_draft(self, message: Draft) -> list[Action]:
                 if self.position <= message.position:
-                    digest = (
-                        self._state.prefix.digest(message.position)
-                        if message.position <= self._state.prefix.path_length
-                        else message.digest
-                    )
-                    message = replace(message, digest=digest)
+                    node = self._state.local.root
+                    while node.position < message.position and node.draft is not None:
+                        following = node.children.get(node.draft.view.token)
+                        if following is None:
+                            break
+                        node = following
+                    if node.position == message.position:
+                        message = replace(message, digest=node.digest)
                 return super()._on_draft(message)
 
         assert self.run(FencedByPositionOnly) > 5
@@ -105,21 +117,51 @@ class TestMutants:
             epoch = property(lambda self: 0)
 
             @property
-            def work(self) -> Work | None:
+            def work(self) -> DraftWork | None:
                 work = super().work
                 return None if work is None else replace(work, epoch=0)
 
             def drafted(self, draft: LocalDraft) -> list[Action]:
-                moved = LocalDraft(
-                    self._state.prefix.path_length,
-                    self._state.prefix.path_digest,
-                    draft.view,
-                    draft.evidence,
-                    draft.decode_time,
-                )
-                return super().drafted(moved)
+                self._state.local.ask(0, self._state.prefix.path, self.ahead)  # what it would ask for now
+                end = self._state.local._end()
+                return super().drafted(replace(draft, position=end.position, digest=end.digest))
 
         assert self.run(KeepsDrafting) > 5
+
+    def test_a_branch_that_passes_for_another_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        work = DraftTree._work
+
+        def confused(tree: DraftTree, epoch: int, committed: Sequence[int]) -> DraftWork:
+            found = work(tree, epoch, committed)
+            return replace(found, prefixes=found.prefixes[::-1])
+
+        monkeypatch.setattr(DraftTree, "_work", confused)
+        assert self.run(Session) > 5
+
+    def test_a_branch_behind_the_chains_tokens_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        work = DraftTree._work
+
+        def chained(tree: DraftTree, epoch: int, committed: Sequence[int]) -> DraftWork:
+            found = work(tree, epoch, committed)
+            return replace(found, tokens=found.tokens[:1] * len(found.tokens))
+
+        monkeypatch.setattr(DraftTree, "_work", chained)
+        assert self.run(Session) > 5
+
+    def test_a_branch_that_outlives_another_target_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        commit = DraftTree.commit
+
+        def adopting(tree: DraftTree, token: int) -> bool:
+            """Goes on with what was drafted behind another token where there is nothing behind this one."""
+            drafts = [node.draft for node in tree.root.children.values() if node.draft is not None]
+            useless = commit(tree, token)
+            if tree.root.draft is None and drafts:
+                tree.root.draft = replace(drafts[0], digest=tree.root.digest)
+                tree._decoded[tree.root.digest] = tree.root
+            return useless
+
+        monkeypatch.setattr(DraftTree, "commit", adopting)
+        assert self.run(Session) > 5
 
 
 class TestDegraded:
@@ -127,8 +169,11 @@ class TestDegraded:
         generator = np.random.default_rng(5)
         model = TableModel(VOCABULARY, 5, end=0.0)
         network = Network(lambda sender: Fate((0.05,)), True, (Outage(1.0, 6.0),))
+        ahead = branching(6, 3)
         for name in SETTINGS:
-            simulated = build(SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, 6, limits=Patience(1.0, 0.5))
+            simulated = build(
+                SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, ahead, limits=Patience(1.0, 0.5)
+            )
             for side in (simulated.device, simulated.cloud):
                 side.decode_seconds = lambda position: 0.05
             assert simulated.run(until=200), name

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.answer.watch import Patience
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig
 from common.methods.aggregate.samplers.paper import PaperAggregation
 from common.methods.aggregate.samplers.race import RaceAggregation
@@ -87,7 +88,7 @@ def build(
     length: int,
     network: Network,
     decode: np.random.Generator,
-    run_ahead: int,
+    ahead: Ahead,
     limits: Patience = DEFAULT_LIMITS,
     hide_ids: bool = False,
     sampler: Sampler = "race",
@@ -119,7 +120,7 @@ def build(
         policy or (lambda role: Fixed(setting.sides)),
         network,
         limits,
-        run_ahead,
+        ahead,
     )
 
 

@@ -103,6 +103,7 @@ class TestTimeline:
             self.span("device", "aggregate", "both", 0, 50, 51),
             self.span("device", "roll back", "", 0, 52, 52),
             self.span("device", "transmit", "target", 0, 51, 71),
+            self.span("cloud", "decode", "branched", 1, 30, 40),
         ]
         report = {"pieces": ["one"], "accepted": [[False, True]], "degraded": []}
         timeline = call("timeline", "timelineOf", report, {"spans": spans})
@@ -123,6 +124,8 @@ class TestTimeline:
             "cloud": {"right": 1, "judged": 1},
         }
         assert (timeline["from"], timeline["to"]) == (41, 71)
+        (twig,) = timeline["twigs"]  # until the token before it is decided
+        assert [len(call("timeline", "twigsAt", [twig], time)) for time in (39, 40, 50, 51)] == [0, 1, 1, 0]
 
 
 class TestLevels:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.answer.values import FinishReason, Send, Work
+from common.answer.values import FinishReason, Send
+from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.announcements import Announcer, check_tokens
 from common.methods.aggregate.machine.decision import Decider
 from common.methods.aggregate.machine.questions import Questions
@@ -21,6 +22,7 @@ from common.methods.aggregate.machine.state import SessionState
 from common.methods.aggregate.machine.values import (
     Action,
     Decided,
+    DraftWork,
     LackingLocal,
     LackingRemote,
     LocalDraft,
@@ -46,17 +48,17 @@ class Session:
         config: SessionConfig,
         aggregation: SessionSampler,
         policy: PlacementPolicy,
-        run_ahead: int = 1,
+        ahead: Ahead = Ahead(),  # noqa: B008  # frozen
     ) -> None:
         self.role = role
         self.away = False  # the device goes on alone
         self.term = 0  # of the aggregation: one more with every take-over
         self.aggregator: Side = policy.next_aggregator(0, {})
-        self.run_ahead = run_ahead  # drafts held beyond the committed prefix; 1 is synchronous
+        self.ahead = ahead
         self._other: Side = OTHER[role]
         self.aggregation = aggregation
         self._policy = policy
-        self._state = SessionState(role, config)
+        self._state = SessionState(role, config, aggregation)
         self._announcer = Announcer(role, self._state, aggregation)
         self._decider = Decider(role, self._state, aggregation)
         self._questions = Questions(self._state, aggregation)
@@ -80,14 +82,13 @@ class Session:
         return self._state.position
 
     @property
-    def path(self) -> list[int]:
-        """The committed tokens followed by this side's drafts: what the next decode step is conditioned on."""
-        return self._state.prefix.path
-
-    @property
     def epoch(self) -> int:
-        """Number of this side's roll-backs so far, each of which makes the decode step under way useless."""
+        """Number of times so far that the decode step under way became useless."""
         return self._state.epoch
+
+    def digest(self, position: int) -> int:
+        """Digest of the first `position` committed tokens."""
+        return self._state.prefix.digest(position)
 
     @property
     def finished(self) -> FinishReason | None:
@@ -98,15 +99,15 @@ class Session:
         return self._state.counters
 
     @property
-    def work(self) -> Work | None:
+    def work(self) -> DraftWork | None:
         """The next decode step, or None while there is nothing worth decoding."""
-        return None if self._idle else self._state.work(self.run_ahead)
+        return None if self._idle else self._state.work(self.ahead)
 
     @property
     def waiting(self) -> bool:
         """Whether only the other side can bring this answer forward."""
         passive = self._idle or self.role not in self.config.participants
-        return not self.finished and (passive or len(self._state.local) > 0)
+        return not self.finished and (passive or self._state.local.first() is not None)
 
     @property
     def stage(self) -> Stage:
@@ -115,8 +116,8 @@ class Session:
     # --- events
 
     def drafted(self, draft: LocalDraft) -> list[Action]:
-        """Take in the draft of a decode step."""
-        if not self._state.drafted(draft):
+        """Take in a draft of a decode step."""
+        if not self._state.drafted(draft, self.ahead.branching):
             return []
         self._decider.weigh(self.role, draft.evidence)
         self._told = True

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from common.answer.prefix import Prefix
-from common.answer.values import Commit, Finish, FinishReason, Withdraw, Work
-from common.methods.aggregate.machine.queues import LocalDrafts, RemoteDrafts
+from common.answer.values import Commit, Finish, FinishReason, Withdraw
+from common.estimates.ahead import Ahead
+from common.methods.aggregate.machine.remote import RemoteDrafts
+from common.methods.aggregate.machine.tree import DraftTree
 from common.methods.aggregate.machine.values import (
     Action,
     Decided,
+    DraftWork,
     LocalDraft,
     RemoteDraft,
     SessionConfig,
     SessionCounters,
+    SessionSampler,
 )
 from proto.fields import OTHER, Side
 
@@ -21,12 +25,13 @@ from proto.fields import OTHER, Side
 class SessionState:
     """Committed prefix and draft queues, with their roll-backs. Independent of messages and of who aggregates."""
 
-    def __init__(self, role: Side, config: SessionConfig) -> None:
+    def __init__(self, role: Side, config: SessionConfig, aggregation: SessionSampler) -> None:
         self.counters = SessionCounters()
         self.finished: FinishReason | None = None
-        self.epoch = 0  # of this side's drafts: one more with every roll-back
+        self.epoch = 0  # of this side's decode steps: one more whenever the one under way becomes useless
         self.prefix = Prefix()
-        self.local = LocalDrafts(config.window if config.placement == "mirrored" else 0)
+        retain = config.window if config.placement == "mirrored" else 0
+        self.local = DraftTree(retain, config.eos, config.max_tokens, aggregation.rivals)
         self._remote = RemoteDrafts()
         self._role: Side = role
         self.config = config
@@ -36,26 +41,19 @@ class SessionState:
         """The first undecided position."""
         return self.prefix.length
 
-    def work(self, run_ahead: int) -> Work | None:
-        """The next decode step, if up to `run_ahead` drafts may be held; None when no step is worth doing."""
+    def work(self, ahead: Ahead) -> DraftWork | None:
+        """The next decode step; None when no step is worth doing."""
         if self.finished or self._role not in self.config.participants:
             return None
-        if len(self.local) >= run_ahead or self.prefix.path_length >= self.config.max_tokens:
-            return None
-        last = self.local.last()
-        if last is not None and last.view.token in self.config.eos:
-            return None
-        return Work(self.epoch, self.prefix.path_length, self.prefix.path_digest)
+        return self.local.ask(self.epoch, self.prefix.path, ahead)
 
-    def drafted(self, draft: LocalDraft) -> bool:
+    def drafted(self, draft: LocalDraft, branching: bool) -> bool:
         """Take in this side's draft; False when its position was decided or its prefix rejected meanwhile."""
-        expected = (self.prefix.path_length, self.prefix.path_digest)
-        if self.finished or expected != (draft.position, draft.digest):
+        if self.finished or not self.local.drafted(draft, branching):
             self.counters.late += 1
             return False
         self.counters.drafted += 1
-        self.local.append(draft)
-        self.prefix.extend(draft.view.token)
+        self.counters.branches = self.local.branches
         return True
 
     def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
@@ -92,16 +90,11 @@ class SessionState:
             accepted[self._role] = mine.view.token == token
         if theirs is not None:
             accepted[OTHER[self._role]] = theirs.view.token == token
-        if mine is None:
-            self.prefix.extend(token)
-        elif accepted[self._role]:
-            self.local.accept()
-        else:
-            self.local.reject()
-            self.prefix.roll_back()
-            self.prefix.extend(token)
-            self.epoch += 1
+        self.prefix.extend(token)
         self.prefix.commit()
+        if self.local.commit(token):
+            self.epoch += 1
+        self.counters.used = self.local.used
         self._count(accepted, position, degraded)
         commit = Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted, decision.logprobs)
         if token in self.config.eos:
@@ -146,9 +139,9 @@ class SessionState:
         if position >= self.position:
             return []
         self.finished = None
-        self.local.clear()
         self._remote.clear()
         self.prefix.cut(position)
+        self.local.clear(position, self.prefix.digest(position))
         self.epoch += 1
         return [Withdraw(position)]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from common.answer.values import Commit, Finish, Send, View, Withdraw
+from common.answer.values import Commit, Finish, Send, TreeWork, View, Withdraw
 from common.sampling.logprobs import Logprobs
 from proto.fields import Placement, Side
 
@@ -57,6 +57,12 @@ class SessionSampler(Protocol):
 
     def alone(self, view: Any) -> Logprobs | None:
         """Log-probabilities for a view's own token, where that is decided by it alone; None unless asked for."""
+        ...
+
+    def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
+        """The fastest tokens of a local view's race with the logarithms of their speeds, the draft first; few are
+        enough. None where the sampler can't tell which tokens may be the target.
+        """
         ...
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
@@ -126,6 +132,30 @@ class LocalDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftWork(TreeWork):
+    """A decode step: the wanted distributions are those behind `prefixes`, the chain's first."""
+
+    prefixes: tuple[tuple[int, int], ...] = ()  # position and digest of each
+    chained: bool = True  # the first of them is the chain's; the others are branches
+
+    @property
+    def position(self) -> int:
+        return self.prefixes[0][0]
+
+    @property
+    def digest(self) -> int:
+        return self.prefixes[0][1]
+
+    @property
+    def made(self) -> str:
+        return "drafted" if self.chained else "branched"
+
+    @property
+    def positions(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteDraft:
     """The other side's draft. Its prefix is the key it is stored under."""
 
@@ -160,6 +190,8 @@ class SessionCounters:
     switches: int = 0
     certificate_failures: int = 0
     disagreements: int = 0
+    branches: int = 0  # of `drafted`, those beside the chain
+    used: int = 0  # rejections behind which a branch went on
     rollbacks: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
     accepted: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
     degraded: list[int] = field(default_factory=list)

@@ -61,6 +61,10 @@ class PaperAggregation:
     def alone(self, view: object) -> None:
         """None: what is known of a draft was truncated and sharpened."""
 
+    def rivals(self, view: PaperDraft) -> tuple[()]:
+        """None: a target that was not drafted is drawn with another random number."""
+        return ()
+
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         raise malformed("the paper's sampler has nothing to resolve")
 

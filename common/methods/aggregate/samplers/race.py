@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -17,6 +18,8 @@ from common.sampling.view import RaceView
 from proto.errors import malformed
 from proto.fields import Side
 from proto.payloads.race import decode_race, encode_race
+
+RIVALS: Final = 8  # of a race's tokens, those that may turn out to be the target; hardly ever another one does
 
 
 class RaceAggregation:
@@ -92,6 +95,9 @@ class RaceAggregation:
         if isinstance(view, JointToken):
             return view.logprobs
         return logprobs(view, None, WHOLE, view.token, self._likeliest) if self._likeliest else None
+
+    def rivals(self, view: RaceView | JointToken) -> list[tuple[int, float]]:
+        return [] if isinstance(view, JointToken) else view.fastest(RIVALS)
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
         if (not ids and not depth) or max(ids, default=0) >= self._vocabulary:

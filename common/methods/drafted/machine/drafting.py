@@ -68,8 +68,8 @@ class Drafting:
         """Proposals without a verdict."""
         return len(self._outstanding)
 
-    def work(self) -> tuple[Work, list[int]] | None:
-        """The next draft to be made, and the path before it."""
+    def work(self) -> Work | None:
+        """The next draft to be made."""
         path = self._prefix.path
         if self.finished is not None or self.relieved:
             return None
@@ -77,7 +77,7 @@ class Drafting:
             return None
         if self._outstanding and len(path) - self.position >= min(self.config.ahead, self._lengths.most_ahead):
             return None
-        return Work(self.epoch, len(path), self._prefix.path_digest), list(path)
+        return Work(self.epoch, tuple(path))
 
     # --- events
 

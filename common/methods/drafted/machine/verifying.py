@@ -62,15 +62,15 @@ class Verifying:
         """Tokens that are decided."""
         return self._prefix.length
 
-    def work(self) -> tuple[Work, list[int]] | None:
+    def work(self) -> Work | None:
         """The distributions that the next verdict needs, or the first one, so that the prompt is read meanwhile."""
         batch = self._batch()
-        path = list(self._prefix.path)
+        path = tuple(self._prefix.path)
         if not batch:
-            return None if self._read else (Work(self.epoch, self.position, self._prefix.path_digest), path)
-        path += [proposed.token for pending in batch for proposed in pending.proposed]
+            return None if self._read else Work(self.epoch, path)
+        path += tuple(proposed.token for pending in batch for proposed in pending.proposed)
         count = len(path) - self.position + self._bonus(path)
-        return Work(self.epoch, self.position, self._prefix.path_digest, count), path[: self.position + count - 1]
+        return Work(self.epoch, path[: self.position + count - 1], count=count)
 
     # --- events
 

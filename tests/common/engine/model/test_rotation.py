@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from common.answer.values import Work
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
 from common.engine.sequences import AnswerRows, Blocks, Prompt
@@ -34,7 +35,7 @@ def read(decoder: Decoder, prompt: Prompt) -> tuple[AnswerRows, int, Tensor]:
     rows = AnswerRows(decoder, prompt, decoder.take_rows(prompt.parts, prompt.query, 4))
     fed = 0
     while True:
-        feeds = rows.feeds([])
+        feeds = rows.feeds(Work(0, ()))
         logits = decoder.forward([Item(feed.rows, feed.tokens, feed.logits) for feed in feeds])
         for feed in feeds:
             fed += len(feed.tokens) * len(feed.rows)

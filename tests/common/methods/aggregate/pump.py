@@ -38,8 +38,9 @@ def run(
         session = sessions[side]
         work = session.work
         if work is not None:
-            view, evidence = predict(side, work.position, session.path)
-            carry_out(side, session.drafted(LocalDraft(work.position, work.digest, view, evidence, 0)))
+            for (position, digest), path in zip(work.prefixes, work.paths, strict=True):
+                view, evidence = predict(side, position, path)
+                carry_out(side, session.drafted(LocalDraft(position, digest, view, evidence, 0)))
 
     carry_out("device", list(sent))
     while device.finished is None and (until is None or device.position < until):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from common.answer.values import Send
+from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig
@@ -18,13 +19,13 @@ from proto.messages import Draft, Message, Sync, Target
 
 VOCABULARY = 600
 WINDOW = 256
-BRANCHES = 4
+BRANCHES = 64
 
 
 def session(role: Side, placement: Placement, run_ahead: int = 4) -> Session:
     aggregation = RaceAggregation(RaceSampler(1, 0.0, 4, VOCABULARY), VOCABULARY, exact=True)
     config = SessionConfig(1, placement, frozenset(), 1000, VOCABULARY)
-    return Session(role, config, aggregation, Fixed("cloud" if placement == "cloud" else "device"), run_ahead)
+    return Session(role, config, aggregation, Fixed("cloud" if placement == "cloud" else "device"), Ahead(run_ahead))
 
 
 def certain(token: int) -> torch.Tensor:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.answer.values import View
+from common.estimates.ahead import FAINT, Ahead
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import (
     Action,
@@ -49,6 +50,7 @@ VOCABULARY = 4
 LENGTH = 2
 RUNS = 6_500
 MUTANT_RUNS = 600
+AHEAD = Ahead(3)
 EVIDENCE = {"device": 0.0, "cloud": 0.8}
 
 
@@ -152,6 +154,7 @@ class Game:
     kind: type[RaceRun] | type[PaperRun]
     placement: Placement
     session: type[Session] = Session
+    ahead: Ahead = AHEAD
 
 
 def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
@@ -164,7 +167,7 @@ def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in seeds:
         one = game.kind(seed)
-        device, cloud = (session(role, config, one.aggregation, policy, 3) for role in ("device", "cloud"))
+        device, cloud = (session(role, config, one.aggregation, policy, game.ahead) for role in ("device", "cloud"))
         counts[run(device, cloud, one.predict, order)] += 1
     return counts
 
@@ -184,6 +187,10 @@ def as_code(p: NDArray[np.float64]) -> NDArray[np.float64]:
 class TestLaw:
     def test_race(self) -> None:
         assert p_value(answers(Game(RaceRun, "mirrored"), range(RUNS)), law(as_code)) > 1e-4
+
+    def test_race_with_branches(self) -> None:
+        branching = Game(RaceRun, "device", ahead=Ahead(2, 4, FAINT, 4))
+        assert p_value(answers(branching, range(RUNS)), law(as_code)) > 1e-4
 
     def test_paper(self) -> None:
         assert p_value(answers(Game(PaperRun, "greedy"), range(RUNS)), law(as_float16)) > 1e-4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import SessionConfig
@@ -21,7 +22,7 @@ def following(role: Side) -> Session:
     """A session whose other side is in charge."""
     config = SessionConfig(1, OTHER[role], frozenset(), 16, VOCABULARY)
     aggregation = RaceAggregation(RaceSampler(1, 1.0, 4, VOCABULARY), VOCABULARY, exact=True)
-    return Session(role, config, aggregation, Fixed(OTHER[role]), 4)
+    return Session(role, config, aggregation, Fixed(OTHER[role]), Ahead(4))
 
 
 @pytest.mark.parametrize("role", ["device", "cloud"])

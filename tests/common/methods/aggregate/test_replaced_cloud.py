@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from common.answer.values import View
+from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.machine.announcements import draft_message
 from common.methods.aggregate.machine.session import Session
@@ -45,7 +46,7 @@ class TestReplacedCloud:
         config = SessionConfig(1, "greedy", frozenset({VOCABULARY}), LENGTH, VOCABULARY)
 
         def session(role: Side) -> Session:
-            return Session(role, config, aggregation, Alternating(first), 4)
+            return Session(role, config, aggregation, Alternating(first), Ahead(4))
 
         def predict(side: Side, position: int, path: Sequence[int]) -> tuple[View, float]:
             return predictors[side].predict(position, list(path)[:position])
@@ -64,7 +65,7 @@ class TestReplacedCloud:
             model = TableModel(VOCABULARY, 3, end=0.0)
             aggregation = RaceAggregation(RaceSampler(1, 1.0, VOCABULARY, VOCABULARY), VOCABULARY, exact=True)
             config = SessionConfig(1, "device", frozenset(), LENGTH, VOCABULARY)
-            device = Session("device", config, aggregation, Fixed("device"), 4)
+            device = Session("device", config, aggregation, Fixed("device"), Ahead(4))
             predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
             view, evidence = predictors["cloud"].predict(0, [])
             assert isinstance(view, LocalRace)
@@ -72,5 +73,6 @@ class TestReplacedCloud:
             device.received(draft_message(config, 0, draft, aggregation.pack(view)))
             device.rejoined(changed)
             view, evidence = predictors["device"].predict(0, [])
+            assert device.work is not None
             device.drafted(LocalDraft(0, EMPTY, view, evidence, 0))
             assert device.position == (0 if changed else 1)

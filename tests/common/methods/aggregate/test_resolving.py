@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from common.answer.values import Send
+from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.machine.announcements import draft_message
 from common.methods.aggregate.machine.questions import MOST_LOOK_UPS, Questions
@@ -32,11 +33,12 @@ class TestRepeatedDraft:
         sampler = RaceSampler(1, 0.0, 1, VOCABULARY)
         aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
-        device = Session("device", config, aggregation, Fixed("device"), 2)
+        device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
         own, others = (aggregation.drafted(0, each / each.sum(), None) for each in (rising, rising.flip(0)))
         announced = draft_message(config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
 
+        assert device.work is not None
         device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0))
         assert asked(settled(device, device.received(announced))) == [2]
         for depth in (2, 4):
@@ -58,8 +60,9 @@ class TestLookUps:
         sampler = RaceSampler(1, 0.0, 1, VOCABULARY)
         aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
-        cloud = Session("cloud", config, aggregation, Fixed("device"), 2)
+        cloud = Session("cloud", config, aggregation, Fixed("device"), Ahead(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
+        assert cloud.work is not None
         cloud.drafted(LocalDraft(0, EMPTY, aggregation.drafted(0, rising / rising.sum(), None), 0.0, 0))
         actions: list[Action] = []
         for _ in range(self.ASKED):

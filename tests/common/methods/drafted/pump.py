@@ -113,23 +113,18 @@ class Pair:
     # --- steps; each says whether there was anything to do
 
     def draft(self) -> bool:
-        found = self.device.work()
-        if found is None:
+        work = self.device.work()
+        if work is None:
             return False
-        work, path = found
-        view = self.view(self.scheme.drafter, work.position, mixture(self.drafter, path))
+        view = self.view(self.scheme.drafter, work.position, mixture(self.drafter, work.path))
         self.act(self.device.drawn(work, [view], self.draft_seconds, self.now))
         return True
 
     def verify(self) -> bool:
-        found = self.cloud.work()
-        if found is None:
+        work = self.cloud.work()
+        if work is None:
             return False
-        work, path = found
-        positions = range(work.position, work.position + work.count)
-        views = [
-            self.view(self.scheme.verifier, position, mixture(self.verifier, path[:position])) for position in positions
-        ]
+        views = [self.view(self.scheme.verifier, len(path), mixture(self.verifier, path)) for path in work.paths]
         self.act(self.cloud.drawn(work, views, 0.0, self.now), self.down)
         return True
 

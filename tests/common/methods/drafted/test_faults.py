@@ -320,7 +320,7 @@ class TestMutants:
             cloud.proposed(Propose(1, 1, 1, (digest(prefix),), (), (), tokens), 0.0)
             found = cloud.work()
             assert found is not None
-            under_way.append(found[0])
+            under_way.append(found)
         views = [RaceWinner(token) for token in (1, 2, 3)]
         assert (cloud.drawn(under_way[0], views, 0.0, 0.0) == []) == fenced
         if fenced:

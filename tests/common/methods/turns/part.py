@@ -9,7 +9,7 @@ from common.answer.values import Drawn, Work
 from tests.common.methods.turns.rules import Rules
 
 
-def part_of(driver: Driver, rules: Rules) -> Part[Work, tuple[Work, list[int]]]:
+def part_of(driver: Driver, rules: Rules) -> Part[Work]:
     """The part in the engine's work."""
 
     def drawn(work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> Sequence[object]:

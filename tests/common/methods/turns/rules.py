@@ -43,9 +43,9 @@ class Rules:
         """Whether this side decides the next token."""
         return not self.finished and self.aggregator == self.role
 
-    def work(self) -> tuple[Work, list[int]] | None:
-        """The next distribution, and the tokens before it."""
-        return (Work(self.epoch, self.position, 0), list(self.tokens)) if self.mine else None
+    def work(self) -> Work | None:
+        """The next distribution."""
+        return Work(self.epoch, tuple(self.tokens)) if self.mine else None
 
     def drawn(self, work: Work, token: int) -> list[Action]:
         """Take a token that was drawn here."""

@@ -1,0 +1,261 @@
+"""This side's drafts of one session: a tree of prefixes that may become the answer's (DRAGON §3: Draft Queues).
+
+Its root is the committed prefix. A prefix that was decoded has a draft: the distribution behind it, of which the
+drafted token is the fastest. The chain follows these from the root. Branches are prefixes that leave it by another
+token, whose chance is foreseen (`foresight.py`): if such a token is the target, the draft behind it is there already,
+and a rejection costs no round trip.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count, islice
+from math import log
+from typing import Final
+
+from common.answer.values import ROOT, View
+from common.estimates.ahead import FAINT, Ahead
+from common.methods.aggregate.machine.foresight import Foresight, Rivals
+from common.methods.aggregate.machine.values import DraftWork, LocalDraft
+from proto.digest import EMPTY, extend
+
+MOST_BRANCHES: Final = 128  # prefixes beside the chain that are held decoded
+ROOM: Final = 64  # tokens of branches that rows shall hold beside a whole answer
+MOST_CANDIDATES: Final = 1024  # remembered ones, before those that were decoded or dropped are looked for
+FAINTEST: Final = FAINT**2  # chance of a branch that is remembered: it grows while its prefix is being decided
+
+
+class Node:
+    """A prefix of the answer beyond the committed one, or that one itself."""
+
+    __slots__ = ("chance", "children", "digest", "draft", "dropped", "parent", "position", "rivals", "token")
+
+    def __init__(self, parent: Node | None, token: int, position: int, digest: int, chance: float) -> None:
+        self.parent = parent
+        self.token = token  # the prefix's last
+        self.position = position  # tokens of the prefix
+        self.digest = digest
+        self.chance = chance  # logarithm, from the answer's beginning on
+        self.draft: LocalDraft | None = None
+        self.rivals: Rivals = ()  # of its draft, where branches are wanted
+        self.children: dict[int, Node] = {}
+        self.dropped = False  # no prefix of the answer any more
+
+
+class DraftTree:
+    """The prefixes to decode next, and the drafts behind those that were decoded."""
+
+    def __init__(self, retain: int, eos: frozenset[int], max_tokens: int, rivals: Callable[[View], Rivals]) -> None:
+        """The last `retain` decided drafts are kept: where both sides decide for themselves, the other side may be
+        behind and still need them. `rivals` gives the fastest tokens of a draft's view.
+        """
+        self.foresight = Foresight()
+        self.branches = 0  # drafts behind them so far
+        self.used = 0  # of them, those behind a target that was not drafted
+        self._eos = eos
+        self._max_tokens = max_tokens
+        self._rivals_of = rivals
+        self._retired: deque[LocalDraft] = deque(maxlen=retain)
+        self._order = count()
+        self._start(Node(None, ROOT, 0, EMPTY, 0.0))
+
+    def _start(self, root: Node) -> None:
+        self.root = root
+        self._decoded: dict[int, Node] = {}  # by digest, in the order of decoding
+        self._candidates: list[tuple[float, int, Node]] = []  # a heap of what could be decoded, the likeliest first
+        self._asked: list[Node] = []
+        self._chained: Node | None = None  # of them, the one at the chain's end
+
+    # --- what was drafted
+
+    def first(self) -> LocalDraft | None:
+        """The draft behind the committed prefix."""
+        return self.root.draft
+
+    def since(self, position: int) -> list[LocalDraft]:
+        """The drafts from `position` on, decided ones that are kept included; those that follow one come after it."""
+        held = (node.draft for node in self._decoded.values() if node.draft is not None)
+        return [draft for draft in (*self._retired, *held) if draft.position >= position]
+
+    def find(self, position: int, digest: int) -> LocalDraft | None:
+        """The draft made at `position` after `digest`, outstanding or lately decided."""
+        node = self._decoded.get(digest)
+        if node is not None:
+            return node.draft if node.position == position else None
+        return next((each for each in self._retired if (each.position, each.digest) == (position, digest)), None)
+
+    def complete(self, position: int, digest: int, view: View) -> None:
+        """Attach the looked-up `view` to the outstanding draft made at `position` after `digest`."""
+        node = self._decoded.get(digest)
+        if node is not None and node.position == position and node.draft is not None:
+            node.draft = replace(node.draft, looked_up=view)
+
+    # --- what to decode
+
+    def ask(self, epoch: int, committed: Sequence[int], ahead: Ahead) -> DraftWork | None:
+        """The next step: the end of the chain, and the likeliest branches that are worth it. None: nothing is."""
+        for node in self._asked:
+            if node is not self._chained:
+                self._remember(node)
+        self._asked, self._chained = [], None
+        end = self._end()
+        if self._allowed(end, ahead):
+            self._asked.append(end)
+            self._chained = end
+        if ahead.branching:
+            self._asked += self._branches(ahead, end)
+        return self._work(epoch, committed) if self._asked else None
+
+    def _end(self) -> Node:
+        """The prefix at the chain's end, which is not decoded."""
+        node = self.root
+        while node.draft is not None:
+            token = node.draft.view.token
+            following = node.children.get(token)
+            node = self._child(node, token, node.chance) if following is None else following
+        return node
+
+    def _allowed(self, node: Node, ahead: Ahead) -> bool:
+        beyond = node.position - self.root.position
+        return beyond < ahead.drafts and node.position < self._max_tokens and node.token not in self._eos
+
+    def _branches(self, ahead: Ahead, end: Node) -> list[Node]:
+        """The likeliest prefixes beside the chain's `end`."""
+        found: list[Node] = []
+        later: list[tuple[float, int, Node]] = []
+        faint, worth = self.root.chance + log(FAINT), self.root.chance + log(ahead.worth)
+        chain = end.position - self.root.position  # drafts of it; they and those to come need room, too
+        left = self._max_tokens - self.root.position
+        held = len(self._decoded) + len(self._asked)
+        room = min(left - max(0, min(ahead.drafts, left) - chain) + ahead.room, chain + MOST_BRANCHES) - held
+        while self._candidates and len(found) < min(ahead.rows - len(self._asked), room):
+            candidate = self._candidates[0]
+            node = candidate[2]
+            least = faint if len(found) < ahead.free else worth
+            if not node.dropped and node.draft is None and -candidate[0] < least:
+                break
+            heapq.heappop(self._candidates)
+            if node.dropped or node.draft is not None or node is end:
+                continue
+            if self._allowed(node, ahead):
+                found.append(node)
+            elif node.token not in self._eos:
+                later.append(candidate)
+        for candidate in later:
+            heapq.heappush(self._candidates, candidate)
+        return found
+
+    def _work(self, epoch: int, committed: Sequence[int]) -> DraftWork:
+        """The step that decodes what was asked for, behind the longest path that all live prefixes share."""
+        asked = set(self._asked)
+        path, node = list(committed), self.root
+        while node not in asked:
+            live = [child for child in node.children.values() if child.draft is not None or child in asked]
+            if len(live) != 1:
+                break
+            (node,) = live
+            path.append(node.token)
+        prefixes = tuple((each.position, each.digest) for each in self._asked)
+        chained = self._asked[0] is self._chained
+        if len(path) == self._asked[0].position and len(asked) == 1:
+            return DraftWork(epoch, tuple(path), prefixes=prefixes, chained=chained)
+        base = len(path)
+        tree = [each for each in self._decoded.values() if each.position > base] + self._asked
+        places = {each: place for place, each in enumerate(tree)}
+        places[node] = ROOT
+        parents = tuple(places[each.parent] for each in tree if each.parent is not None)
+        tokens = tuple(each.token for each in tree)
+        return DraftWork(epoch, tuple(path), tokens, parents, len(asked), prefixes, chained)
+
+    # --- events
+
+    def drafted(self, draft: LocalDraft, branching: bool) -> bool:
+        """Take in a draft that was asked for; False when its position was decided or its prefix rejected meanwhile.
+
+        `branching`: branches beside its token may be wanted.
+        """
+        asked = (each for each in self._asked if (each.digest, each.position) == (draft.digest, draft.position))
+        node = next(asked, None)
+        if node is None:
+            return False
+        self._asked.remove(node)
+        node.draft = draft
+        self._decoded[node.digest] = node
+        self.branches += node is not self._chained
+        if branching:
+            self._branch(node)
+        return True
+
+    def _branch(self, node: Node) -> None:
+        """Remember what may follow a decoded prefix."""
+        assert node.draft is not None
+        rivals = node.rivals = self._rivals_of(node.draft.view)
+        faintest = self.root.chance + log(FAINTEST)
+        for (token, _), chance in zip(rivals, self.foresight.chances(rivals), strict=True):
+            if chance > 0.0 and node.chance + log(chance) >= faintest:
+                self._remember(self._child(node, token, node.chance + log(chance)))
+
+    def commit(self, token: int) -> bool:
+        """Make `token` the committed prefix's next. Returns whether what was asked for has become useless by that."""
+        old = self.root
+        new = old.children.pop(token, None)
+        for node in islice(_below(old), 1, None):
+            self._drop(node)
+        old.children.clear()
+        if old.draft is not None:
+            self.foresight.observe(old.rivals, token)
+            self._retired.append(old.draft)
+            del self._decoded[old.digest]
+        if new is None:
+            new = Node(None, token, old.position + 1, extend(old.digest, token), old.chance)
+        new.parent = None
+        self.root = new
+        rejected = old.draft is not None and old.draft.view.token != token
+        self.used += rejected and new.draft is not None
+        asked = self._asked
+        useless = all(node.dropped for node in asked)
+        old.dropped = True  # it may be remembered still
+        self._asked = [node for node in asked if not node.dropped]
+        if asked:
+            return useless
+        return rejected and new.draft is None
+
+    def clear(self, position: int, digest: int) -> None:
+        """Forget all drafts, decided ones included: the prefix itself was cut, to `position` tokens."""
+        for node in _below(self.root):
+            node.dropped = True
+        self._retired.clear()
+        self._start(Node(None, ROOT, position, digest, 0.0))
+
+    # --- small pieces
+
+    def _child(self, node: Node, token: int, chance: float) -> Node:
+        child = node.children.get(token)
+        if child is None:
+            child = Node(node, token, node.position + 1, extend(node.digest, token), chance)
+            node.children[token] = child
+        else:
+            child.chance = chance
+        return child
+
+    def _remember(self, node: Node) -> None:
+        if len(self._candidates) >= MOST_CANDIDATES:
+            self._candidates = [each for each in self._candidates if not each[2].dropped and each[2].draft is None]
+            heapq.heapify(self._candidates)
+        heapq.heappush(self._candidates, (-node.chance, next(self._order), node))
+
+    def _drop(self, node: Node) -> None:
+        node.dropped, node.parent = True, None
+        self._decoded.pop(node.digest, None)
+
+
+def _below(root: Node) -> Iterator[Node]:
+    """`root` and all that follow it, each before those that follow it."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(node.children.values())

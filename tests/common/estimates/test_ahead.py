@@ -1,0 +1,196 @@
+"""How far ahead a side decodes: which branches are worth their price, and how many of them a connection carries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.estimates.ahead import FAINT, Ahead, Allowance, branches
+from common.estimates.estimators import DecodeDelay, DecodeLine
+from common.estimates.peer_model import PeerModel
+
+MOST = 8
+SHORTEST, NORMAL, INFLATED = 0.1, 0.12, 0.5  # seconds of round trips
+HIGHEST = 10_000.0  # branches per second
+
+seconds = st.floats(0.0, 10.0)
+above_zero = st.floats(1e-4, 10.0)
+odd = st.one_of(st.sampled_from([0.0, 5e-324, 1e-12, 1e12, 1e300, 1.7e308]), st.floats(0.0, 1.7e308))
+
+
+class TestBranches:
+    def test_a_rejection_that_costs_much_is_met_with_branches_that_cost_little(self) -> None:
+        found = branches(16, MOST, own=0.01, other=0.02, trip=0.3, row=0.001)
+        assert found.branching and found.rows == MOST and found.drafts == 16
+        assert found.worth == pytest.approx(0.05)
+        assert branches(16, MOST, own=0.02, other=0.02, trip=0.3, row=0.002).worth == pytest.approx(0.1)
+
+    @given(st.integers(2, 64), st.integers(2, 64), seconds, seconds, seconds, seconds)
+    def test_never_where_nothing_is_saved(
+        self, drafts: int, most: int, own: float, slower: float, trip: float, row: float
+    ) -> None:
+        """The other side is slower by more than a rejection waits, or this one decides and is twice as fast."""
+        other = own + trip + slower if trip else 2 * own + slower
+        assert branches(drafts, most, own, other, trip, row) == Ahead(drafts)
+
+    @given(seconds, seconds, seconds, seconds)
+    def test_never_at_run_ahead_1(self, own: float, other: float, trip: float, row: float) -> None:
+        assert branches(1, MOST, own, other, trip, row) == Ahead(1)
+
+    @given(st.integers(1, 64), seconds, seconds, seconds, seconds)
+    def test_never_in_steps_of_one_prefix(self, drafts: int, own: float, other: float, trip: float, row: float) -> None:
+        assert branches(drafts, 1, own, other, trip, row) == Ahead(drafts)
+
+    @given(seconds, seconds, seconds, st.floats(0.0, 1.0))
+    def test_never_where_a_row_costs_more_than_it_saves(
+        self, own: float, faster: float, trip: float, more: float
+    ) -> None:
+        """This side is not the faster, so that no row is free."""
+        other = max(0.0, own - faster)
+        assert not branches(16, MOST, own, other, trip, own + more + 1e-6).branching
+
+    @given(seconds, seconds, seconds, above_zero)
+    def test_free_rows_only_where_this_side_is_the_faster(
+        self, own: float, other: float, trip: float, row: float
+    ) -> None:
+        found = branches(16, MOST, own, other, trip, row)
+        assert found.free <= max(0.0, other - own) / row
+        assert found.free <= MOST
+
+    def test_what_fits_into_the_other_sides_step_is_free(self) -> None:
+        found = branches(16, MOST, own=0.010, other=0.0145, trip=0.3, row=0.001)
+        assert found.free == 4
+        dear = branches(16, MOST, own=0.010, other=0.050, trip=0.1, row=0.030)
+        assert dear.free == 1 and dear.worth == pytest.approx(0.6)
+
+    @given(seconds, seconds, above_zero, above_zero, st.floats(1.0, 100.0))
+    def test_the_dearer_a_row_the_fewer(self, own: float, other: float, trip: float, row: float, factor: float) -> None:
+        cheap, dear = (branches(16, MOST, own, other, trip, each) for each in (row, row * factor))
+        assert dear.worth >= cheap.worth and dear.free <= cheap.free and dear.rows <= cheap.rows
+        nothing = branches(16, MOST, own, other, trip, 0.0)
+        assert nothing.worth <= cheap.worth and nothing.free >= cheap.free and nothing.rows >= cheap.rows
+
+    @given(seconds, seconds, above_zero, above_zero, st.floats(1.0, 100.0))
+    def test_the_longer_the_trip_the_more(
+        self, own: float, other: float, trip: float, row: float, factor: float
+    ) -> None:
+        near, far = (branches(16, MOST, own, other, each, row) for each in (trip, trip * factor))
+        assert far.worth <= near.worth and far.free >= near.free and far.rows >= near.rows
+
+    @given(st.integers(1, 300), st.integers(1, 300), odd, odd, odd, odd)
+    def test_odd_times(self, drafts: int, most: int, own: float, other: float, trip: float, row: float) -> None:
+        found = branches(drafts, most, own, other, trip, row)
+        assert found.drafts == drafts
+        assert 1 <= found.rows <= most and 0 <= found.free <= most
+        if found.branching:
+            assert FAINT <= found.worth <= 1.0
+        else:
+            assert found == Ahead(drafts)
+
+    def test_mutant_a_price_without_what_it_buys(self) -> None:
+        def priced(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> Ahead:
+            return replace(branches(drafts, most, own, other, trip, row), worth=max(FAINT, row))
+
+        def weighs_the_step(rule: Callable[[int, int, float, float, float, float], Ahead]) -> bool:
+            short, long = (rule(16, MOST, step, step, 0.3, 0.01) for step in (0.02, 0.06))
+            return long.worth < short.worth
+
+        assert weighs_the_step(branches)
+        assert not weighs_the_step(priced)
+
+
+class TestModel:
+    """What the estimates of a connection make of it."""
+
+    def model(self, own: float, other: float) -> PeerModel:
+        return PeerModel("device", DecodeDelay(DecodeLine.of(0.0, own, 256.0)), DecodeLine.of(0.0, other, 256.0))
+
+    def test_as_many_prefixes_as_the_connection_carries(self) -> None:
+        model = self.model(0.02, 0.02)
+        for rate, rows in ((1.0, 1), (60.0, 2), (200.0, 5), (1e6, MOST), (math.inf, MOST)):
+            assert model.ahead(0.4, 64, 0.3, MOST, 0.0001, rate).rows == rows, rate
+
+    def test_none_before_the_link_is_known_or_where_they_are_of_no_use(self) -> None:
+        model = self.model(0.02, 0.02)
+        assert not model.ahead(None, 64, 0.3, MOST, 0.0001, 1e6).branching
+        assert not model.ahead(0.4, 64, None, MOST, 0.0001, 1e6).branching
+
+    @pytest.mark.parametrize("own", [0.0, 1e-300, 1e6])
+    @pytest.mark.parametrize("rate", [0.0, 1.0, math.inf])
+    def test_odd_steps(self, own: float, rate: float) -> None:
+        """A line may foresee steps of no time at all."""
+        found = self.model(own, 0.02).ahead(0.4, 64, 0.3, MOST, 0.0001, rate)
+        assert 1 <= found.rows <= MOST
+
+
+class TestAllowance:
+    def test_grows_while_round_trips_are_normal_and_is_bounded(self) -> None:
+        allowance, now, rates = Allowance(), 100.0, [Allowance().rate]
+        for _ in range(40):
+            allowance.observe(now, NORMAL, SHORTEST)
+            rates.append(allowance.rate)
+            now += 1.0
+        assert all(later > sooner or later == HIGHEST for sooner, later in pairwise(rates))
+        assert rates[-1] == HIGHEST
+
+    def test_falls_while_they_are_inflated_and_is_bounded(self) -> None:
+        allowance, now, rates = Allowance(), 100.0, [Allowance().rate]
+        for _ in range(40):
+            allowance.observe(now, INFLATED, SHORTEST)
+            rates.append(allowance.rate)
+            now += 1.0
+        assert all(later < sooner or later == 1.0 for sooner, later in pairwise(rates))
+        assert rates[-1] == 1.0
+
+    @given(
+        st.lists(st.tuples(st.floats(0.0, 2.0), odd, odd), max_size=60),
+    )
+    def test_bounds_whatever_is_measured(self, looks: list[tuple[float, float, float]]) -> None:
+        allowance, now = Allowance(), 0.0
+        for pause, trip, shortest in looks:
+            now += pause
+            allowance.observe(now, trip, shortest)
+            assert 1.0 <= allowance.rate <= HIGHEST
+
+    def test_comes_back_after_a_full_link(self) -> None:
+        allowance, now = Allowance(), 0.0
+        for trip in [INFLATED] * 20 + [NORMAL] * 20:
+            allowance.observe(now, trip, SHORTEST)
+            now += 1.0
+        assert allowance.rate == HIGHEST
+
+    def test_noise_of_a_short_link_says_nothing(self) -> None:
+        """A millisecond that becomes ten: a busy processor, no queue."""
+        allowance = Allowance()
+        allowance.observe(1.0, 0.010, 0.001)
+        assert allowance.rate > Allowance().rate
+
+    @given(trip=st.sampled_from([0.001, 0.04, NORMAL, INFLATED]), pause=st.floats(0.001, 0.05))
+    def test_one_change_per_round_trip_at_most(self, trip: float, pause: float) -> None:
+        assert self.changes(Allowance(), trip, pause) <= 2.0 / max(trip, 0.05) + 1
+
+    def test_mutant_a_change_with_every_look(self) -> None:
+        class Hasty(Allowance):
+            def observe(self, now: float, trip: float, shortest: float) -> None:
+                self._next = now
+                super().observe(now, trip, shortest)
+
+        assert self.changes(Hasty(), INFLATED, 0.02) > 2.0 / INFLATED + 1
+
+    @staticmethod
+    def changes(allowance: Allowance, trip: float, pause: float) -> int:
+        """Changes in two seconds of looks, each followed by `pause`."""
+        allowance.rate, now, changes = 200.0, 0.0, 0
+        while now < 2.0:
+            before = allowance.rate
+            allowance.observe(now, trip, SHORTEST)
+            changes += allowance.rate != before
+            allowance.rate = 200.0  # so that no bound hides a change
+            now += pause
+        return changes
