@@ -12,6 +12,8 @@ TOKEN_WISE = make_mode("DRDG/TW", exact=True, method="token-wise")
 PAPER_DEVICE = make_mode("paper/device", sampler="paper", placement="device")
 PAPER_GREEDY = make_mode("paper/greedy", sampler="paper", placement="greedy")
 RACE_DEVICE = make_mode("race/device", exact=True, placement="device")
+RACE_DEVICE_CHAIN = make_mode("race/device, no branches", exact=True, placement="device", branches=1)
+RACE_MIRRORED_CHAIN = make_mode("race/mirrored, no branches", exact=True, placement="mirrored", branches=1)
 RACE_GREEDY = make_mode("race/greedy", exact=True, placement="greedy")
 RACE_MIRRORED = make_mode("race/mirrored", exact=True, placement="mirrored")
 
@@ -111,7 +113,7 @@ SHORT = Plan(
 
 # Answers as long as asked for, of models that hesitate: one plan for each entropy.
 ENTROPIES = (1.0, 2.0, 3.0)
-LONG = Plan(legs=(Leg(300, 3, (1.0,)),), max_tokens=200)
+LONG = Plan(legs=(Leg(300, 3, (1.0,)),), modes=(*MODES, RACE_DEVICE_CHAIN, RACE_MIRRORED_CHAIN), max_tokens=200)
 SHORT_LONG = replace(
     SHORT,
     legs=(Leg(60, 1, (1.0,)),),

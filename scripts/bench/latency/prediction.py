@@ -57,7 +57,7 @@ def predict(found: Sequence[Answered], plan: Plan) -> list[Predicted]:
         work = _work(found, floors)
         for temperature, mode in product(leg.temperatures, plan.modes):
             setting = (floors.name, leg.rtt, temperature, mode.name)
-            if "sources" in mode.fields or _method(mode) not in ("speculative", "token-wise"):
+            if "sources" in mode.fields or _method(mode) not in ("speculative", "token-wise") or _branches(mode):
                 continue
             records = _records(found, mode, temperature)
             pairs = [
@@ -69,6 +69,12 @@ def predict(found: Sequence[Answered], plan: Plan) -> list[Predicted]:
             if pairs:
                 result.append(Predicted(*setting, *(median(column) for column in zip(*pairs, strict=True))))
     return result
+
+
+def _branches(mode: Mode) -> bool:
+    """Whether sides decode branches, of which the simulator knows nothing."""
+    race = mode.fields.get("sampler", "race") == "race" and _method(mode) == "speculative"
+    return race and mode.fields.get("branches") != 1
 
 
 def table(predicted: Sequence[Predicted]) -> Table:

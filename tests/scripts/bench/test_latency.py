@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from scripts.bench.latency.measure import Answered, check_identity
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
     RACE_DEVICE,
+    RACE_DEVICE_CHAIN,
     RACE_MIRRORED,
     TOKEN_WISE,
     Floors,
@@ -121,8 +122,11 @@ class TestAnalysis:
 
 class TestPrediction:
     def test_one_rejection_costs_a_round_trip(self) -> None:
-        found = [answered(mode.name, 30.0) for mode in (TOKEN_WISE, RACE_DEVICE)]
-        token_wise, race = prediction.predict(found, PLAN)
+        found = [answered(mode.name, 30.0) for mode in (TOKEN_WISE, RACE_DEVICE_CHAIN, RACE_DEVICE)]
+        modes = (*PLAN.modes, RACE_DEVICE_CHAIN)
+        token_wise, race = prediction.predict(
+            found, replace(PLAN, modes=modes)
+        )  # the simulator knows nothing of branches
         assert token_wise.simulated == pytest.approx(311 + 2, rel=0.03)
         # The first token and the one after the rejection take a round trip, the others a step of the slower side.
         assert race.simulated == pytest.approx((2 * 312 + 7 * 20) / TOKENS, rel=0.1)
