@@ -87,7 +87,8 @@ export function Pipeline({ report, trace }) {
         <output>${now}</output>
       </div>
       <p class="key" aria-hidden="true">
-        <span class="chip kept">draft, right</span><span class="chip twig">branch</span><span class="chip rejected">✕ rejected</span
+        <span class="chip kept">draft, right</span><span class="chip rejected">✕ rejected</span
+        ><span class="chip twig">branch</span
         ><span class="chip leaving">under way</span><span class="chip target">target</span
         ><span class="chip alone">decided alone</span>
       </p>

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.request import Request
+from common.methods.aggregate.request import SpeculativeRequest
 from common.methods.checks import top_p_of
 from common.processors.options import ProcessorOptions, received, travelling
 from device.http.embeddings import EmbeddingsBody
@@ -31,7 +31,7 @@ def refusal(**fields: Any) -> ApiError:
 
 class TestFields:
     def test_nothing_given_is_the_default(self) -> None:
-        assert completion() == Request(question="x", prompt="x")
+        assert completion() == SpeculativeRequest(question="x", prompt="x")
 
     def test_null_is_not_given(self) -> None:
         names = [
