@@ -25,6 +25,10 @@ BOTH, CONTRASTED = "DRAGON", "DRAGON, contrast"  # with constant weights, as pub
 # All documents of a side in one row, weights 1/2 and 1/2: read in one go, or as blocks, of which a share is read again.
 SIDES, SIDES_BLOCKS, SIDES_AGAIN = "row per side", "row per side, blocks", "row per side, blocks, 1/8 again"
 METHODS = (NONE, DEVICE, CLOUD, CONCATENATED, BOTH, CONTRASTED, SIDES, SIDES_BLOCKS, SIDES_AGAIN)
+PANELS = {  # of the picture; `BOTH` in each, to compare by
+    "a row per document": (BOTH, CONTRASTED, NONE, DEVICE, CLOUD, CONCATENATED),
+    "a row per side": (BOTH, SIDES, SIDES_BLOCKS, SIDES_AGAIN),
+}
 AGAIN = 1 / 8
 
 

@@ -58,12 +58,14 @@ def report(
         ["documents per side"], rows, columns, lambda by, count: f"{by[count]:.1f}" if count in by else None
     )
     results.table(title, table, note)
-    with results.figure(figure, title=title) as (axis,):
-        for number, (method, by) in enumerate(values.items()):
-            shown = [by[count] for count in sizes.counts]
-            axis.plot(range(len(sizes.counts)), shown, label=method, **line_style(number))
-        axis.set_xticks(range(len(sizes.counts)), [str(count) for count in sizes.counts])
-        axis.set(xlabel="documents per side", ylabel="perplexity per token")
+    with results.figure(figure, rows=len(perplexity.PANELS), title=title) as axes:
+        for axis, (panel, methods) in zip(axes, perplexity.PANELS.items(), strict=True):
+            for number, method in enumerate(methods):
+                shown = [values[method][count] for count in sizes.counts]
+                axis.plot(range(len(sizes.counts)), shown, label=method, **line_style(number))
+            axis.set_xticks(range(len(sizes.counts)), [str(count) for count in sizes.counts])
+            axis.set(ylabel="perplexity per token", title=panel)
+        axes[-1].set_xlabel("documents per side")
 
 
 def _exact_match(results: Results) -> None:
