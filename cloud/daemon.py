@@ -8,7 +8,7 @@ from functools import partial
 
 from cloud.reception import receiving
 from cloud.settings import CloudSettings
-from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving
+from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, keep_loaded, serving
 from common.daemon.watchdog import Watchdog
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
@@ -43,6 +43,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     ticker = Ticker(sessions.tick, end_process)
     link = CloudLink(address, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
     sessions.link = link
+    keep_loaded()
     stack.enter_context(link)
     ticker.start()
     stack.callback(ticker.close)

@@ -251,8 +251,9 @@ class ActiveRequest:
         if not self.request.trace:
             return None
         cloud = self.cloud
-        self._tracing = Tracing(Recorder("device", cloud.estimates, aggregator, alone), lambda: cloud.peer.meter)
-        return self._tracing.recorder
+        recorder = Recorder("device", cloud.estimates, aggregator, alone)
+        self._tracing = Tracing(recorder, lambda: cloud.peer.meter, self.record.started)
+        return recorder
 
     def send(self, message: Message) -> None:
         if self._tracing is not None and isinstance(message, Open):

@@ -8,7 +8,7 @@ from functools import partial
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
-from common.daemon.daemon import THREADS_END, device_keys, serving
+from common.daemon.daemon import THREADS_END, device_keys, keep_loaded, serving
 from common.daemon.watchdog import Watchdog
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
@@ -65,6 +65,7 @@ def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) 
         stack.enter_context(link)
     stack.callback(engine.close)
     stack.callback(server.stop)
+    keep_loaded()
     server.serve(engine)
     of_link = {} if link is None else {"link": link.ask}
     stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))

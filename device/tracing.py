@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 class Tracing:
     """The device's half of the trace, and the parts of the cloud's half that have come."""
 
-    def __init__(self, recorder: Recorder, meter: Callable[[], LinkMeter | None]) -> None:
+    def __init__(self, recorder: Recorder, meter: Callable[[], LinkMeter | None], started: float) -> None:
+        """`started`: when the request came, seconds of the monotonic clock."""
         self.recorder = recorder
-        self._started = time.monotonic_ns()
+        self._started = round(started * 1e9)
         self._meter = meter
         self._parts: dict[int, list[Span]] = {}
         self._dropped = 0  # on the cloud

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -62,6 +63,15 @@ def serving(name: str, settings: Settings) -> Iterator[tuple[ExitStack, ServiceM
                 yield stack, manager
             finally:
                 manager.stopping()
+
+
+def keep_loaded() -> None:
+    """Spare the collector of garbage what was loaded: half a million objects of libraries, which stay.
+
+    Each of its full turns looks at all others, and no thread decodes meanwhile: 0.2 s, a second on a busy machine.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

@@ -78,6 +78,11 @@ class Connection(H11Protocol):
         if not self._refused:
             super().data_received(data)
 
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request: an answer that was quick may have come and gone between two checks."""
+        self._waiting_since = self.loop.time()
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._refused:
             super().connection_lost(exc)

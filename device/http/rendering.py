@@ -11,6 +11,7 @@ from device.http.errors import ApiError
 from device.interface import TokenEvent, Unmatched
 
 DONE = b"data: [DONE]\n\n"
+_LINE_ENDINGS = "\x85\u2028\u2029"  # that JSON leaves as they are
 
 
 class Rendering(Protocol):
@@ -54,6 +55,10 @@ class Rendering(Protocol):
 
 
 def event(value: dict[str, Any], name: str | None = None) -> bytes:
-    """A server-sent event."""
-    head = b"" if name is None else f"event: {name}\n".encode()
-    return head + b"data: " + json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n\n"
+    """A server-sent event, on one line also for clients to whom U+0085, U+2028 and U+2029 end one, as Python's do."""
+    head = "" if name is None else f"event: {name}\n"
+    data = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not data.isascii():
+        for ending in _LINE_ENDINGS:
+            data = data.replace(ending, f"\\u{ord(ending):04x}")
+    return f"{head}data: {data}\n\n".encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -23,7 +24,7 @@ def tracing() -> Tracing:
     meter.probe(0.0)
     meter.replied(answer(probes[0], probes[0].sent))
     recorder = Recorder("device", lambda: Estimates(0, 0, 0, 0, 0), "device")
-    return Tracing(recorder, lambda: meter)
+    return Tracing(recorder, lambda: meter, time.monotonic())
 
 
 def part(number: int, position: int, at: int, parts: int = 2) -> Spans:

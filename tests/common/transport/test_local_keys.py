@@ -134,17 +134,16 @@ def test_another_user_of_the_machine_gets_nothing_through(tmp_path: Path) -> Non
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, CloudLink(LOCAL, keys, cloud_side) as cloud:
         for own in (KeyPair(public, secret), None):
-            dealer = context.socket(zmq.DEALER)
-            dealer.linger = 0
-            dealer.reconnect_ivl = 10
-            if own is not None:
-                dealer.curve_serverkey = keys.own.public.encode()
-                dealer.curve_publickey, dealer.curve_secretkey = own.public.encode(), own.secret.encode()
-            dealer.connect(cloud.address)
-            dealer.send(encode(Cancel(1)))
             before = cloud.counters().refused
-            cloud_side.wait_polling(lambda before=before: cloud.counters().refused > before)  # type: ignore[misc]
-            dealer.close()
+            with context.socket(zmq.DEALER) as dealer:
+                dealer.linger = 0
+                dealer.reconnect_ivl = 10
+                if own is not None:
+                    dealer.curve_serverkey = keys.own.public.encode()
+                    dealer.curve_publickey, dealer.curve_secretkey = own.public.encode(), own.secret.encode()
+                dealer.connect(cloud.address)
+                dealer.send(encode(Cancel(1)))
+                cloud_side.wait_polling(lambda before=before: cloud.counters().refused > before)  # type: ignore[misc]
         assert not cloud_side.order
 
 

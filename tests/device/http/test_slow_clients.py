@@ -83,6 +83,16 @@ class TestSilentClients:
             assert b" 200 OK" in read_until(client, b"ok")
             assert drip(client, b"G") == b""
 
+    def test_who_asks_again_and_again_is_not_silent(self, serve: Serve) -> None:
+        """No check of the server's sees that it is busy: each answer is there at once."""
+        server = serve(head_patience=0.3)
+        with connect(server) as client:
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b"ok" in read_until(client, b"ok")
+                time.sleep(0.05)
+
     def test_a_body_that_drips_after_the_refusal(self, serve: Serve) -> None:
         with connect(serve(head_patience=0.3)) as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
