@@ -171,6 +171,10 @@ class Sessions:
         else:
             self._start(key, request, kv_bytes)
 
+    def _decodes_on(self) -> bool:
+        """Whether few enough answers are under way for those to decode on that wait for their devices."""
+        return len(self._sessions) <= self._settings.eager
+
     def _reserve(self, key: Key, session: CloudHalf, kv_bytes: int) -> None:
         """Note the memory that a session needs, as its documents show. Raises `NoPlace` where others have it: then it
         was never open. On the retrieval thread.
@@ -226,7 +230,8 @@ class Sessions:
         peer = key[0]
         send, queued = partial(self._send, peer), partial(self._queued, peer)
         over, reserve = partial(self._ended, key), partial(self._reserve, key)
-        return CloudContext(self._side, self._estimates(peer), send, queued, over, reserve, owner(peer))
+        surroundings = self._side, self._estimates(peer), send, queued, over, reserve, self._decodes_on
+        return CloudContext(*surroundings, owner(peer))
 
     # --- messages of an open session
 

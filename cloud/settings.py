@@ -28,6 +28,8 @@ class CloudSettings(Settings):
     """Answers at a time, of all devices together."""
     max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)
     """Answers at a time of one device."""
+    eager: int = Field(default=4, ge=0, lt=2**20)
+    """Answers under way up to which those of `coupled` decode on while they wait for proposals."""
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Silence of a device after which its answer is dropped."""
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)

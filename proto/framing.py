@@ -36,7 +36,7 @@ from proto.messages import (
     Target,
     Welcome,
 )
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 from proto.schema import pack, schema_of, unpack
 
 PROTOCOL_VERSION: Final = 3
@@ -69,6 +69,7 @@ TAGS: Final[dict[type[Message], int]] = {
     Contributions: 21,
     Propose: 22,
     Verdict: 23,
+    Decided: 24,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

@@ -31,7 +31,7 @@ from proto.fields import (
     Token,
     Wanted,
 )
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,4 +310,5 @@ Message = (
     | Generated
     | Propose
     | Verdict
+    | Decided
 )

@@ -26,6 +26,18 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """Tokens from `position` on, behind the prefix with `digest`, whether they were proposed or not."""
+
+    session: SessionId
+    round: Round  # the last proposal that they were compared with; 0: none
+    position: Position
+    digest: Digest
+    tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1, least=1)]
+    verify_time: Annotated[int, Count(2**32)]  # microseconds from that proposal's arrival on
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Number of proposed tokens from `position` on that are part of the answer, and the token behind them."""
 

@@ -11,7 +11,7 @@ from common.estimates.estimates import Estimates
 from proto.fields import Side
 from proto.messages import Message, Open, Ready, Spans, Target
 from proto.payloads.trace import MESSAGES, SPANS_PER_MESSAGE, Kind, Span, encode_spans
-from proto.rounds import Verdict
+from proto.rounds import Decided, Verdict
 
 MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
 
@@ -60,6 +60,8 @@ class Recorder:
                 count = len(message.tokens)
             case Verdict():
                 count = message.accepted + 1
+            case Decided():
+                count = len(message.tokens)
             case _:
                 count = 1
         self._note(Span(kind, detail, position, at, at, epoch, max(count, 1)))

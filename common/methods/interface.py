@@ -235,6 +235,7 @@ class CloudContext:
     over: Callable[[CloudHalf], None]  # called when the session ends by itself, after the `Error` if it failed
     # Told the bytes of KV memory that an answer needs, as its documents show them. Raises `NoPlace`.
     reserve: Callable[[CloudHalf, int], None]
+    decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode what its device did not ask for
     owner: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
 
     def failed(self, half: CloudHalf, session: int, failure: Exception) -> None:

@@ -157,7 +157,9 @@ class _Walk:
             case "aggregate":
                 return self._inputs(span)
             case "follow":
-                return self._index.arrived(span.side, span.start, ("target", "sync", "verdict"), span.position)
+                return self._index.arrived(
+                    span.side, span.start, ("target", "sync", "verdict", "decided"), span.position
+                )
             case "transmit":
                 return self._sender(span)
             case _:
@@ -177,6 +179,7 @@ class _Walk:
             "propose": "draft under way",
             "target": "target under way",
             "verdict": "target under way",
+            "decided": "target under way",
         }
         self._spend(cause.get(span.detail, "other message under way"), span.start)
         sender, position, at = span.side, span.position, span.start
@@ -185,7 +188,7 @@ class _Walk:
                 return self._index.done(sender, at, ("decode",), position)
             case "propose":
                 return self._index.done(sender, at, ("decode",))
-            case "verdict":
+            case "verdict" | "decided":
                 return self._index.done(sender, at, DECISION)
             case "target":
                 return self._index.done(sender, at, DECISION, position + span.count - 1)

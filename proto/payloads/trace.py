@@ -14,7 +14,7 @@ from proto.payloads.compression import seal, unseal
 Kind = Literal["retrieve", "prefill", "decode", "send", "receive", "aggregate", "follow", "roll back", "migrate"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-MESSAGES: Final = ("open", "ready", "draft", "target", "resolve", "resolved", "sync", "propose", "verdict")
+MESSAGES: Final = ("open", "ready", "draft", "target", "resolve", "resolved", "sync", "propose", "verdict", "decided")
 DETAILS: Final[dict[Kind, tuple[str, ...]]] = {
     "retrieve": ("",),
     "prefill": ("",),

@@ -17,8 +17,8 @@ from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
 from common.daemon.scope import Scope
 from common.methods.aggregate.cloud_answer import fitting
+from common.methods.drafted.machine.eager import make_verifying
 from common.methods.drafted.machine.values import Proposed
-from common.methods.drafted.machine.verifying import Verifying
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.part import rounds_part
 from common.methods.drafted.reading import Found, Reading
@@ -37,7 +37,7 @@ class VerifyingCloud(NullObserver):
         self._context = context
         self._scheme = scheme
         self._reading = reading
-        self._machine = Verifying(scheme.config, scheme.judge)
+        self._machine = make_verifying(scheme.config, scheme.judge, context.decodes_on)
         self.slow = scheme.judge.slow
         estimates = context.estimates
         recorder = Recorder("cloud", lambda: estimates.estimates, "cloud", alone=True) if request.trace else None
@@ -152,7 +152,7 @@ class VerifyingCloud(NullObserver):
 
     def _synchronised(self, message: Sync) -> list[Action]:
         actions = self._machine.synchronised(message)
-        self._driver.record.withdraw(len(message.tokens))
+        self._driver.record.withdraw(self._machine.position)
         return actions
 
 

@@ -21,7 +21,7 @@ from common.daemon.prompt_rows import PromptRows
 from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.methods.drafted.history import RoundHistory
 from common.methods.drafted.lengths import PolicyLengths, make_policy
-from common.methods.drafted.machine.drafting import Drafting
+from common.methods.drafted.machine.eager import make_drafting
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.part import rounds_part
 from common.methods.drafted.reading import Passage, Reading
@@ -31,7 +31,7 @@ from common.methods.interface import DeviceContext
 from common.methods.passages.receiver import LARGEST_TEXT, DocumentReceiver, WantedBytes
 from proto.errors import malformed
 from proto.messages import Closed, Fetched, Hello, Message, Ready, Sync
-from proto.rounds import Verdict
+from proto.rounds import Decided, Verdict
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
@@ -60,7 +60,8 @@ class DraftingDevice:
         history = RoundHistory.of(peer, request.method, self._model.decoding.times.step)
         policy = make_policy(request, scheme.token_bytes, scheme.config.ahead > 0, history)
         self._history = history
-        self._machine = Drafting(scheme.config, scheme.drafts, PolicyLengths(policy, history, lambda: peer.meter.rtt))
+        lengths = PolicyLengths(policy, history, lambda: peer.meter.rtt)
+        self._machine = make_drafting(scheme.config, scheme.drafts, lengths)
         recorder = context.trace("cloud", alone=False)
         self._driver = Driver("device", self._machine, [self._model.decoding], context.send, context, recorder)
         self._part = rounds_part(self._driver, self._machine)
@@ -112,11 +113,11 @@ class DraftingDevice:
             case Ready():
                 self._prompt_tokens = message.prompt_tokens
                 self._opened_on = self._context.cloud.hello  # it says so before, if it has changed since
-            case Verdict() | Sync():
+            case Verdict() | Decided() | Sync():
                 self._context.phase.join()
                 if self._driver.recorder is not None:
                     self._driver.recorder.message("receive", message)
-                if isinstance(message, Verdict):
+                if not isinstance(message, Sync):
                     self._verifying.append(message.verify_time / 1e6)
                     self._context.cloud.peer.meter.spare(self._asked)
                     self._driver.apply(lambda: self._judged(message))
@@ -189,6 +190,7 @@ class DraftingDevice:
                 "proposals": float(counters.sent),
                 "proposed_per_round": counters.proposed / rounds,
                 "accepted_per_round": counters.accepted / rounds,
+                "undrafted": float(counters.bonus),
                 "predicted_ms": 1e3 * self._predicted(),
             },
         )
@@ -214,10 +216,10 @@ class DraftingDevice:
         limits = cloud.limits(False, self._prompt_tokens or 0, step=step)  # its first pass follows a prompt
         return replace(limits, resync=max(limits.resync, READING_RESYNC))
 
-    def _judged(self, verdict: Verdict) -> list[Action]:
-        before = self._machine.counters.rounds
-        actions = self._machine.judged(verdict)
-        self._has_read |= self._machine.counters.rounds > before
+    def _judged(self, message: Verdict | Decided) -> list[Action]:
+        machine, before = self._machine, self._machine.counters.stale
+        actions = machine.judged(message) if isinstance(message, Verdict) else machine.decided_by_verifier(message)
+        self._has_read |= machine.counters.stale == before
         return actions
 
     # --- the cloud's passages

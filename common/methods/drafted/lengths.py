@@ -15,7 +15,7 @@ from common.draft_policy.values import DraftPolicy, Outcome, Plan
 from common.methods.drafted.history import PROBE, RoundHistory
 from common.methods.drafted.request import DraftRequest
 from proto.framing import encode, wire_size
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 
 LEAST_SURVIVAL: Final = 0.05  # chance of a draft to be reached; what is drafted behind it is bytes for nothing
 SHORTEST_AHEAD: Final = 4  # tokens
@@ -62,27 +62,27 @@ class PolicyLengths:
         size = _beyond_probe(message)
         self._open[message.round] = _Open(self._now(), seconds, size, tuple(confidences), self._plan.resolution)
 
-    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
+    def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
         """Of proposals that were judged together, only the last one's times say what a round takes."""
-        now, size = self._now(), _beyond_probe(verdict)
-        rounds = [number for number in self._open if number <= verdict.round][-len(accepted) :]
+        now, size = self._now(), _beyond_probe(message)
+        rounds = [number for number in self._open if number <= last][-len(accepted) :]
         judged = [self._open[number] for number in rounds]
-        self._open = {number: each for number, each in self._open.items() if number > verdict.round}
+        self._open = {number: each for number, each in self._open.items() if number > last}
         with self._history.lock:
             for each, held in zip(judged, accepted, strict=True):
-                outcome = each.outcome(held, bool(verdict.token), now - each.sent, verdict.verify_time / 1e6, size)
+                outcome = each.outcome(held, token, now - each.sent, message.verify_time / 1e6, size)
                 self._policy.observe(outcome)
                 if not isinstance(self._policy, Goodput):  # which shares the history's
                     self._history.acceptance.observe(outcome)
                 if not isinstance(self._policy, DoubleQ):
                     self._history.confidence.observe(outcome)
-                if each is judged[-1]:
+                if each is judged[-1] and message.round == last:
                     self._history.estimates.observe(outcome)
                 if outcome.rejected:
                     break  # those behind it were not judged
 
 
-def _beyond_probe(message: Propose | Verdict) -> int:
+def _beyond_probe(message: Propose | Verdict | Decided) -> int:
     """Bytes, as `RoundHistory` counts them."""
     return max(0, wire_size(encode(message)) - PROBE)
 

@@ -22,6 +22,7 @@ class CoupledRequest(DraftRequest):
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
     draft_policy: DraftPolicyName = Field(default="goodput", description="How long proposals are")
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
+    eager: bool = Field(default=True, description="The cloud decodes on while it waits for proposals; with `ahead`")
 
 
 class Coupled(DraftVerify):
@@ -35,7 +36,7 @@ class Coupled(DraftVerify):
         from common.methods.drafted.machine.values import RoundsConfig
         from common.sampling.racing import Racing
 
-        config = RoundsConfig.of(opening, vocabulary, request.ahead)
+        config = RoundsConfig.of(opening, vocabulary, request.ahead, request.eager)
         drafter = Racing(opening.seed, draft_temperature(opening, request))
         verifier = Racing(opening.seed, opening.temperature)
         return CoupledScheme(config, drafter, verifier, TokenDrafts(vocabulary), Equality(vocabulary))

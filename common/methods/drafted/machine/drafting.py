@@ -19,7 +19,7 @@ from common.sampling.draws import Place
 from proto.errors import malformed
 from proto.fields import Side
 from proto.messages import Sync
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 
 REMEMBERED: Final = 16  # confidences that a policy is told
 
@@ -119,7 +119,7 @@ class Drafting:
             for position in [self.position]
             for message, stop in list(self._outstanding)[:count]
         ]
-        self._lengths.judged(verdict, held)
+        self._lengths.judged(verdict, held, verdict.round, bool(verdict.token))
         for _ in range(count):
             self._outstanding.popleft()
         self.counters.rounds += 1
@@ -140,6 +140,10 @@ class Drafting:
         if not self._outstanding and not self._views:
             self._make_plan()
         return actions
+
+    def decided_by_verifier(self, message: Decided) -> list[Action]:
+        """Take tokens that an eager verifier has decided. Raises `ProtocolError`: this one is none."""
+        raise malformed("a verifier that is not eager must judge what was proposed")
 
     def out_of_patience(self, relieved: bool = False) -> list[Action]:
         """Go on without the verifier: the drafts are decided, or, where it is `relieved`, what comes by `decide`.
@@ -209,9 +213,7 @@ class Drafting:
         """Propose the drafts that were not proposed yet; `behind` are views of what is not."""
         start, end = self._start, self._prefix.path_length
         tokens, payload = self._drafts.pack([*self._views[start - self.position :], *behind], end - start)
-        first = not self._outstanding
-        tail = tuple(self._prefix.path[self._known : start]) if first else ()
-        digest = (self._prefix.digest(start),) if first else ()
+        digest, tail = self._behind_known(start)
         self._round += 1
         self.counters.sent += 1
         message = Propose(self.config.session, self._round, start, digest, tail, tokens, payload)
@@ -220,6 +222,12 @@ class Drafting:
         self._lengths.proposed(message, confidences, self._seconds)
         self._make_plan()
         return [Send(message)]
+
+    def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """`Propose.digest` and `Propose.tail` of a proposal that begins at `start`."""
+        if self._outstanding:
+            return (), ()
+        return (self._prefix.digest(start),), tuple(self._prefix.path[self._known : start])
 
     def _token(self, verdict: Verdict, end: int) -> int | None:
         """The token behind the accepted ones, if any. Raises `ProtocolError`."""

@@ -11,7 +11,7 @@ from common.draft_policy.values import Plan
 from common.sampling.draws import Place
 from proto.limits import MOST_PROPOSED
 from proto.messages import Open
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 
 AHEAD: Final = 64  # tokens that are drafted before the verdict of the first of them, where drafting goes on meanwhile
 
@@ -28,12 +28,14 @@ class RoundsConfig:
     ahead: int = 0  # tokens that are drafted behind those that were proposed, before their verdict; 0: none
     most: int = MOST_PROPOSED  # tokens of a proposal that a message holds, whatever their distributions
     lookahead: bool = False  # a proposal tells of the bonus' position, too; only without `ahead`
+    eager: bool = False  # the verifier decides also what nobody proposed: both draw the same; only with `ahead`
 
     @classmethod
-    def of(cls, opening: Open, vocabulary: int, ahead: bool) -> Self:
+    def of(cls, opening: Open, vocabulary: int, ahead: bool, eager: bool = False) -> Self:
         """Those of an opened answer. Drafting `ahead`, the position behind a proposal belongs to the next one."""
         eos, most_ahead = frozenset(opening.eos), AHEAD if ahead else 0
-        return cls(opening.session, eos, opening.max_tokens, vocabulary, bonus=not ahead, ahead=most_ahead)
+        session, most, eager = opening.session, opening.max_tokens, ahead and eager
+        return cls(session, eos, most, vocabulary, bonus=not ahead, ahead=most_ahead, eager=eager)
 
     def ends(self, token: int, length: int) -> bool:
         """Whether an answer of `length` tokens, the last of them `token`, is complete."""
@@ -140,8 +142,10 @@ class Lengths(Protocol):
         """Note a proposal that is sent, whose drafts took `seconds`."""
         ...
 
-    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
-        """Note a verdict, and how many tokens it accepts of each of the proposals that it is about."""
+    def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
+        """Note how many tokens hold of each of the proposals of which `message` brings the end, up to round `last`, and
+        whether it brings a `token` that was not drafted. Its times are those of the proposal of its own round.
+        """
         ...
 
 

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from common.answer.values import Action, Commit, Send, View
 from common.draft_policy.values import Plan
-from common.methods.drafted.machine.drafting import Drafting
+from common.methods.drafted.machine.eager import make_drafting, make_verifying
 from common.methods.drafted.machine.values import Lengths
-from common.methods.drafted.machine.verifying import Verifying
 from common.methods.drafted.method import Scheme
 from common.sampling.drafting import RaceKernel
 from proto.framing import decode, encode
 from proto.messages import Message, Sync
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 
 Model = Callable[[Sequence[int]], NDArray[np.float64]]  # next-token distribution [vocab] behind a path
 
@@ -42,8 +41,9 @@ class Length:
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         assert len(confidences) > 0
 
-    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
-        assert sum(accepted) == verdict.accepted
+    def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
+        assert len(accepted) > 0
+        assert isinstance(message, Decided) or (sum(accepted), token) == (message.accepted, bool(message.token))
 
 
 def by_path(compute: Callable[[tuple[int, ...]], NDArray[np.float64]]) -> Model:
@@ -90,6 +90,7 @@ class Pair:
     tokens: list[int] = field(default_factory=list)  # that the device shows
     degraded: list[bool] = field(default_factory=list)
     vocabulary: int = 0
+    decodes_on: Callable[[], bool] = lambda: True  # whether an eager verifier may decide what nobody proposed
     draft_seconds = 0.0  # that the device is told that a draft took
 
     @property
@@ -100,8 +101,8 @@ class Pair:
     def __post_init__(self) -> None:
         self.vocabulary = self.scheme.config.vocabulary
         self.kernel = RaceKernel(self.vocabulary, "cpu")
-        self.device = Drafting(self.scheme.config, self.scheme.drafts, self.lengths)
-        self.cloud = Verifying(self.scheme.config, self.scheme.judge)
+        self.device = make_drafting(self.scheme.config, self.scheme.drafts, self.lengths)
+        self.renew_cloud()
 
     def run(self, until: int | None = None) -> list[int]:
         """The answer, over a link without faults; or its beginning, as soon as that has `until` tokens."""
@@ -136,11 +137,16 @@ class Pair:
 
     def deliver_down(self) -> bool:
         if self.down:
-            message = decode(self.down.popleft())
-            assert isinstance(message, Verdict)
-            self.act(self.device.judged(message))
+            self.received_by_device(decode(self.down.popleft()))
             return True
         return False
+
+    def received_by_device(self, message: Message) -> None:
+        assert isinstance(message, Verdict | Decided | Sync)
+        if isinstance(message, Verdict):
+            self.act(self.device.judged(message))
+        elif isinstance(message, Decided):
+            self.act(self.device.decided_by_verifier(message))
 
     def received_by_cloud(self, message: Message) -> None:
         if isinstance(message, Propose):
@@ -150,7 +156,7 @@ class Pair:
 
     def renew_cloud(self) -> None:
         """Another session, which knows nothing yet."""
-        self.cloud = Verifying(self.scheme.config, self.scheme.judge)
+        self.cloud = make_verifying(self.scheme.config, self.scheme.judge, self.decodes_on)
 
     def act(self, actions: Sequence[Action], link: deque[bytes] | None = None) -> None:
         for action in actions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from common.estimates.estimates import Estimates
@@ -24,13 +24,20 @@ Case = tuple[str, dict[str, Any]]  # a method and options
 
 
 def cases(names: Iterable[str], options: Mapping[str, Sequence[dict[str, Any]]]) -> list[Case]:
-    """Each method with its defaults, or each of its `options`; where it can draft ahead, once so and once not."""
+    """Each method with its defaults, or each of its `options`, in all the ways to take turns that it knows."""
     return [
-        (name, fields | ahead)
+        (name, fields | turns)
         for name in names
         for fields in options.get(name, [{}])
-        for ahead in ([{"ahead": False}, {"ahead": True}] if "ahead" in DRAFTED[name].request.model_fields else [{}])
+        for turns in _turns(DRAFTED[name].request.model_fields)
     ]
+
+
+def _turns(known: Container[str]) -> list[dict[str, Any]]:
+    """Drafting ahead or not, and then with a verifier that decides by itself, too, or does not."""
+    if "eager" in known:
+        return [{"ahead": False}, {"ahead": True, "eager": False}, {"ahead": True, "eager": True}]
+    return [{"ahead": False}, {"ahead": True}] if "ahead" in known else [{}]
 
 
 def scheme_of(method: str, vocabulary: int, max_tokens: int, eos: tuple[int, ...] = (), **fields: Any) -> Scheme:

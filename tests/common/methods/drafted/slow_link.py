@@ -11,7 +11,7 @@ from common.methods.drafted.history import RoundHistory
 from common.methods.drafted.lengths import PolicyLengths, make_policy
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.request import DraftRequest
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 from tests.common.methods.drafted.pump import Model, Pair
 
 DRAFT: Final = 0.005  # seconds of a draft step
@@ -53,8 +53,8 @@ class PlannedLengths:
         self.proposals.append(len(confidences))
         self._lengths.proposed(message, confidences, seconds)
 
-    def judged(self, verdict: Verdict, accepted: Sequence[int]) -> None:
-        self._lengths.judged(verdict, accepted)
+    def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
+        self._lengths.judged(message, accepted, last, token)
 
 
 @dataclass

@@ -290,7 +290,7 @@ class TestMutants:
             monkeypatch.setattr(
                 Verifying, "_whole", property(lambda self: True, lambda self, value: None), raising=False
             )
-        pairs = [pair_of("coupled", {"ahead": True}, seed, length=2) for seed in range(20)]
+        pairs = [pair_of("coupled", {"ahead": True, "eager": False}, seed, length=2) for seed in range(20)]
         for pair in pairs:
             while pair.device.finished is None:
                 for step in (pair.draft, pair.draft, pair.draft, pair.draft, pair.deliver_up, pair.deliver_up):

@@ -110,7 +110,7 @@ def test_of_a_drafter(method: str, message: Propose, said: str) -> None:
 
 
 def test_more_proposals_than_may_wait() -> None:
-    pair = pair_of("coupled")
+    pair = pair_of("coupled", eager=False)
     tokens: list[int] = []
     with pytest.raises(ProtocolError, match=f"at most {MOST_PENDING}"):
         for number in range(MOST_PENDING + 1):
@@ -142,7 +142,7 @@ def test_a_prefix_that_no_answer_has(tokens: tuple[int, ...]) -> None:
     ],
 )
 def test_of_a_verifier(method: str, change: dict[str, Any], said: str) -> None:
-    pair = pair_of(method, seed=8, **({"top_k": 0} if method != "coupled" else {}))
+    pair = pair_of(method, seed=8, **({"top_k": 0} if method != "coupled" else {"eager": False}))
     refused_by_the_drafter(pair, said, **change)
 
 
@@ -174,6 +174,8 @@ def test_damaged_payloads_are_refused_or_taken(method: str, fields: dict[str, An
             pair.received_by_cloud(told)
         assert pair.verify()
         verdict = decode(pair.down.popleft())
+        if pair.scheme.config.eager:
+            continue  # what it tells has no payload
         assert isinstance(verdict, Verdict)
         before = pair.device.work()
         try:

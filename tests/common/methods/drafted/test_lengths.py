@@ -18,7 +18,7 @@ def test_what_follows_a_rejected_token_was_not_judged() -> None:
     lengths.plan([])
     for number in range(3):
         lengths.proposed(Propose(1, number + 1, 2 * number, (), (), (7, 8), b""), [0.5, 0.5], 0.01)
-    lengths.judged(Verdict(1, 3, 0, 3, (9,), 0, b""), [2, 1, 0])
+    lengths.judged(Verdict(1, 3, 0, 3, (9,), 0, b""), [2, 1, 0], 3, True)
     told = PositionAcceptance()
     told.observe(outcome(2, 2))
     told.observe(outcome(2, 1))

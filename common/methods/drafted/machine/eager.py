@@ -1,0 +1,227 @@
+"""State machines of an answer whose verifier decodes on while it waits for proposals.
+
+Only where both sides draw the same token whatever is proposed (coupled drafting) may the verifier decide what nobody
+has proposed: then the answer is the verifier's own, and proposals only let it decide several tokens in one pass. So it
+decides at least as quickly as without a drafter, and tells every token at once. A proposal that comes when some of its
+tokens are decided already is worth what lies behind those.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from common.answer.values import Action, Commit, Send, View, Work
+from common.methods.drafted.machine.drafting import Drafting
+from common.methods.drafted.machine.values import Drafts, Judge, Lengths, RoundsConfig
+from common.methods.drafted.machine.verifying import Pending, Verifying
+from common.sampling.draws import Place
+from proto.digest import extend
+from proto.errors import malformed
+from proto.limits import MOST_PROPOSED
+from proto.messages import Sync
+from proto.rounds import Decided, Propose, Verdict
+
+
+class EagerVerifying(Verifying):
+    """Decides token after token by itself, and as many at once as proposals hold.
+
+    Those that wait follow each other: each begins where the one before ends, the first within what is decided.
+    """
+
+    def __init__(self, config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> None:
+        """`decodes_on`: whether a token may be decided now that nobody has proposed."""
+        super().__init__(config, judge)
+        self._decodes_on = decodes_on
+        self._ends: dict[int, int] = {}  # digest behind a proposal that waits, by its round
+
+    def check(self, message: Propose) -> None:
+        super().check(message)
+        if len(message.digest) != 1 or message.tail:
+            raise malformed("a proposal to an eager verifier must have the digest of its prefix, and no tail")
+
+    def work(self) -> Work | None:
+        path = self._prefix.path
+        if path and self.config.ends(path[-1], len(path)):
+            return None
+        proposed = self._chain()
+        if not proposed and self._read and not self._decodes_on():
+            return None
+        path = [*path, *(each.token for each in proposed)]
+        count = len(proposed) + (not self.config.ends(path[-1], len(path)) if path else 1)
+        return Work(self.epoch, tuple(path[: self.position + count - 1]), count=count)
+
+    def synchronised(self, message: Sync) -> list[Action]:
+        """Tell what is decided behind the tokens of `message`; where others are, adopt those of `message`."""
+        known, own = len(message.tokens), self._prefix.committed()
+        if tuple(own[:known]) != message.tokens:
+            self._ends.clear()
+            return super().synchronised(message)
+        reply: list[Action] = []
+        if message.wants_reply:
+            reply.append(Send(Sync(self.config.session, 0, message.tokens, "cloud", False)))
+        return reply + self._told(known, 0, 0.0)
+
+    def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
+        if work.epoch != self.epoch or work.position != self.position:
+            return []
+        self._read = True
+        start, proposed = self.position, self._chain()[: work.count]
+        judgement = self._judge.judge(Place(start, self._prefix.path_digest), proposed, views)
+        compared = min(judgement.accepted + 1, len(proposed))
+        judged = [each for each in self._pending if each.message.position < start + compared]
+        self.judged += len(proposed)
+        self.accepted += judgement.accepted
+        tokens = [each.token for each in proposed[: judgement.accepted]]
+        if judgement.token is not None:
+            tokens.append(judgement.token)
+        for token in tokens:
+            self._append(token)
+        if judgement.accepted < len(proposed):
+            self.epoch += 1
+        self._follow()
+        last = judged[-1] if judged else None
+        told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else 0.0)
+        commits = [Commit(start + at, token, False, None, None, {"cloud": True}) for at, token in enumerate(tokens)]
+        return [*commits, *told]
+
+    # --- inside
+
+    def _told(self, start: int, judged: int, held: float) -> list[Action]:
+        """Tell the tokens from `start` on; `judged` is the round of the last proposal that this is about."""
+        tokens = self._prefix.committed()
+        told: list[Action] = []
+        for first in range(start, len(tokens), MOST_PROPOSED):
+            part, digest = tuple(tokens[first : first + MOST_PROPOSED]), self._prefix.digest(first)
+            told.append(Send(Decided(self.config.session, judged, first, digest, part, int(1e6 * held))))
+        return told
+
+    def _chain(self) -> list[View]:
+        """The tokens that are proposed from `position` on."""
+        chain = [each for pending in self._pending for each in pending.proposed]
+        return chain[self.position - self._pending[0].message.position :] if chain else []
+
+    def _follow(self) -> None:
+        """Keep the proposals that follow each other from within what is decided, and reach beyond it."""
+        kept: deque[Pending] = deque()
+        for pending in self._pending:
+            if kept:
+                before = kept[-1]
+                fits = pending.message.position == before.end and pending.message.digest == (self._behind(before),)
+            else:
+                fits = self._agrees(pending)
+            if fits and pending.end > self.position:
+                kept.append(pending)
+                continue
+            self._ends.pop(pending.message.round, None)
+            self._round = max(self._round, pending.message.round)
+            self.stale += not fits
+        self._pending = kept
+
+    def _behind(self, pending: Pending) -> int:
+        """The digest behind a proposal that waits."""
+        message = pending.message
+        if message.round not in self._ends:
+            digest = message.digest[0]
+            for each in pending.proposed:
+                digest = extend(digest, each.token)
+            self._ends[message.round] = digest
+        return self._ends[message.round]
+
+    def _agrees(self, pending: Pending) -> bool:
+        """Whether a proposal begins within what is decided, and its tokens are those, as far as they are decided."""
+        start, prefix = pending.message.position, self._prefix
+        if start > self.position or pending.message.digest != (prefix.digest(start),):
+            return False
+        decided = prefix.path[start : min(self.position, pending.end)]
+        return decided == [each.token for each in pending.proposed[: len(decided)]]
+
+
+def make_verifying(config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> Verifying:
+    """The verifier of an answer; `decodes_on` as that of an eager one."""
+    return EagerVerifying(config, judge, decodes_on) if config.eager else Verifying(config, judge)
+
+
+def make_drafting(config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> Drafting:
+    """The drafter of an answer."""
+    return (EagerDrafting if config.eager else Drafting)(config, drafts, lengths)
+
+
+class EagerDrafting(Drafting):
+    """Drafts for a verifier that decides by itself, too: what that has decided is kept where it was drafted."""
+
+    def decided_by_verifier(self, message: Decided) -> list[Action]:
+        """Take tokens that the verifier has decided. Others than those behind this side's prefix are fenced off.
+
+        Raises `ProtocolError` for what no verifier can have sent; then nothing has changed.
+        """
+        start, position = message.position, self.position
+        known = position - start
+        fits = (
+            self.finished is None
+            and not self.alone
+            and 0 <= known < len(message.tokens)
+            and self._prefix.digest(start) == message.digest
+            and tuple(self._prefix.path[start:position]) == message.tokens[:known]
+        )
+        if not fits:
+            self.counters.stale += 1
+            return []
+        tokens = message.tokens[known:]
+        self._check(tokens)
+        drafted = self._prefix.path[position : position + len(tokens)]
+        pairs = enumerate(zip(drafted, tokens, strict=False))
+        same = next((at for at, (draft, token) in pairs if draft != token), len(drafted))
+        rejected = same < len(drafted)
+        self._count(message, same, rejected, len(tokens))
+        actions: list[Action] = []
+        for _ in range(same):
+            actions += self._commit({"device": True})
+        if same < len(tokens):
+            confidences = [view.confidence for view in self._views[:1]]
+            self._roll_back()
+            self._confidences.extend(confidences)
+            for token in tokens[same:]:
+                self._prefix.extend(token)
+                actions += self._commit({"device": False} if rejected else {})
+                rejected = False
+        else:
+            while self._outstanding and self._outstanding[0][1] <= self.position:
+                self._outstanding.popleft()
+        self._known = self.position
+        if not self._outstanding and not self._views:
+            self._make_plan()
+        return actions
+
+    def judged(self, verdict: Verdict) -> list[Action]:
+        """Raises `ProtocolError`: an eager verifier tells what it has decided."""
+        raise malformed("an eager verifier must send no verdicts")
+
+    # --- inside
+
+    def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (self._prefix.digest(start),), ()
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        """Raises `ProtocolError`."""
+        if any(token >= self.config.vocabulary for token in tokens):
+            raise malformed("decided tokens must be of the vocabulary")
+        if any(token in self.config.eos for token in tokens[:-1]):
+            raise malformed("nothing may be decided behind the end of the sequence")
+        if self.position + len(tokens) > self.config.max_tokens:
+            raise malformed("a decided token must be within the answer")
+
+    def _count(self, message: Decided, same: int, rejected: bool, told: int) -> None:
+        """Note the proposals of which all is known with `told` more tokens, the first `same` of them as drafted."""
+        end, counters = self.position + same, self.counters
+        judged = [each for each in self._outstanding if each[0].position <= end and (rejected or each[1] <= end)]
+        counters.bonus += told - same - rejected
+        if not judged:
+            return
+        held = [min(end, stop) - proposal.position for proposal, stop in judged]
+        last = judged[-1][0].round
+        self._lengths.judged(message, held, last, same < told)
+        counters.rounds += 1
+        counters.proposed += sum(stop - proposal.position for proposal, stop in judged)
+        counters.accepted += sum(held)
+        counters.rejected += judged[-1][1] > end
