@@ -34,7 +34,7 @@ class Decided:
     position: Position
     digest: Digest
     tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1, least=1)]
-    verify_time: Annotated[int, Count(2**32)]  # microseconds from that proposal's arrival on
+    verify_time: Annotated[int, Count(2**32)]  # microseconds from that proposal's arrival on, or of the pass; 0: again
 
 
 @dataclass(frozen=True, slots=True)

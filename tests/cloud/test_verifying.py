@@ -29,7 +29,7 @@ MIXED: tuple[dict[str, Any], ...] = (
     {"method": "coupled"},
     {"method": "dssd", "top_k": 20},
     {"method": "qsv", "resolution": 32},
-    {"method": "coupled", "ahead": False},
+    {"method": "coupled", "eager": False},
     {"method": "dsd"},
     {"sources": "both"},
 )
@@ -107,13 +107,14 @@ class TestNeighbours:
         check(asking, expected)
 
 
-def opening(session: int) -> Open:
-    return replace(OPEN, session=session, method="coupled", sources="cloud", placement="cloud", eos=())
+def opening(session: int, eager: bool = True) -> Open:
+    options = "" if eager else '{"eager": false}'
+    return replace(OPEN, session=session, method="coupled", options=options, sources="cloud", placement="cloud", eos=())
 
 
 class TestPassages:
     def test_come_before_anything_is_asked(self, town: Town, stranger: Stranger) -> None:
-        stranger.send(opening(11))
+        stranger.send(opening(11, eager=False))
         wait_until(lambda: bool(stranger.of(Ready)), "the cloud has read its prompt")
         parts = stranger.of(Fetched)
         assert [part.index for part in parts] == list(range(OPEN.documents))
@@ -138,7 +139,7 @@ class TestAttribution:
             apply(driver, event)
             held.append(len(driver.record.shares))
 
-        stranger.send(opening(13))
+        stranger.send(opening(13, eager=False))
         wait_until(lambda: bool(stranger.of(Ready)), "the cloud has read its prompt")
         stranger.send(Propose(13, 1, 0, (digest(()),), (), (), tokens(5, 6)))
         wait_until(lambda: bool(stranger.of(Verdict)), "a verdict comes")

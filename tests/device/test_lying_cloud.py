@@ -7,6 +7,7 @@ bounds that they make are reached soon.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from common.answer.errors import AnswerFailed
 from device.interface import Finished, TokenEvent
+from proto.digest import EMPTY
 from proto.messages import (
     Close,
     Contributions,
@@ -26,7 +28,7 @@ from proto.messages import (
     Sync,
     Target,
 )
-from proto.rounds import Propose
+from proto.rounds import Decided, Propose, Verdict
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (
@@ -50,7 +52,8 @@ MOST = 2**24 - 1  # of what a message may say
 AGES = 1e9  # seconds
 METHODS: dict[str, dict[str, Any]] = {
     "speculative": {"placement": "cloud"},
-    "coupled": {"method": "coupled", "sources": "cloud"},
+    "coupled": {"method": "coupled", "sources": "cloud", "eager": False},
+    "eager": {"method": "coupled", "sources": "cloud"},
     "sequence-wise": {"method": "sequence-wise"},
     "fetch-text": {"method": "fetch-text"},
 }
@@ -207,6 +210,33 @@ class TestVerifiers:
         cloud.script = verifying(None, declared=4000.0)
         report = ask(device, "coupled").report
         assert report.degraded[-1] == LENGTH - 1
+
+
+class TestEagerVerifiers:
+    @pytest.mark.parametrize(
+        "junk",
+        [
+            lambda session: Decided(session, 0, 0, EMPTY, (TOKEN, TOKEN), 0),
+            lambda session: Decided(session, 0, 300, EMPTY, (TOKEN,), 0),
+            lambda session: Decided(session, 0, 2, EMPTY, (TOKEN,), 0),
+            lambda session: Sync(session, 0, (TOKEN, TOKEN), "cloud", False),
+        ],
+        ids=["repeated", "far ahead", "another prefix", "sync"],
+    )
+    def test_that_repeats_itself(self, cloud: ScriptedCloud, device: Resident, junk: Callable[[int], Message]) -> None:
+        """It decided two tokens; whatever it repeats brings the answer no further."""
+        two = Decided(0, 0, 0, EMPTY, (TOKEN, TOKEN), 0)
+        cloud.script = at_opening(no_passages, ready, lambda session: replace(two, session=session), then=junk)
+        report = ask(device, "eager").report
+        assert report.degraded == tuple(range(2, report.tokens))
+        assert report.tokens == LENGTH
+
+    @pytest.mark.parametrize("bad", [Verdict(0, 1, 0, 0, (TOKEN,), 0, b""), Decided(0, 0, 0, EMPTY, (MOST,), 0)])
+    def test_that_says_what_none_can_say(self, cloud: ScriptedCloud, device: Resident, bad: Verdict | Decided) -> None:
+        cloud.script = at_opening(no_passages, ready, lambda session: replace(bad, session=session))
+        report = ask(device, "eager").report
+        assert report.degraded == tuple(range(report.tokens))
+        assert report.notes == ("The cloud did not take part: what it sent of the answer can't be used.",)
 
 
 class TestFetching:

@@ -10,8 +10,9 @@ import pytest
 from common.answer.errors import AnswerFailed
 from common.transport.interface import Peer
 from device.interface import Finished, TokenEvent, Waiting
+from proto.digest import digest
 from proto.messages import Fetched, Message, Open, Ready, Target
-from proto.rounds import Propose
+from proto.rounds import Decided, Propose
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (
@@ -31,6 +32,7 @@ QUESTION = "Where is my dance class?"
 TOKEN = 5
 PASS = 1.2  # seconds, four times the device's patience
 LENGTH = 6
+VERDICTS: dict[str, Any] = {"method": "coupled", "sources": "cloud", "eager": False, "draft_length": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -76,11 +78,32 @@ def deciding(pauses: Callable[[int], float]) -> Script:
     return script
 
 
+def deciding_eagerly(pauses: Callable[[int], float]) -> Script:
+    """Decide a token at a time, after `pauses` of seconds; there are no documents to read."""
+
+    def script(cloud: ScriptedCloud, message: Message) -> None:
+        if isinstance(message, Open):
+            session = message.session
+            cloud.say(Fetched(session, 0, 0, 0, 0, 0.0, "", b""))
+            cloud.say(Ready(session, (), 10, 0.5))
+            told = [Decided(session, 0, each, digest((TOKEN,) * each), (TOKEN,), 0) for each in range(LENGTH)]
+            cloud.say_in_turn([(pauses(each.position), each) for each in told])
+
+    return script
+
+
 class TestSlowAndHonest:
     def test_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
         renew(cloud, device, decode_intercept=PASS)
         cloud.script = verifying(PASS, PASS)
-        report = ask(device, method="coupled", sources="cloud", draft_length=2).report
+        report = ask(device, **VERDICTS).report
+        assert (report.degraded, report.tokens, report.notes) == ((), LENGTH, ())
+
+    def test_eager_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
+        """It decides by itself, whatever is proposed."""
+        renew(cloud, device, decode_intercept=PASS)
+        cloud.script = deciding_eagerly(lambda position: PASS)
+        report = ask(device, **VERDICTS | {"eager": True}).report
         assert (report.degraded, report.tokens, report.notes) == ((), LENGTH, ())
 
     def test_aggregator(self, cloud: ScriptedCloud, device: Resident) -> None:
@@ -145,7 +168,7 @@ class TestWaiting:
 
     def test_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
         cloud.script = verifying(5 * PATIENCE, 0.0)
-        report = ask(device, method="coupled", sources="cloud", draft_length=2, wait=True).report
+        report = ask(device, **VERDICTS, wait=True).report
         assert (report.degraded, report.tokens) == ((), LENGTH)
 
     def test_begins_before_the_cloud_is_there(self, cloud: ScriptedCloud, device: Resident) -> None:
@@ -153,7 +176,7 @@ class TestWaiting:
         connection = device.engine.cloud.connection
         assert connection is not None
         connection.on_gone(peer := Peer(1, None))
-        generation = device.begin(QUESTION, max_tokens=LENGTH, method="coupled", sources="cloud", wait=True)
+        generation = device.begin(QUESTION, max_tokens=LENGTH, **VERDICTS, wait=True)
         connection.on_connected(peer)
         last = within(generation)[-1]
         assert isinstance(last, Finished)

@@ -118,7 +118,8 @@ class DraftingDevice:
                 if self._driver.recorder is not None:
                     self._driver.recorder.message("receive", message)
                 if not isinstance(message, Sync):
-                    self._verifying.append(message.verify_time / 1e6)
+                    if message.verify_time > 0:  # what is told again took none
+                        self._verifying.append(message.verify_time / 1e6)
                     self._context.cloud.peer.meter.spare(self._asked)
                     self._driver.apply(lambda: self._judged(message))
                 if self._machine.alone:  # it was slow, and is there again

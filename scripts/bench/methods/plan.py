@@ -51,13 +51,14 @@ SYNCHRONOUS = (
     _fixed("coupled", 6, "coupled synchronous", ahead=False),
     _adaptive("coupled", "goodput", "coupled synchronous", ahead=False),
 )
-AHEAD_FIXED = _fixed("coupled", 6, "coupled ahead", ahead=True)
-AHEAD = _adaptive("coupled", "goodput", "coupled ahead", ahead=True)
+AHEAD_FIXED = _fixed("coupled", 6, "coupled ahead", ahead=True, eager=False)
+AHEAD = _adaptive("coupled", "goodput", "coupled ahead", ahead=True, eager=False)
+EAGER = _adaptive("coupled", "goodput", "coupled eager", ahead=True, eager=True)
 
 MAIN = (*DSSD, DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_GOODPUT, AHEAD)
 OTHERS = (TARGET, DSD, QSV_FIXED_INDEX[1], QSV_SHORT, QSV_HEURISTIC, QSV_DDQN, *SYNCHRONOUS, AHEAD_FIXED)
 POLICIES = (*DSSD, DSSD_GOODPUT, QSV_SHORT, QSV_GOODPUT, QSV_HEURISTIC, QSV_DDQN)
-COMPARED = (TARGET, AHEAD, DSSD_GOODPUT, QSV_GOODPUT)  # whole answers
+COMPARED = (TARGET, EAGER, AHEAD, DSSD_GOODPUT, QSV_GOODPUT)  # whole answers
 AIMED = (TARGET, *DSSD, *QSV_FIXED_INDEX, AHEAD)  # what the aims compare
 
 

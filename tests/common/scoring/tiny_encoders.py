@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LONGEST = 48  # tokens
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!"
 WORDS = "what is the best game of kind i like horror enjoy most my rabbit kettle called dance class cold feet against"
 
 
 def word_pieces() -> PreTrainedTokenizerFast:
     """A WordPiece tokenizer as BERT has it."""
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    # Not trained: a trainer breaks ties as it likes, and the same weights would say something else each time.
+    pieces = [*SPECIAL, *CHARACTERS, *(f"##{each}" for each in CHARACTERS), *dict.fromkeys(WORDS.split())]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.train_from_iterator(
-        [WORDS, "abcdefghijklmnopqrstuvwxyz 0123456789 .,?!"],
-        trainers.WordPieceTrainer(vocab_size=160, special_tokens=SPECIAL, show_progress=False),
-    )
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",

@@ -81,14 +81,16 @@ class EagerVerifying(Verifying):
             self.epoch += 1
         self._follow()
         last = judged[-1] if judged else None
-        told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else 0.0)
+        told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else seconds)
         commits = [Commit(start + at, token, False, None, None, {"cloud": True}) for at, token in enumerate(tokens)]
         return [*commits, *told]
 
     # --- inside
 
     def _told(self, start: int, judged: int, held: float) -> list[Action]:
-        """Tell the tokens from `start` on; `judged` is the round of the last proposal that this is about."""
+        """Tell the tokens from `start` on; `judged` is the round of the last proposal that this is about, `held` the
+        seconds since it came, or those of the pass.
+        """
         tokens = self._prefix.committed()
         told: list[Action] = []
         for first in range(start, len(tokens), MOST_PROPOSED):

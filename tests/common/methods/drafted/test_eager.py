@@ -36,7 +36,8 @@ def pair_of(
 
 def verifier_alone(seed: int, **fields: Any) -> list[int]:
     """The answer of the verifier's model."""
-    pair, tokens = pair_of(seed, **fields), []
+    tokens: list[int] = []
+    pair = pair_of(seed, **fields)
     while not tokens or not pair.scheme.config.ends(tokens[-1], len(tokens)):
         tokens.append(pair.view(pair.scheme.verifier, len(tokens), mixture(VERIFIER, tokens)).token)
     return tokens
