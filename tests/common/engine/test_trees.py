@@ -186,6 +186,24 @@ def test_nodes_that_are_wanted_in_another_order(decoder: Decoder) -> None:
     decoder.memory.give_back(answer.rows.rows)
 
 
+def test_a_chain_goes_on_as_a_tree_and_as_a_chain_again(decoder: Decoder) -> None:
+    """As drafts do when a first branch is decoded, and when that becomes the answer: nothing is read twice."""
+    answer = Answer(decoder, 9)
+    answer.path = [11, 12, 13, 14]
+    together(decoder, [answer], [1])
+    answer.path = [11]
+    answer.tokens, answer.parents = [12, 13, 14, 21], [ROOT, 0, 1, 0]  # beside 13
+    fed = answer.item(1)
+    assert list(fed.tokens) == [21]
+    together(decoder, [answer], [1])
+    answer.tokens, answer.parents = [12, 13, 14, 21, 22, 15], [ROOT, 0, 1, 0, 3, 2]
+    together(decoder, [answer], [2])
+    answer.path, answer.tokens, answer.parents = [11, 12, 21, 22, 23], [], []
+    assert list(answer.item(1).tokens) == [23]
+    answer.check_rows()
+    decoder.memory.give_back(answer.rows.rows)
+
+
 def _first_columns(rows: Rows, fed: int, path: Sequence[int]) -> None:
     rows.fed = fed + len(path)
 
