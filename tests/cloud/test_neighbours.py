@@ -9,12 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common.answer.errors import AnswerFailed
 from common.engine.jobs import AnswerJob
+from common.methods.aggregate.cloud_half import AggregateCloud
+from common.methods.aggregate.machine.remote import BRANCHES, MOST
 from device.interface import Finished, TokenEvent
 from proto.messages import Cancel, Draft, Error, Open, Ready, Resolve
+from proto.payloads.race import RaceEntries, encode_race
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
@@ -146,6 +150,28 @@ def wrong_payloads(town: Town) -> Callable[[], None]:
     return check
 
 
+def branches_without_end(town: Town) -> Callable[[], None]:
+    """Sends well-formed drafts behind prefixes that nobody has, in a session of its own: few of them are kept."""
+    stranger = town.stranger()
+    stranger.send(replace(OPEN, session=1, placement="cloud"))
+    wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
+    half = next(half for key, half in town.sessions._sessions.items() if key[1] == 1)
+    assert isinstance(half, AggregateCloud)
+    kept = half.answer.session._state._remote
+    payload = encode_race(RaceEntries(np.arange(5, 37, dtype=np.uint32), np.arange(1, 33, dtype=np.uint16)))
+    for number in range(3000):
+        stranger.send(Draft(1, 0, 1 + number % 30, FIRST_DIGEST ^ number, 0.0, 0, payload))
+    wait_until(lambda: kept._count >= MOST, "most of what is allowed is there", AT_ONCE)
+
+    def check() -> None:
+        assert stranger.of(Error) == []
+        assert kept._count <= MOST
+        assert all(len(each) <= BRANCHES for each in kept._drafts.values())
+        stranger.send(Cancel(1))
+
+    return check
+
+
 def cancelled_while_read(town: Town) -> Callable[[], None]:
     """Opens sessions with a long prompt and cancels them at once."""
     stranger = town.stranger()
@@ -176,7 +202,7 @@ def unservable(town: Town) -> Callable[[], None]:
     return check
 
 
-@pytest.mark.parametrize("harm", [wrong_payloads, cancelled_while_read, vanishing, unservable])
+@pytest.mark.parametrize("harm", [wrong_payloads, branches_without_end, cancelled_while_read, vanishing, unservable])
 def test_a_bad_neighbour(
     town: Town, devices: list[Resident], expected: dict[str, str], harm: Callable[[Town], Callable[[], None]]
 ) -> None:
