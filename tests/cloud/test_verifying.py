@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from common.answer.values import Action
 from common.methods.catalog import METHODS
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
-from proto.messages import Fetched, Message, Open, Ready, Sync
+from proto.messages import Error, Fetched, Message, Open, Ready, Sync
 from proto.payloads.tokens import encode_tokens
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
@@ -125,6 +126,15 @@ class TestPassages:
         stranger.send(Propose(11, 1, 0, (digest(()),), (), (), tokens(5, 6)))
         wait_until(lambda: len(stranger.of(Verdict)) == 2, "the same verdict comes again")
         assert stranger.of(Verdict)[1] == first
+
+
+def test_a_device_that_only_listens_is_not_given_up(fresh_data: Callable[[], Path]) -> None:
+    """An eager verifier decides more quickly than it drafts: nothing of it is ever in time."""
+    with Town(fresh_data(), emulate_decode_ms=100.0, session_idle_seconds=0.6) as town:
+        stranger = town.stranger()
+        stranger.send(replace(opening(12), max_tokens=16))
+        wait_until(lambda: sum(len(each.tokens) for each in stranger.of(Decided)) == 16, "all is decided", AT_ONCE)
+        assert stranger.of(Error) == []
 
 
 class TestAttribution:

@@ -48,6 +48,7 @@ class VerifyingCloud(NullObserver):
         self._passages = DocumentOutbox(request.session, context.send, context.queued)
         self._passages_lock = threading.Lock()
         self._titles: tuple[str, ...] = ()
+        self._position = 0
         self.began = self._heard = time.monotonic()
 
     # --- CloudHalf
@@ -92,6 +93,12 @@ class VerifyingCloud(NullObserver):
                 self._heard = now
 
     def silent(self, now: float) -> float:
+        """Seconds since the device was heard, or took something, or a token was decided: a device whose drafts all come
+        too late for an eager verifier proposes nothing.
+        """
+        position = self._machine.position
+        if position != self._position:
+            self._position, self._heard = position, now
         return now - self._heard
 
     def given_up(self) -> Error:
