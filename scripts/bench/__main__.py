@@ -54,6 +54,10 @@ SUITES = {
         "whole answers, drafted and streamed, over the same link",
         "scripts.bench.methods.suite:run_whole",
     ),
+    "methods-eager": (
+        "the same of eager coupled drafting, by step, pair of models and distance",
+        "scripts.bench.methods.suite:run_eager",
+    ),
     "methods-work": ("what drafting and verifying costs per token beside the models", "scripts.bench.methods.work"),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
     "qsv": ("right answers, entropy and speed of quantise-sample-verify (Figs. 3 and 4)", "scripts.bench.qsv.suite"),

@@ -16,6 +16,7 @@ from scripts.bench.methods.plan import (
     CROSS,
     DRAFT,
     DSSD,
+    EAGER,
     FAST,
     MAIN,
     NO_NETWORK,
@@ -200,11 +201,25 @@ def whole_table(every: Cells) -> Table:
         whole = f"{cell.middle(lambda one: one.whole):,.0f}"
         if cell is streamed:
             return f"{whole}; first {cell.middle(lambda one: one.ttft):.0f}"
-        pairs = list(zip(streamed.answers, cell.answers, strict=True))
-        faster = Spread.of([own.whole / one.whole for own, one in pairs]).short(2)
-        return f"{whole}, {faster}; {median(one.ttft - own.ttft for own, one in pairs):.0f}"
+        return f"{whole}, {_over(streamed, cell)}"
 
     return Table.crossed(["one way, uplink"], rows, {mode.name: mode.name for mode in COMPARED}, shown)
+
+
+def over_streaming(every: Cells) -> dict[tuple[float, Network], str]:
+    """Eager answers over the target's own, by pair of models and network."""
+    return {
+        (overlap, network): _over(every[overlap, network, TARGET.name], cell)
+        for (overlap, network, name), cell in every.items()
+        if name == EAGER.name
+    }
+
+
+def _over(streamed: Cell, cell: Cell) -> str:
+    """How many times as fast whole answers are as those of `streamed`, and how much later they begin."""
+    pairs = list(zip(streamed.answers, cell.answers, strict=True))
+    faster = Spread.of([own.whole / one.whole for own, one in pairs]).short(2)
+    return f"{faster}; {median(one.ttft - own.ttft for own, one in pairs):.0f}"
 
 
 def bytes_table(every: Cells, overlap: float, network: Network) -> Table:

@@ -11,13 +11,14 @@ from typing import Any
 
 from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, TokensDiffer, ask, check_whole, linked, settle
 from scripts.bench.draft_pair import DraftPair, make_pair
-from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, NO_NETWORK, TARGET, Network, Part, Plan
+from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, EAGER, NO_NETWORK, TARGET, Network, Part, Plan
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 from scripts.netlab.faulty_proxy import PERFECT, Line
 
 PROBE = 150  # bytes of a probe, which the uplink's rate delays
-ALIKE = (TARGET.family, "coupled synchronous", AHEAD_FIXED.family)  # families whose tokens are the target's, one by one
+# families whose tokens are the target's, one by one
+ALIKE = (TARGET.family, "coupled synchronous", AHEAD_FIXED.family, EAGER.family)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

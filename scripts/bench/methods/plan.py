@@ -160,6 +160,22 @@ WHOLE = Plan(
     ),
     max_tokens=32,
 )
+STEPS: Final = (32.0, 10.0)  # milliseconds of a pass of the target
+EAGERLY: Final = tuple(
+    Plan(
+        tuple(
+            Part(
+                overlap,
+                dict.fromkeys([Network(delay, RATES[-1]) for delay in (*DELAYS, 300.0)], (TARGET, EAGER)),
+                seeds=(1, 2, 3, 4, 5),
+            )
+            for overlap in (0.03, 0.9, 0.97)
+        ),
+        max_tokens=32,
+        verify_ms=step,
+    )
+    for step in STEPS
+)
 ANY: Final = 5.0  # seconds: short runs measure nothing, and go on beside any other work
 SHORT_WHOLE = replace(
     WHOLE,
@@ -169,6 +185,7 @@ SHORT_WHOLE = replace(
     verify_ms=8.0,
     own=ANY,
 )
+SHORT_EAGERLY = (replace(SHORT_WHOLE, parts=(Part(0.9, {Network(5.0, RATES[-1]): (TARGET, EAGER)}, seeds=(1,)),)),)
 SHORT = Plan(
     (
         Part(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from common.figures import REFERENCE, line_style
-from scripts.bench.measuring import MEDIANS
+from scripts.bench.measuring import MEDIANS, Table
 from scripts.bench.methods.analysis import (
     PREDICTED_AIM,
     Cells,
@@ -16,21 +16,24 @@ from scripts.bench.methods.analysis import (
     bytes_table,
     cells,
     grid_table,
+    over_streaming,
     table,
     target_alone,
     whole_table,
 )
-from scripts.bench.methods.measure import measure
+from scripts.bench.methods.measure import Answered, measure
 from scripts.bench.methods.plan import (
     AHEAD,
     DSSD,
     DSSD_GOODPUT,
+    EAGERLY,
     FAST,
     FULL,
     GRID,
     QSV_FIXED_INDEX,
     QSV_GOODPUT,
     SHORT,
+    SHORT_EAGERLY,
     SHORT_WHOLE,
     SLOW,
     TARGET,
@@ -84,6 +87,25 @@ def run_whole(results: Results) -> None:
         "target alone, which streams (medians of the ratios by seed [95 % interval]), and the first token, later by."
     )
     results.table("Whole answers over streaming", whole_table(cells(found, plan)), note)
+
+
+def run_eager(results: Results) -> None:
+    """Whole answers of eager coupled drafting over streaming, by step of the target, pair of models and distance."""
+    rows: dict[tuple[object, ...], dict[str, str]] = {}
+    answers: list[Answered] = []
+    for plan in SHORT_EAGERLY if results.short else EAGERLY:
+        found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+        answers += found
+        for (overlap, network), faster in over_streaming(cells(found, plan)).items():
+            rows.setdefault((f"{plan.verify_ms:g} ms", overlap), {})[f"{network.delay:g} ms"] = faster
+    results.samples("answers", answers)
+    delays = list(dict.fromkeys(delay for row in rows.values() for delay in row))
+    results.table(
+        "Eager answers over streaming",
+        Table(["step of the target", "overlap", *delays], [[*key, *row.values()] for key, row in rows.items()]),
+        "How many times as fast as the target alone, which streams its answer, by one-way delay: whole answers, "
+        "medians of the ratios by seed [95 % interval]; and the milliseconds by which the first token is later.",
+    )
 
 
 def report(results: Results, plan: Plan) -> Cells:
