@@ -169,7 +169,7 @@ EAGERLY: Final = tuple(
                 dict.fromkeys([Network(delay, RATES[-1]) for delay in (*DELAYS, 300.0)], (TARGET, EAGER)),
                 seeds=(1, 2, 3, 4, 5),
             )
-            for overlap in (0.03, 0.9, 0.97)
+            for overlap in (0.1, 0.9, 0.97)
         ),
         max_tokens=32,
         verify_ms=step,
