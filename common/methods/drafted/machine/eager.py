@@ -91,11 +91,10 @@ class EagerVerifying(Verifying):
         """Tell the tokens from `start` on; `judged` is the round of the last proposal that this is about, `held` the
         seconds since it came, or those of the pass.
         """
-        tokens = self._prefix.committed()
         told: list[Action] = []
-        for first in range(start, len(tokens), MOST_PROPOSED):
-            part, digest = tuple(tokens[first : first + MOST_PROPOSED]), self._prefix.digest(first)
-            told.append(Send(Decided(self.config.session, judged, first, digest, part, int(1e6 * held))))
+        for first in range(start, self.position, MOST_PROPOSED):
+            tokens, digest = tuple(self._prefix.path[first : first + MOST_PROPOSED]), self._prefix.digest(first)
+            told.append(Send(Decided(self.config.session, judged, first, digest, tokens, int(1e6 * held))))
         return told
 
     def _chain(self) -> list[View]:
@@ -116,8 +115,9 @@ class EagerVerifying(Verifying):
                 kept.append(pending)
                 continue
             self._ends.pop(pending.message.round, None)
-            self._round = max(self._round, pending.message.round)
             self.stale += not fits
+            if fits:  # another one may come again, behind what was lost before it
+                self._round = max(self._round, pending.message.round)
         self._pending = kept
 
     def _behind(self, pending: Pending) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from proto.rounds import Decided, Propose, Verdict
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
 from tests.common.methods.drafted.refusals import propose, refused_by_the_verifier
 from tests.common.methods.drafted.schemes import scheme_of
+from tests.common.methods.drafted.test_faults import FAULTY, happen, settle
 
 VOCABULARY, TOKENS, EOS = 7, 24, (6,)
 VERIFIER = table_model(VOCABULARY, 1, sharpness=3.0)
@@ -111,6 +113,22 @@ def test_a_busy_cloud_decides_only_behind_proposals() -> None:
     assert pair.verify()  # the prompt's pass, which gives the first token
     assert not pair.verify()
     assert pair.run() == verifier_alone(3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_faults_while_it_is_busy_now_and_then(share: float) -> None:
+    """Nothing waits for ever, and not a token differs, though it decides nothing by itself for a while or at all."""
+    for seed in range(200):
+        random = Random(seed)
+        pair = pair_of(seed, decodes_on=partial(happens, random, share))
+        for _ in range(80):
+            happen(pair, random.choice(FAULTY))
+        assert settle(pair) == verifier_alone(seed)
+        assert pair.device.degraded == []
+
+
+def happens(random: Random, share: float) -> bool:
+    return random.random() < share
 
 
 @pytest.mark.parametrize("known", [0, 2, 3])
