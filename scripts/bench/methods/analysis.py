@@ -219,7 +219,7 @@ def _over(streamed: Cell, cell: Cell) -> str:
     """How many times as fast whole answers are as those of `streamed`, and how much later they begin."""
     pairs = list(zip(streamed.answers, cell.answers, strict=True))
     faster = Spread.of([own.whole / one.whole for own, one in pairs]).short(2)
-    return f"{faster}; {median(one.ttft - own.ttft for own, one in pairs):.0f}"
+    return f"{faster}; {round(median(one.ttft - own.ttft for own, one in pairs))}"
 
 
 def bytes_table(every: Cells, overlap: float, network: Network) -> Table:
