@@ -304,7 +304,8 @@ class ActiveRequest:
         return True
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        self._shown.provisional(drafts)
+        if self.record.token_times or self.request.unmatched != "refuse":  # else it may be refused yet
+            self._shown.provisional(drafts)
 
     def withdrawn(self, position: int) -> None:
         raise RuntimeError("the device never takes a shown token back")

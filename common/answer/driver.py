@@ -82,6 +82,24 @@ class Machine(Protocol):
 W = TypeVar("W", bound=TreeWork)
 
 
+class Preview:
+    """Tells the drafts behind the decided tokens, whenever they have changed. Under the answer's lock."""
+
+    def __init__(self, drafts: Callable[[], Sequence[int]], tell: Callable[[Sequence[int]], object]) -> None:
+        self._drafts = drafts
+        self._tell = tell
+        self._told: tuple[int, ...] = ()
+
+    def show(self, decided: bool = False) -> None:
+        """Look at the drafts; `decided`: a token was, which has taken back what was told."""
+        if decided:
+            self._told = ()
+        drafts = tuple(self._drafts())
+        if drafts != self._told:
+            self._told = drafts
+            self._tell(drafts)
+
+
 class Driver:
     """A machine with its lock; carries out its actions. `Part`s connect it with the models that it asks."""
 
@@ -93,14 +111,16 @@ class Driver:
         send: Callable[[Message], object],
         observer: Observer,
         recorder: Recorder | None = None,
+        preview: Preview | None = None,
     ) -> None:
-        """`role` is this side, `engines` are woken when there may be work, or none any more."""
+        """`role` is this side, `engines` are woken when there may be work, or none any more; `preview` shows drafts."""
         self.role: Side = role
         self.machine = machine
         self.recorder = recorder  # None: nobody asked for a trace
         self.record = AnswerRecord()
         self.over = False  # finished, failed or cancelled
         self.lock = threading.RLock()
+        self._preview = preview
         self._engines = engines
         self._send = send
         self._observer = observer
@@ -135,10 +155,12 @@ class Driver:
             if goes_on or not isinstance(action, Commit):  # what follows the end is no part of the answer
                 goes_on = self.act(action) and goes_on
         self.record.forget_before(self.machine.position)
-        if goes_on:
-            self.wake()
-        else:
+        if not goes_on:
             self.end()
+            return
+        self.wake()
+        if self._preview is not None and not self.over:
+            self._preview.show(decided=any(isinstance(action, Commit) for action in actions))
 
     def act(self, action: object) -> bool:
         """Carry out one action; returns whether the answer goes on."""

@@ -130,6 +130,7 @@ class Request(ProcessorOptions):
     exact: bool = True  # ask for what a certificate lacks
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # alternatives told; none: no logprobs
     wait: bool = Field(default=False, description="Wait for the cloud as long as it takes, rather than go on alone")
+    provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
     unmatched: Unmatched = Field(
         default="warn",
         description="Where no document is close to the question: say so, refuse, or just answer",

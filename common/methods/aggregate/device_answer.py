@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.answer.driver import Observer
+from common.answer.driver import Observer, Preview
 from common.answer.errors import RequestError
 from common.answer.report import MethodReport, SideReport
 from common.daemon.prompt_rows import PromptRows
@@ -26,7 +26,8 @@ class DeviceAnswer:
         self.context = context
         self.drafting = parts.drafting
         recorder = context.trace(parts.session.aggregator, alone=participants == {"device"})
-        watching = context if observer is None else observer
+        watching, session = context if observer is None else observer, parts.session
+        shown = observer is None and context.request.provisional
         self.answer = SessionDriver(
             parts.session,
             context.send,
@@ -35,6 +36,7 @@ class DeviceAnswer:
             side.decoding,
             recorder,
             context.cloud.waited,
+            Preview(lambda: session.provisional, context.provisional) if shown else None,
         )
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from common.answer.driver import Driver, Engine, Observer, Part
+from common.answer.driver import Driver, Engine, Observer, Part, Preview
 from common.answer.recorder import Recorder
 from common.answer.values import Commit, Drawn, Mixing
 from common.answer.watch import Patience
@@ -32,11 +32,12 @@ class SessionDriver(Driver):
         engine: Engine,
         recorder: Recorder | None = None,
         waited: Callable[[float], object] = lambda seconds: None,
+        preview: Preview | None = None,
     ) -> None:
         """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
         told what the other side was waited for, in seconds, on the scheduler thread.
         """
-        super().__init__(session.role, session, [engine], send, observer, recorder)
+        super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session
         self.part = Part(self, self._work, self._drawn, lambda: session.counters.late)
         self._observe_acceptance = observe_acceptance

@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from common.answer.attribution import of_cloud
-from common.answer.driver import Driver
+from common.answer.driver import Driver, Preview
 from common.answer.errors import RequestError
 from common.answer.record import RECENT
 from common.answer.report import MethodReport, SideReport
@@ -63,7 +63,9 @@ class DraftingDevice:
         lengths = PolicyLengths(policy, history, lambda: peer.meter.rtt)
         self._machine = make_drafting(scheme.config, scheme.drafts, lengths)
         recorder = context.trace("cloud", alone=False)
-        self._driver = Driver("device", self._machine, [self._model.decoding], context.send, context, recorder)
+        preview = Preview(lambda: self._machine.provisional, context.provisional) if request.provisional else None
+        engines = [self._model.decoding]
+        self._driver = Driver("device", self._machine, engines, context.send, context, recorder, preview)
         self._part = rounds_part(self._driver, self._machine)
         self._receiver = self._empty()
         self._passages = True  # they are awaited

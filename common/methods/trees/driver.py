@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from common.answer.driver import Driver, Engine, Observer, Part
+from common.answer.driver import Driver, Engine, Observer, Part, Preview
 from common.answer.recorder import Recorder
 from common.answer.values import Commit, Drawn, TreeWork
 from common.methods.trees.history import TreeHistory
@@ -24,35 +24,26 @@ class TreeDriver(Driver):
         verifying: Engine,
         observer: Observer,
         recorder: Recorder | None = None,
-        provisional: Callable[[Sequence[int]], object] | None = None,
+        preview: Preview | None = None,
     ) -> None:
-        """Without `drafting` nothing is drafted. `provisional` is told the drafts behind the decided tokens, under the
-        lock.
-        """
+        """Without `drafting` nothing is drafted."""
         engines = [verifying] if drafting is None else [verifying, drafting]
-        super().__init__("device", rounds, engines, _nowhere, observer, recorder)
+        super().__init__("device", rounds, engines, _nowhere, observer, recorder, preview)
         self.rounds = rounds
         self.history = history
         self.drafter = Part(self, rounds.draft, self._drafted)
         self.verifier = Part(self, self._verify, self._verified)
-        self._provisional = provisional
-        self._shown: tuple[int, ...] = ()
         self._asked: int | None = None  # epoch of the verification that was asked for last
 
     # --- under the lock
-
-    def carry_out(self, actions: Sequence[object]) -> None:
-        super().carry_out(actions)
-        if not self.over:
-            self._shown = ()  # what became final has taken it back
-            self._show()
 
     def _drafted(self, work: TreeWork, drawn: Sequence[Drawn], seconds: float, now: float) -> None:
         if work.path or work.tokens:  # else it has read the question, too
             self.history.times.drafted(seconds)
         view: Any = drawn[0].view
         self.rounds.drafted(work, view.candidates)
-        self._show()
+        if self._preview is not None:
+            self._preview.show()
         if self.rounds.draft() is None:
             self.wake()
 
@@ -71,12 +62,6 @@ class TreeDriver(Driver):
         for commit, place in zip(decided, outcome.places, strict=False):
             self.record.drafted(commit.position, [drawn[place].mixing])
         return outcome.actions
-
-    def _show(self) -> None:
-        """Tell the drafts behind the decided tokens, where they have changed."""
-        if self._provisional is not None and (drafts := self.rounds.provisional) != self._shown:
-            self._shown = drafts
-            self._provisional(drafts)
 
 
 def _nowhere(message: Message) -> None:

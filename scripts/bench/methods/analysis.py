@@ -216,7 +216,7 @@ def over_streaming(every: Cells) -> dict[tuple[float, Network], str]:
 
 
 def _over(streamed: Cell, cell: Cell) -> str:
-    """How many times as fast whole answers are as those of `streamed`, and how much later they begin."""
+    """Whole answers over those of `streamed`: how many times as fast they are, and how much later they begin."""
     pairs = list(zip(streamed.answers, cell.answers, strict=True))
     faster = Spread.of([own.whole / one.whole for own, one in pairs]).short(2)
     return f"{faster}; {round(median(one.ttft - own.ttft for own, one in pairs))}"

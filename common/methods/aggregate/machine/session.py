@@ -77,6 +77,11 @@ class Session:
         return tuple(self._state.prefix.committed())
 
     @property
+    def provisional(self) -> tuple[int, ...]:
+        """This side's own drafts behind the decided tokens."""
+        return self._state.local.chain
+
+    @property
     def position(self) -> int:
         """The first undecided position."""
         return self._state.position

@@ -71,6 +71,16 @@ class DraftTree:
 
     # --- what was drafted
 
+    @property
+    def chain(self) -> tuple[int, ...]:
+        """The drafted tokens behind the committed prefix, each behind those before it."""
+        tokens: list[int] = []
+        node: Node | None = self.root
+        while node is not None and node.draft is not None:
+            tokens.append(node.draft.view.token)
+            node = node.children.get(tokens[-1])
+        return tuple(tokens)
+
     def first(self) -> LocalDraft | None:
         """The draft behind the committed prefix."""
         return self.root.draft

@@ -59,6 +59,11 @@ class Drafting:
         return self._prefix.committed()
 
     @property
+    def provisional(self) -> tuple[int, ...]:
+        """The drafts behind the decided tokens."""
+        return tuple(self._prefix.path[self.position :])
+
+    @property
     def waiting(self) -> bool:
         """Whether only a verdict can bring the answer forward."""
         return bool(self._outstanding) and self.finished is None and not self.alone and self.work() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.answer.attribution import of_one_process
+from common.answer.driver import Preview
 from common.answer.errors import RequestError
 from common.answer.report import MethodReport, SideReport
 from common.daemon.prompt_rows import Document
@@ -50,7 +51,7 @@ class EdgeDevice:
             self._target.decoding,
             context,
             context.trace("device", alone=True),
-            context.provisional if request.provisional else None,
+            Preview(lambda: self._rounds.provisional, context.provisional) if request.provisional else None,
         )
         self._gathering: Gathering | None = None  # of the cloud's documents, too
         if request.sources == "both":

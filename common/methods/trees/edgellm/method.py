@@ -30,7 +30,6 @@ class EdgeRequest(Request):
     tree_size: int = Field(default=TREE_SIZE, ge=1, le=MOST_NODES, description="Most drafts of a tree")
     threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # alpha of the first tree
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
-    provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
 
 
 class EdgeLlm:
