@@ -8,8 +8,8 @@ tokens are decided already is worth what lies behind those.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from common.answer.values import Action, Commit, Send, View, Work
 from common.methods.drafted.machine.drafting import Drafting
@@ -17,10 +17,12 @@ from common.methods.drafted.machine.values import Drafts, Judge, Lengths, Rounds
 from common.methods.drafted.machine.verifying import Pending, Verifying
 from common.sampling.draws import Place
 from proto.digest import extend
-from proto.errors import malformed
+from proto.errors import malformed, too_large
 from proto.limits import MOST_PROPOSED
 from proto.messages import Sync
 from proto.rounds import Decided, Propose, Verdict
+
+MOST_AGAIN: Final = 16  # times that all tokens of an answer are told again: what was lost with connections
 
 
 class EagerVerifying(Verifying):
@@ -33,6 +35,7 @@ class EagerVerifying(Verifying):
         """`decodes_on`: whether a token may be decided now that nobody has proposed."""
         super().__init__(config, judge)
         self._decodes_on = decodes_on
+        self._again = 0  # tokens that were told more than once
         self._ends: dict[int, int] = {}  # digest behind a proposal that waits, by its round
 
     def check(self, message: Propose) -> None:
@@ -52,11 +55,17 @@ class EagerVerifying(Verifying):
         return Work(self.epoch, tuple(path[: self.position + count - 1]), count=count)
 
     def synchronised(self, message: Sync) -> list[Action]:
-        """Tell what is decided behind the tokens of `message`; where others are, adopt those of `message`."""
+        """Tell what is decided behind the tokens of `message`; where others are, adopt those of `message`.
+
+        Raises `ProtocolError`, also where this is asked for without an end: it takes more than asking does.
+        """
         known, own = len(message.tokens), self._prefix.committed()
         if tuple(own[:known]) != message.tokens:
             self._ends.clear()
             return super().synchronised(message)
+        if self._again + len(own) - known > MOST_AGAIN * self.config.max_tokens:
+            raise too_large(f"the tokens of an answer are told {MOST_AGAIN} times at most")
+        self._again += len(own) - known
         reply: list[Action] = []
         if message.wants_reply:
             reply.append(Send(Sync(self.config.session, 0, message.tokens, "cloud", False)))
@@ -79,7 +88,7 @@ class EagerVerifying(Verifying):
             self._append(token)
         if judgement.accepted < len(proposed):
             self.epoch += 1
-        self._follow()
+        self._advance()
         last = judged[-1] if judged else None
         told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else seconds)
         commits = [Commit(start + at, token, False, None, None, {"cloud": True}) for at, token in enumerate(tokens)]
@@ -103,22 +112,31 @@ class EagerVerifying(Verifying):
         return chain[self.position - self._pending[0].message.position :] if chain else []
 
     def _follow(self) -> None:
-        """Keep the proposals that follow each other from within what is decided, and reach beyond it."""
-        kept: deque[Pending] = deque()
-        for pending in self._pending:
-            if kept:
-                before = kept[-1]
-                fits = pending.message.position == before.end and pending.message.digest == (self._behind(before),)
-            else:
-                fits = self._agrees(pending)
-            if fits and pending.end > self.position:
-                kept.append(pending)
-                continue
-            self._ends.pop(pending.message.round, None)
-            self.stale += not fits
-            if fits:  # another one may come again, behind what was lost before it
-                self._round = max(self._round, pending.message.round)
-        self._pending = kept
+        """Keep the proposal that came last where it follows the one before, or what is decided, and reaches beyond."""
+        pending = self._pending[-1]
+        if len(self._pending) > 1:
+            before = self._pending[-2]
+            fits = pending.message.position == before.end and pending.message.digest == (self._behind(before),)
+        else:
+            fits = self._agrees(pending)
+        if not fits or pending.end <= self.position:
+            self._drop(self._pending.pop(), fits)
+
+    def _advance(self) -> None:
+        """Drop the proposals that are decided, or follow other tokens than were decided."""
+        while self._pending:
+            first = self._pending[0]
+            fits = self._agrees(first)
+            if fits and first.end > self.position:
+                return
+            self._drop(self._pending.popleft(), fits)
+
+    def _drop(self, pending: Pending, decided: bool) -> None:
+        self._ends.pop(pending.message.round, None)
+        if decided:
+            self._round = max(self._round, pending.message.round)
+        else:  # it may come again, behind what was lost before it
+            self.stale += 1
 
     def _behind(self, pending: Pending) -> int:
         """The digest behind a proposal that waits."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.methods.drafted.machine.eager import EagerDrafting
+from common.methods.drafted.machine.eager import MOST_AGAIN, EagerDrafting
 from proto.digest import EMPTY, digest
 from proto.errors import ProtocolError
 from proto.framing import decode
@@ -147,6 +147,39 @@ def test_a_device_that_asks_is_told_what_it_lacks(known: int) -> None:
     assert isinstance(reply, Sync) and list(reply.tokens) == tokens[:known]
     assert [token for each in told if isinstance(each, Decided) for token in each.tokens] == tokens[known:3]
     assert pair.cloud.work() == before
+
+
+def test_what_is_asked_for_without_an_end_is_refused() -> None:
+    """A few bytes ask for a whole answer."""
+    pair = pair_of()
+    while pair.verify():
+        pass
+    told = 0
+    with pytest.raises(ProtocolError, match="told 16 times"):
+        for _ in range(10_000):
+            pair.down.clear()
+            pair.received_by_cloud(Sync(1, 0, (), "cloud", False))
+            told += sum(len(each.tokens) for each in map(decode, pair.down) if isinstance(each, Decided))
+    assert pair.cloud.position < told <= MOST_AGAIN * TOKENS
+
+
+def test_proposals_that_do_not_follow_cost_no_look_at_the_others() -> None:
+    """Nor do they push out those that do."""
+    pair = pair_of(drafter=VERIFIER, decodes_on=lambda: False)
+    pair.verify()
+    pair.deliver_down()
+    while len(pair.up) < 2:
+        pair.draft()
+    for _ in range(2):
+        pair.deliver_up()
+    waiting = list(pair.cloud._pending)
+    assert len(waiting) == 2
+    for number in range(100):
+        stray = propose((), encode_tokens((1,), VOCABULARY), round=10 + number, position=2, digest=(number,))
+        assert pair.cloud.proposed(stray, 0.0) == []
+    assert (list(pair.cloud._pending), pair.cloud.stale) == (waiting, 100)
+    assert pair.cloud.wants(propose((), b"", round=10))
+    assert pair.run() == verifier_alone(3)
 
 
 def test_a_device_that_has_decided_otherwise_is_followed() -> None:
