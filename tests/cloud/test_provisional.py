@@ -16,12 +16,12 @@ from tests.cloud.town import Resident, Town
 QUESTION = "What is the best-selling horror game?"
 FAR = Line(delay=0.1)  # seconds, one way: the device has drafted by then
 SAMPLED: dict[str, Any] = {"temperature": 0.7, "max_tokens": 12}
+# An eager verifier may have told the first token before anything is drafted.
 WAITING: tuple[dict[str, Any], ...] = (
     {"sources": "both"},
     {"sources": "both", "placement": "mirrored"},
     {"sources": "both", "placement": "cloud"},
     {"method": "token-wise"},
-    {"method": "coupled"},
     {"method": "coupled", "eager": False},
     {"method": "dssd"},
 )
