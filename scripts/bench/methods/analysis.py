@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import median
 from typing import Final
 
@@ -66,9 +67,10 @@ class Cell:
 
     @property
     def off(self) -> float:
-        """Measured over predicted time."""
+        """Measured over predicted time; NaN where every answer came whole with its first verdict."""
         pairs = zip(self.answers, self.predictions, strict=True)
-        return median(answer.per_token / expected for answer, expected in pairs)
+        ratios = [answer.per_token / expected for answer, expected in pairs if expected > 0]
+        return median(ratios) if ratios else nan
 
 
 Cells = Mapping[Key, Cell]
@@ -257,7 +259,7 @@ def aims(every: Cells, slow: Network, fast: Network) -> Table:
 
 
 def _predictions(every: Cells) -> list[list[object]]:
-    offs = {key: abs(cell.off - 1.0) for key, cell in every.items()}
+    offs = {key: abs(cell.off - 1.0) for key, cell in every.items() if not isnan(cell.off)}
     if not offs:
         return []
     within = sum(off <= PREDICTED_AIM for off in offs.values())
