@@ -230,8 +230,8 @@ class Sessions:
         peer = key[0]
         send, queued = partial(self._send, peer), partial(self._queued, peer)
         over, reserve = partial(self._ended, key), partial(self._reserve, key)
-        surroundings = self._side, self._estimates(peer), send, queued, over, reserve, self._decodes_on
-        return CloudContext(*surroundings, owner(peer))
+        estimates, decodes_on = self._estimates(peer), self._decodes_on
+        return CloudContext(self._side, estimates, send, queued, over, reserve, decodes_on, owner(peer))
 
     # --- messages of an open session
 

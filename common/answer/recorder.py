@@ -56,12 +56,10 @@ class Recorder:
             self._cause = at
         position, epoch = getattr(message, "position", 0), getattr(message, "epoch", 0)
         match message:
-            case Target():
+            case Target() | Decided():
                 count = len(message.tokens)
             case Verdict():
                 count = message.accepted + 1
-            case Decided():
-                count = len(message.tokens)
             case _:
                 count = 1
         self._note(Span(kind, detail, position, at, at, epoch, max(count, 1)))

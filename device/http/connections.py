@@ -54,9 +54,7 @@ class Connection(H11Protocol):
 
     def check(self, now: float) -> None:
         """End the connection of a client that is too slow; called a few times per second, `now` is the loop's time."""
-        if self._busy:
-            self._waiting_since = now
-        elif now - self._waiting_since > self._options.head_patience:
+        if not self._busy and now - self._waiting_since > self._options.head_patience:
             self.transport.close()
         unsent = self.transport.get_write_buffer_size()
         if unsent == 0 or unsent < self._unsent:

@@ -30,7 +30,7 @@ MIXED: tuple[dict[str, Any], ...] = (
     {"method": "coupled"},
     {"method": "dssd", "top_k": 20},
     {"method": "qsv", "resolution": 32},
-    {"method": "coupled", "eager": False},
+    {"method": "coupled", "ahead": False},
     {"method": "dsd"},
     {"sources": "both"},
 )

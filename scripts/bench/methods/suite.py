@@ -80,7 +80,7 @@ def run_grid(results: Results) -> None:
 def run_whole(results: Results) -> None:
     """Whole answers beside the target's own, streamed over the same link."""
     plan = SHORT_WHOLE if results.short else WHOLE
-    found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+    found = _measured(plan, results)
     results.samples("answers", found)
     note = (
         f"Answers of {plan.max_tokens} tokens at {rate_name(FAST.rate)}: milliseconds, how many times as fast as the "
@@ -94,7 +94,7 @@ def run_eager(results: Results) -> None:
     rows: dict[tuple[object, ...], dict[str, str]] = {}
     answers: list[Answered] = []
     for plan in SHORT_EAGERLY if results.short else EAGERLY:
-        found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+        found = _measured(plan, results)
         answers += found
         for (overlap, network), faster in over_streaming(cells(found, plan)).items():
             rows.setdefault((f"{plan.verify_ms:g} ms", overlap), {})[f"{network.delay:g} ms"] = faster
@@ -108,9 +108,13 @@ def run_eager(results: Results) -> None:
     )
 
 
+def _measured(plan: Plan, results: Results) -> list[Answered]:
+    return [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+
+
 def report(results: Results, plan: Plan) -> Cells:
     """Measure everything in `plan`, and show it; returns the cells."""
-    found = [answer for part in plan.parts for answer in measure(part, plan, results.say)]
+    found = _measured(plan, results)
     results.samples("answers", found)
     results.samples("floors", {"draft_ms": plan.draft_ms, "verify_ms": plan.verify_ms})
     every = cells(found, plan)

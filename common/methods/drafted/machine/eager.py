@@ -9,6 +9,7 @@ tokens are decided already is worth what lies behind those.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Final
 
 from common.answer.values import Action, Commit, Send, View, Work
@@ -36,7 +37,6 @@ class EagerVerifying(Verifying):
         super().__init__(config, judge)
         self._decodes_on = decodes_on
         self._again = 0  # tokens that were told more than once
-        self._ends: dict[int, int] = {}  # digest behind a proposal that waits, by its round
 
     def check(self, message: Propose) -> None:
         super().check(message)
@@ -61,7 +61,6 @@ class EagerVerifying(Verifying):
         """
         known, own = len(message.tokens), self._prefix.committed()
         if tuple(own[:known]) != message.tokens:
-            self._ends.clear()
             return super().synchronised(message)
         if self._again + len(own) - known > MOST_AGAIN * self.config.max_tokens:
             raise too_large(f"the tokens of an answer are told {MOST_AGAIN} times at most")
@@ -78,7 +77,8 @@ class EagerVerifying(Verifying):
         start, proposed = self.position, self._chain()[: work.count]
         judgement = self._judge.judge(Place(start, self._prefix.path_digest), proposed, views)
         compared = min(judgement.accepted + 1, len(proposed))
-        judged = [each for each in self._pending if each.message.position < start + compared]
+        waiting = reversed(self._pending)
+        last = next((each for each in waiting if each.message.position < start + compared), None)
         self.judged += len(proposed)
         self.accepted += judgement.accepted
         tokens = [each.token for each in proposed[: judgement.accepted]]
@@ -89,7 +89,6 @@ class EagerVerifying(Verifying):
         if judgement.accepted < len(proposed):
             self.epoch += 1
         self._advance()
-        last = judged[-1] if judged else None
         told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else seconds)
         commits = [Commit(start + at, token, False, None, None, {"cloud": True}) for at, token in enumerate(tokens)]
         return [*commits, *told]
@@ -116,7 +115,8 @@ class EagerVerifying(Verifying):
         pending = self._pending[-1]
         if len(self._pending) > 1:
             before = self._pending[-2]
-            fits = pending.message.position == before.end and pending.message.digest == (self._behind(before),)
+            behind = reduce(extend, (each.token for each in before.proposed), before.message.digest[0])
+            fits = pending.message.position == before.end and pending.message.digest == (behind,)
         else:
             fits = self._agrees(pending)
         if not fits or pending.end <= self.position:
@@ -132,21 +132,10 @@ class EagerVerifying(Verifying):
             self._drop(self._pending.popleft(), fits)
 
     def _drop(self, pending: Pending, decided: bool) -> None:
-        self._ends.pop(pending.message.round, None)
         if decided:
             self._round = max(self._round, pending.message.round)
         else:  # it may come again, behind what was lost before it
             self.stale += 1
-
-    def _behind(self, pending: Pending) -> int:
-        """The digest behind a proposal that waits."""
-        message = pending.message
-        if message.round not in self._ends:
-            digest = message.digest[0]
-            for each in pending.proposed:
-                digest = extend(digest, each.token)
-            self._ends[message.round] = digest
-        return self._ends[message.round]
 
     def _agrees(self, pending: Pending) -> bool:
         """Whether a proposal begins within what is decided, and its tokens are those, as far as they are decided."""
@@ -208,7 +197,6 @@ class EagerDrafting(Drafting):
         else:
             while self._outstanding and self._outstanding[0][1] <= self.position:
                 self._outstanding.popleft()
-        self._known = self.position
         if not self._outstanding and not self._views:
             self._make_plan()
         return actions
