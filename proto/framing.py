@@ -36,7 +36,7 @@ from proto.messages import (
     Target,
     Welcome,
 )
-from proto.rounds import Decided, Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 from proto.schema import pack, schema_of, unpack
 
 PROTOCOL_VERSION: Final = 3
@@ -70,6 +70,7 @@ TAGS: Final[dict[type[Message], int]] = {
     Propose: 22,
     Verdict: 23,
     Decided: 24,
+    Defer: 25,
 }
 _KINDS: Final[dict[int, type[Message]]] = {tag: kind for kind, tag in TAGS.items()}
 

@@ -31,7 +31,7 @@ from proto.fields import (
     Token,
     Wanted,
 )
-from proto.rounds import Decided, Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,4 +311,5 @@ Message = (
     | Propose
     | Verdict
     | Decided
+    | Defer
 )

@@ -26,11 +26,23 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class Defer:
+    """Leaves `count` tokens from `position` on to the verifier, which decides them one by one, without drafts."""
+
+    session: SessionId
+    round: Round  # one more than that of the proposal, or of what was deferred, before
+    position: Position
+    digest: Annotated[tuple[Digest, ...], Count(2)]  # none: behind what the round before deferred, as a whole
+    tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
+    count: Annotated[int, Count(MOST_PROPOSED + 1, least=1)]
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """Tokens from `position` on, behind the prefix with `digest`, whether they were proposed or not."""
 
     session: SessionId
-    round: Round  # the last proposal that they were compared with; 0: none
+    round: Round  # the last proposal that they were compared with, or the one that deferred them; 0: none
     position: Position
     digest: Digest
     tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1, least=1)]

@@ -129,6 +129,10 @@ class RoundEstimates:
         down = outcome.bytes_down / self._prior.down_rate
         self.uplink.observe(max(outcome.bytes_up, 1), max(0.0, outcome.verdict_seconds - down), outcome.verify_seconds)
 
+    def passed(self, seconds: float) -> None:
+        """Take in a pass of the verifier over one token that nobody proposed."""
+        self._verify.update(max(0.0, seconds - self._prior.verify_token))
+
     def times(self) -> RoundTimes:
         """The estimates; what nothing has shown yet is the prior's."""
         prior = self._prior

@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
 from common.draft_policy.sizes import TokenSizes
-from common.draft_policy.times import ahead_seconds, keeps_up, synchronous_seconds
+from common.draft_policy.times import (
+    ahead_seconds,
+    eager_seconds,
+    keeps_up,
+    round_seconds,
+    synchronous_seconds,
+    undrafted_seconds,
+)
 from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
 
 NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
+HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
+TRIED: Final = 0.02  # of the time without drafts, that it may cost to try whether they are accepted
+
+Undrafted = Literal["never", "deferred", "eager"]
+
+
+@dataclass(slots=True)
+class Trials:
+    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted."""
+
+    seconds: float = 0.0
+
+    def earn(self, seconds: float) -> None:
+        """Note time that passed without drafts."""
+        self.seconds += TRIED * seconds
+
+    def afford(self, seconds: float) -> bool:
+        """Whether a trial of this cost may be made; then it is paid for."""
+        affordable = self.seconds >= seconds
+        if affordable:
+            self.seconds = 0.0
+        return affordable
 
 
 class Goodput:
@@ -23,6 +53,9 @@ class Goodput:
     `by_confidence`: the length is decided position by position instead. One more is proposed while what it is
     expected to decide, the product of all positions' acceptance by their confidence, is worth its time at the
     throughput that the best fixed length has. Where confidences tell nothing that is the same length.
+
+    `undrafted` says what becomes of tokens that nobody drafts: they may be "deferred" to the verifier, or it is "eager"
+    and decides them anyway. Then nothing is drafted where that saves less than `NEARLY` says, but for `trials`.
     """
 
     def __init__(
@@ -33,6 +66,8 @@ class Goodput:
         ahead: bool = False,
         by_confidence: bool = False,
         acceptance: PositionAcceptance | None = None,
+        undrafted: Undrafted = "never",
+        trials: Trials | None = None,
     ) -> None:
         if most < 1:
             raise ValueError(f"there must be a length to choose, got up to {most}")
@@ -42,6 +77,8 @@ class Goodput:
         self._by_confidence = ConfidenceAcceptance() if by_confidence else None
         self._sizes = sizes
         self._most, self._ahead = most, ahead
+        self._undrafted = undrafted
+        self._trials = trials or Trials()
         self._overhead = 0.0
         self._alpha, self._survival, self._least_worth = 1.0, 1.0, 0.0  # of the round that is being drafted
 
@@ -57,11 +94,34 @@ class Goodput:
         seconds, length, at = min(found, key=lambda one: one[:2])
         if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
             seconds, length, at = max((one for one in found if one[0] <= NEARLY * seconds), key=lambda one: one[1])
+        if self._undrafted != "never" and not self._worth_drafting(times, alphas[at], Plan(length, at)):
+            return Plan(0, at)
         if self._by_confidence is None:
             return Plan(length, at)
         step = times.draft + times.verify_token + self._sizes.of(at) / times.up_rate
         self._alpha, self._least_worth = alphas[at], step / seconds if seconds else 0.0
         return Plan(self._most, at)
+
+    def _worth_drafting(self, times: RoundTimes, alpha: float, plan: Plan) -> bool:
+        """Whether proposals of this length save time, or are tried once more."""
+        size = self._sizes.of(plan.resolution)
+
+        def saves(acceptance: float) -> bool:
+            if self._undrafted == "eager":
+                seconds = eager_seconds(times, acceptance, plan.length, size)
+            else:
+                predict = ahead_seconds if self._ahead else synchronous_seconds
+                seconds = predict(times, acceptance, plan.length, size)
+            return NEARLY * seconds < undrafted_seconds(times)
+
+        if saves(alpha):
+            return True
+        if not saves(max(alpha, HOPED)):
+            return False
+        cost = (
+            round_seconds(times, 0.0, plan.length, size) if self._undrafted == "deferred" else plan.length * times.draft
+        )
+        return self._trials.afford(cost)
 
     def goes_on(self, confidence: float, drafted: int) -> bool:
         if self._by_confidence is None:

@@ -80,6 +80,28 @@ def ahead_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
     return pace + wait / tokens_per_error(acceptance)
 
 
+def undrafted_seconds(times: RoundTimes) -> float:
+    """Seconds per token that the verifier decides by itself and tells at once: a pass each."""
+    return max(times.verify + times.verify_token, times.down_overhead / times.down_rate)
+
+
+def eager_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
+    """Seconds per token of a verifier that decodes on while it waits for chunks of `length` tokens (ours).
+
+    t = T_L - α^k (T_L - pace). Behind a wrong draft the verifier decides k tokens by itself until the drafts behind it
+    are there, and so it does anew where one of those k is not what was drafted: (α^-k - 1) N tokens on average, N from
+    one error to the next, of which the drafts then bring N at their own pace.
+    """
+    _check(acceptance, length)
+    alone, sent = undrafted_seconds(times), up_seconds(times, length, token_bytes)
+    pace = min(alone, max(times.draft, sent / length))
+    if pace == alone:
+        return alone
+    wait = times.rtt + sent + length * times.draft + pass_wait(times, length)
+    caught_up: float = acceptance ** (wait / alone)
+    return alone - caught_up * (alone - pace)
+
+
 def coupled_acceptance(variation: float) -> tuple[float, float]:
     """Least and largest acceptance of coupled draws of two distributions with this total variation distance.
 

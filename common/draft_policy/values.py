@@ -51,15 +51,16 @@ class RoundTimes:
 class Plan:
     """The next proposal: at most `length` tokens, their distributions as multiples of 1 / `resolution`.
 
-    `resolution` is None where no lattice distributions travel.
+    0 tokens: nothing is drafted for now, and the verifier decides by itself. `resolution` is None where no lattice
+    distributions travel.
     """
 
     length: int
     resolution: int | None = None
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ValueError(f"a proposal has at least one token, not {self.length}")
+        if self.length < 0:
+            raise ValueError(f"a proposal has no fewer than no tokens, got {self.length}")
         if self.resolution is not None and self.resolution < 1:
             raise ValueError(f"a lattice has a resolution of at least 1, not {self.resolution}")
 

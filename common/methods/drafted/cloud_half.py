@@ -26,7 +26,9 @@ from common.methods.interface import CloudContext
 from common.methods.passages.outbox import DocumentOutbox
 from proto.errors import ProtocolError
 from proto.messages import Closed, Error, Message, Open, Ready, Sync
-from proto.rounds import Propose
+from proto.rounds import Defer, Propose
+
+_NAMES = {Propose: "Proposal", Defer: "Defer"}
 
 
 class VerifyingCloud(NullObserver):
@@ -61,12 +63,12 @@ class VerifyingCloud(NullObserver):
         side.begin(Start(self._part, self._request, drafter, decoded, self._retrieved, owner), self._retrieve)
 
     def check(self, message: Message) -> None:
-        if isinstance(message, Propose):
+        if isinstance(message, Propose | Defer):
             with _told_where(message):
                 self._machine.check(message)
 
     def receive(self, message: Message) -> None:
-        if not isinstance(message, Propose | Sync):
+        if not isinstance(message, Propose | Defer | Sync):
             return
         self._heard = time.monotonic()
         if self._driver.recorder is not None:
@@ -77,6 +79,9 @@ class VerifyingCloud(NullObserver):
             with _told_where(message):
                 proposed = self._read(message)
                 self._driver.apply(lambda: machine.proposed(message, self._heard, proposed))
+        elif isinstance(message, Defer):
+            with _told_where(message):
+                self._driver.apply(lambda: machine.deferred(message, self._heard))
         else:
             self._driver.apply(lambda: self._synchronised(message))
 
@@ -164,13 +169,13 @@ class VerifyingCloud(NullObserver):
 
 
 @contextmanager
-def _told_where(message: Propose) -> Iterator[None]:
-    """Name the proposal in what is said of it."""
+def _told_where(message: Propose | Defer) -> Iterator[None]:
+    """Name the message in what is said of it."""
     try:
         yield
     except ProtocolError as error:
+        where = f"{_NAMES[type(message)]} {message.round}, at position {message.position}"
         raise ProtocolError(
             error.code,
-            f"Proposal {message.round}, at position {message.position}, was refused: {error.text}. If that stays so, "
-            "install the same version on both sides.",
+            f"{where}, was refused: {error.text}. If that stays so, install the same version on both sides.",
         ) from None

@@ -18,12 +18,12 @@ from common.answer.watch import Patience, Silence
 from common.daemon.handshake import changes
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
-from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.methods.drafted.history import RoundHistory
 from common.methods.drafted.lengths import PolicyLengths, make_policy
 from common.methods.drafted.machine.eager import make_drafting
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.part import rounds_part
+from common.methods.drafted.prediction import predicted_seconds
 from common.methods.drafted.reading import Passage, Reading
 from common.methods.drafted.relief import Relief
 from common.methods.drafted.request import DraftRequest
@@ -58,7 +58,7 @@ class DraftingDevice:
         self._model = context.side.drafter
         peer = context.cloud.peer
         history = RoundHistory.of(peer, request.method, self._model.decoding.times.step)
-        policy = make_policy(request, scheme.token_bytes, scheme.config.ahead > 0, history)
+        policy = make_policy(request, scheme.token_bytes, scheme.config, history)
         self._history = history
         lengths = PolicyLengths(policy, history, lambda: peer.meter.rtt)
         self._machine = make_drafting(scheme.config, scheme.drafts, lengths)
@@ -115,6 +115,7 @@ class DraftingDevice:
             case Ready():
                 self._prompt_tokens = message.prompt_tokens
                 self._opened_on = self._context.cloud.hello  # it says so before, if it has changed since
+                self._driver.apply(self._machine.begin)
             case Verdict() | Decided() | Sync():
                 self._context.phase.join()
                 if self._driver.recorder is not None:
@@ -200,16 +201,11 @@ class DraftingDevice:
 
     def _predicted(self) -> float:
         """Seconds per token that the formulas give for rounds like this answer's, by the estimates of the times."""
-        counters, scheme = self._machine.counters, self._scheme
-        judged = counters.accepted + counters.rejected
-        if not judged:
-            return 0.0
+        machine, scheme = self._machine, self._scheme
         with self._history.lock:
             times = self._history.estimates.times()
             size = self._history.sizes_of(scheme.token_bytes).of(next(iter(scheme.token_bytes)))
-        formula = ahead_seconds if scheme.config.ahead else synchronous_seconds
-        length = max(1, round(counters.proposed / counters.rounds))
-        return formula(times, counters.accepted / judged, length, size)
+        return predicted_seconds(scheme.config, machine.counters, machine.position, times, size)
 
     def _limits(self) -> Patience:
         """Limits on the wait for a verdict: no shorter than passes take here, or questions would fill a slow link."""

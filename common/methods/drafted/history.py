@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
 from common.draft_policy.estimators import RoundEstimates
+from common.draft_policy.goodput import Trials
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.values import RoundTimes
 from common.estimates.peer_estimates import PeerEstimates
@@ -29,6 +30,7 @@ class RoundHistory:
     estimates: RoundEstimates
     acceptance: PositionAcceptance = field(default_factory=PositionAcceptance)
     confidence: ConfidenceAcceptance = field(default_factory=ConfidenceAcceptance)
+    trials: Trials = field(default_factory=Trials)
     lock: threading.Lock = field(default_factory=threading.Lock)
     _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict, init=False)
 

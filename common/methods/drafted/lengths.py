@@ -9,10 +9,12 @@ from math import ceil, log
 from typing import Final
 
 from common.draft_policy.ddqn import DoubleQ
-from common.draft_policy.goodput import Goodput
+from common.draft_policy.goodput import Goodput, Undrafted
 from common.draft_policy.rules import Fixed, Heuristic
+from common.draft_policy.times import undrafted_seconds
 from common.draft_policy.values import DraftPolicy, Outcome, Plan
 from common.methods.drafted.history import PROBE, RoundHistory
+from common.methods.drafted.machine.values import RoundsConfig
 from common.methods.drafted.request import DraftRequest
 from proto.framing import encode, wire_size
 from proto.rounds import Decided, Propose, Verdict
@@ -61,6 +63,12 @@ class PolicyLengths:
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         size = _beyond_probe(message)
         self._open[message.round] = _Open(self._now(), seconds, size, tuple(confidences), self._plan.resolution)
+
+    def undrafted(self, message: Decided, tokens: int) -> None:
+        with self._history.lock:
+            if message.verify_time:
+                self._history.estimates.passed(message.verify_time / 1e6)
+            self._history.trials.earn(tokens * undrafted_seconds(self._history.estimates.times()))
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
         """Of proposals that were judged together, only the last one's times say what a round takes."""
@@ -122,14 +130,21 @@ class _Open:
         )
 
 
-def make_policy(request: DraftRequest, sizes: TokenBytes, ahead: bool, history: RoundHistory) -> DraftPolicy:
+def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, history: RoundHistory) -> DraftPolicy:
     """The policy that `request` names; `sizes` are what proposed tokens take, before rounds have shown it."""
     first = next(iter(sizes))
     match request.draft_policy:
         case "goodput":
             with history.lock:
                 learnt = history.sizes_of(sizes)
-            return Goodput(learnt, ahead=ahead, acceptance=history.acceptance)
+            undrafted: Undrafted = "eager" if config.eager else "deferred" if config.defers else "never"
+            return Goodput(
+                learnt,
+                ahead=config.ahead > 0,
+                acceptance=history.acceptance,
+                undrafted=undrafted,
+                trials=history.trials,
+            )
         case "heuristic":
             return Heuristic(resolution=first)
         case "ddqn":

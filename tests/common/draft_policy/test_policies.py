@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
-from common.draft_policy.goodput import NEARLY, Goodput
+from common.draft_policy.goodput import NEARLY, TRIED, Goodput, Trials, Undrafted
 from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
-from common.draft_policy.times import ahead_seconds
+from common.draft_policy.times import ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
 from common.draft_policy.values import Outcome, Plan, RoundTimes
 from tests.common.draft_policy.rounds_of import outcome
 
@@ -18,9 +18,9 @@ TIMES = RoundTimes(draft=0.005, verify=0.032)
 
 
 class TestValues:
-    def test_a_proposal_has_a_token(self) -> None:
-        with pytest.raises(ValueError, match="at least one"):
-            Plan(0)
+    def test_a_proposal_has_no_less_than_nothing(self) -> None:
+        with pytest.raises(ValueError, match="fewer than no tokens"):
+            Plan(-1)
         with pytest.raises(ValueError, match="resolution"):
             Plan(1, 0)
 
@@ -199,3 +199,63 @@ class TestGoodput:
             Goodput(TokenSizes({}))
         with pytest.raises(ValueError, match="choose one"):
             Goodput(TokenSizes({None: 2.0}), ahead=True, by_confidence=True)
+
+
+class TestNothingDrafted:
+    """Where drafts don't save time, none are made."""
+
+    def policy(self, undrafted: Undrafted, alpha: float, trials: Trials | None = None) -> Goodput:
+        ahead = undrafted == "eager"
+        sizes = TokenSizes({None: 2.0})
+        return Goodput(sizes, ahead=ahead, acceptance=seen({None: alpha}), undrafted=undrafted, trials=trials)
+
+    @pytest.mark.parametrize("undrafted", ["deferred", "eager"])
+    @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9, 0.97])
+    @pytest.mark.parametrize("rtt", [0.0, 0.04, 0.1, 0.3, 0.6])
+    def test_just_where_the_verifier_alone_is_as_quick(self, undrafted: Undrafted, alpha: float, rtt: float) -> None:
+        times = RoundTimes(draft=0.005, verify=0.032, rtt=rtt)
+        never = self.policy("never", alpha).plan([], times)
+        found = self.policy(undrafted, alpha).plan([], times)
+        known = seen({None: alpha}).overall
+        if undrafted == "eager":
+            length = Goodput(TokenSizes({None: 2.0}), ahead=True, acceptance=seen({None: alpha})).plan([], times).length
+            seconds = eager_seconds(times, known, length, 2.0)
+        else:
+            length = never.length
+            seconds = round_seconds(times, known, length, 2.0) * (1 - known) / (1 - known ** (length + 1))
+        assert found.length == (length if NEARLY * seconds < undrafted_seconds(times) else 0)
+
+    def test_drafts_come_back_with_a_quicker_link(self) -> None:
+        policy = self.policy("deferred", 0.9)
+        slow, quick = (RoundTimes(draft=0.005, verify=0.032, rtt=rtt) for rtt in (0.6, 0.02))
+        assert [policy.plan([], times).length > 0 for times in (slow, quick, slow)] == [False, True, False]
+
+    @pytest.mark.parametrize("undrafted", ["deferred", "eager"])
+    def test_models_that_begin_to_agree_are_found_out(self, undrafted: Undrafted) -> None:
+        """And it costs little to look: of the time without drafts, two hundredths."""
+        times, trials = RoundTimes(draft=0.005, verify=0.032, rtt=0.02), Trials()
+        policy = self.policy(undrafted, 0.02, trials)
+        tried, spent, tokens = 0, 0.0, 3000
+        for _ in range(tokens):
+            plan = policy.plan([], times)
+            if plan.length:
+                tried += 1
+                cost = round_seconds(times, 0.0, plan.length, 2.0) if undrafted == "deferred" else plan.length * 0.005
+                spent += cost
+                policy.observe(outcome(plan.length, 0))
+            trials.earn(0.032)
+        assert tried > 0
+        assert spent <= TRIED * tokens * 0.032
+        for _ in range(20_000):
+            plan = policy.plan([], times)
+            if plan.length:
+                policy.observe(outcome(plan.length, plan.length))
+            trials.earn(0.032)
+        assert policy.plan([], times).length > 0 and policy.acceptance.overall > 0.9
+
+    def test_what_could_not_pay_is_not_tried(self) -> None:
+        trials = Trials(1e9)
+        times = RoundTimes(draft=0.04, verify=0.032, rtt=0.3)
+        for undrafted in ("deferred", "eager"):
+            assert self.policy(undrafted, 0.5, trials).plan([], times).length == 0  # type: ignore[arg-type]
+        assert trials.seconds == 1e9

@@ -36,7 +36,7 @@ class Coupled(DraftVerify):
         from common.methods.drafted.machine.values import RoundsConfig
         from common.sampling.racing import Racing
 
-        config = RoundsConfig.of(opening, vocabulary, request.ahead, request.eager)
+        config = RoundsConfig.of(opening, vocabulary, request.ahead, raced=True, eager=request.eager)
         drafter = Racing(opening.seed, draft_temperature(opening, request))
         verifier = Racing(opening.seed, opening.temperature)
         return CoupledScheme(config, drafter, verifier, TokenDrafts(vocabulary), Equality(vocabulary))

@@ -3,6 +3,7 @@
 Synchronous, or drafting ahead: then drafts follow those whose verdict is under way, and no bonus is drawn behind a
 proposal, since that position belongs to the next one. So what is decided does not depend on when messages arrive.
 With `lookahead` one more draft is made behind a whole proposal: the verifier wants its distribution, not its token.
+Where drafts are not worth it, nothing is drafted: an eager verifier decides anyway, another one what it is left.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from common.methods.drafted.machine.values import Drafts, DraftView, Lengths, Ro
 from common.sampling.draws import Place
 from proto.errors import malformed
 from proto.fields import Side
+from proto.limits import MOST_PROPOSED
 from proto.messages import Sync
-from proto.rounds import Decided, Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 
 REMEMBERED: Final = 16  # confidences that a policy is told
+DEFERRED_AGAIN: Final = MOST_PROPOSED // 2  # tokens that the verifier is still left when it is left more
 
 
 class Drafting:
@@ -43,6 +46,7 @@ class Drafting:
         self._views: list[DraftView] = []  # of the drafted tokens
         self._round = 0
         self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
+        self._deferred: deque[tuple[Defer, int]] = deque()  # never beside proposals, nor drafts; where each ends
         self._known = 0  # decided tokens that the verifier has, all but the last ones
         self._seconds = 0.0  # that the drafts took which were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
@@ -65,8 +69,9 @@ class Drafting:
 
     @property
     def waiting(self) -> bool:
-        """Whether only a verdict can bring the answer forward."""
-        return bool(self._outstanding) and self.finished is None and not self.alone and self.work() is None
+        """Whether only the verifier can bring the answer forward."""
+        asked = self._outstanding or self._rests
+        return bool(asked) and self.finished is None and not self.alone and self.work() is None
 
     @property
     def outstanding(self) -> int:
@@ -76,7 +81,7 @@ class Drafting:
     def work(self) -> Work | None:
         """The next draft to be made."""
         path = self._prefix.path
-        if self.finished is not None or self.relieved:
+        if self.finished is not None or self.relieved or self._rests:
             return None
         if len(path) > self.position and self.config.ends(path[-1], len(path)):
             return None
@@ -86,10 +91,14 @@ class Drafting:
 
     # --- events
 
+    def begin(self) -> list[Action]:
+        """Leave the first tokens to the verifier, where drafts are not worth it."""
+        return self._defer()
+
     def drawn(self, work: Work, views: Sequence[Any], seconds: float, now: float) -> list[Action]:
         """Take the draft that `work` asked for, which took `seconds`."""
         late = work.epoch != self.epoch or work.position != self._prefix.path_length
-        if self.finished is not None or self.relieved or late:
+        if self.finished is not None or self.relieved or self._rests or late:
             self.counters.late += 1
             return []
         self.counters.drafted += 1
@@ -144,11 +153,34 @@ class Drafting:
         self._known = self.position - (rejected and not verdict.token)
         if not self._outstanding and not self._views:
             self._make_plan()
-        return actions
+        return actions + self._defer()
 
     def decided_by_verifier(self, message: Decided) -> list[Action]:
-        """Take tokens that an eager verifier has decided. Raises `ProtocolError`: this one is none."""
-        raise malformed("a verifier that is not eager must judge what was proposed")
+        """Take tokens that were left to the verifier. Others than those behind this side's prefix are fenced off.
+
+        Raises `ProtocolError` for what no verifier can have sent; then nothing has changed.
+        """
+        if not self.config.defers:
+            raise malformed("a verifier that is not eager must judge what was proposed")
+        tokens = self._news(message) if self._deferred else ()
+        if not tokens:
+            self.counters.stale += 1
+            return []
+        if self.position + len(tokens) > self._deferred[-1][1]:
+            raise malformed("a verifier that is not eager must decide no more than it was left")
+        self._lengths.undrafted(message, len(tokens))
+        self.counters.bonus += len(tokens)
+        self.counters.deferred += len(tokens)
+        actions: list[Action] = []
+        for token in tokens:
+            self._prefix.extend(token)
+            actions += self._commit({})
+        self._known = self.position
+        while self._deferred and self._deferred[0][1] <= self.position:
+            self._deferred.popleft()
+        if self._plan.length == 0 and self._left <= DEFERRED_AGAIN:
+            self._make_plan()
+        return actions + self._defer()
 
     def out_of_patience(self, relieved: bool = False) -> list[Action]:
         """Go on without the verifier: the drafts are decided, or, where it is `relieved`, what comes by `decide`.
@@ -185,13 +217,66 @@ class Drafting:
         again = [message for message, _ in self._outstanding]
         if again:  # the proposal that it follows may be forgotten
             again[0] = replace(again[0], digest=(self._prefix.digest(again[0].position),))
-        return [Send(self._sync(wants_reply=False)), *(Send(message) for message in again)]
+        left = [message for message, _ in self._deferred]
+        if left:  # and what was deferred before may be decided
+            start, end = self.position, self._deferred[0][1]
+            left[0] = replace(left[0], position=start, digest=(self._prefix.digest(start),), tail=(), count=end - start)
+        sent = [Send(message) for message in again] + [Send(message) for message in left]
+        return [Send(self._sync(wants_reply=False)), *sent, *self._defer()]
 
     def asking(self) -> list[Action]:
         """Ask a verifier that was given up whether it is there again."""
         return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
 
     # --- inside
+
+    @property
+    def _rests(self) -> bool:
+        """Whether nothing is drafted for now."""
+        return not self.alone and (self._plan.length == 0 or bool(self._deferred))
+
+    @property
+    def _left(self) -> int:
+        """Tokens that the verifier is left."""
+        return self._deferred[-1][1] - self.position if self._deferred else 0
+
+    def _defer(self) -> list[Action]:
+        """Leave tokens to the verifier, where drafts are not worth it and it has few or none left."""
+        wanted = self.config.defers and self._plan.length == 0
+        if not wanted or self._outstanding or self.alone or self.finished is not None or self._left > DEFERRED_AGAIN:
+            return []
+        start = self.position + self._left
+        count = min(MOST_PROPOSED, self.config.max_tokens - start)
+        if count < 1:
+            return []
+        digest, tail = ((), ()) if self._deferred else self._behind_known(start)
+        self._round += 1
+        message = Defer(self.config.session, self._round, start, digest, tail, count)
+        self._deferred.append((message, start + count))
+        return [Send(message)]
+
+    def _news(self, message: Decided) -> tuple[int, ...]:
+        """The tokens of `message` behind this side's prefix; none where it does not follow that.
+
+        Raises `ProtocolError` for tokens that can't be part of the answer.
+        """
+        start, position = message.position, self.position
+        known = position - start
+        fits = (
+            self.finished is None
+            and not self.alone
+            and 0 <= known < len(message.tokens)
+            and self._prefix.digest(start) == message.digest
+            and tuple(self._prefix.path[start:position]) == message.tokens[:known]
+        )
+        tokens = message.tokens[known:] if fits else ()
+        if any(token >= self.config.vocabulary for token in tokens):
+            raise malformed("decided tokens must be of the vocabulary")
+        if any(token in self.config.eos for token in tokens[:-1]):
+            raise malformed("nothing may be decided behind the end of the sequence")
+        if position + len(tokens) > self.config.max_tokens:
+            raise malformed("a decided token must be within the answer")
+        return tokens
 
     def _sync(self, wants_reply: bool) -> Sync:
         return Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", wants_reply)
@@ -272,11 +357,14 @@ class Drafting:
         self._prefix.roll_back()
         self._views.clear()
         self._outstanding.clear()
+        self._deferred.clear()
         self.epoch += 1
 
     def _decide_alone(self) -> list[Action]:
         actions: list[Action] = []
         self._outstanding.clear()
+        if self._views:  # else a verifier that is there first decides what it was left, and nobody anything else
+            self._deferred.clear()
         while self._views and self.finished is None:
             actions += self._commit({}, degraded=True)
         return actions

@@ -21,7 +21,7 @@ from proto.digest import extend
 from proto.errors import malformed, too_large
 from proto.limits import MOST_PROPOSED
 from proto.messages import Sync
-from proto.rounds import Decided, Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 
 MOST_AGAIN: Final = 16  # times that all tokens of an answer are told again: what was lost with connections
 
@@ -38,8 +38,8 @@ class EagerVerifying(Verifying):
         self._decodes_on = decodes_on
         self._again = 0  # tokens that were told more than once
 
-    def check(self, message: Propose) -> None:
-        super().check(message)
+    def check(self, message: Propose | Defer) -> None:
+        super().check(message)  # refuses what is deferred
         if len(message.digest) != 1 or message.tail:
             raise malformed("a proposal to an eager verifier must have the digest of its prefix, and no tail")
 
@@ -164,20 +164,10 @@ class EagerDrafting(Drafting):
 
         Raises `ProtocolError` for what no verifier can have sent; then nothing has changed.
         """
-        start, position = message.position, self.position
-        known = position - start
-        fits = (
-            self.finished is None
-            and not self.alone
-            and 0 <= known < len(message.tokens)
-            and self._prefix.digest(start) == message.digest
-            and tuple(self._prefix.path[start:position]) == message.tokens[:known]
-        )
-        if not fits:
+        tokens, position = self._news(message), self.position
+        if not tokens:
             self.counters.stale += 1
             return []
-        tokens = message.tokens[known:]
-        self._check(tokens)
         drafted = self._prefix.path[position : position + len(tokens)]
         pairs = enumerate(zip(drafted, tokens, strict=False))
         same = next((at for at, (draft, token) in pairs if draft != token), len(drafted))
@@ -210,21 +200,14 @@ class EagerDrafting(Drafting):
     def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (self._prefix.digest(start),), ()
 
-    def _check(self, tokens: Sequence[int]) -> None:
-        """Raises `ProtocolError`."""
-        if any(token >= self.config.vocabulary for token in tokens):
-            raise malformed("decided tokens must be of the vocabulary")
-        if any(token in self.config.eos for token in tokens[:-1]):
-            raise malformed("nothing may be decided behind the end of the sequence")
-        if self.position + len(tokens) > self.config.max_tokens:
-            raise malformed("a decided token must be within the answer")
-
     def _count(self, message: Decided, same: int, rejected: bool, told: int) -> None:
         """Note the proposals of which all is known with `told` more tokens, the first `same` of them as drafted."""
         end, counters = self.position + same, self.counters
         judged = [each for each in self._outstanding if each[0].position <= end and (rejected or each[1] <= end)]
         counters.bonus += told - same - rejected
         if not judged:
+            if message.round == 0:
+                self._lengths.undrafted(message, told)
             return
         held = [min(end, stop) - proposal.position for proposal, stop in judged]
         last = judged[-1][0].round

@@ -29,13 +29,19 @@ class RoundsConfig:
     most: int = MOST_PROPOSED  # tokens of a proposal that a message holds, whatever their distributions
     lookahead: bool = False  # a proposal tells of the bonus' position, too; only without `ahead`
     eager: bool = False  # the verifier decides also what nobody proposed: both draw the same; only with `ahead`
+    defers: bool = False  # the drafter may leave tokens to the verifier
 
     @classmethod
-    def of(cls, opening: Open, vocabulary: int, ahead: bool, eager: bool = False) -> Self:
-        """Those of an opened answer. Drafting `ahead`, the position behind a proposal belongs to the next one."""
+    def of(cls, opening: Open, vocabulary: int, ahead: bool, raced: bool = False, eager: bool = False) -> Self:
+        """Those of an opened answer. Drafting `ahead`, the position behind a proposal belongs to the next one.
+
+        Tokens that are `raced` are the same whoever drafts them. Others may only be left to the verifier where the ends
+        of proposals have a say anyway, by the bonus; ahead, they are a function of the seed whatever the lengths are.
+        """
         eos, most_ahead = frozenset(opening.eos), AHEAD if ahead else 0
         session, most, eager = opening.session, opening.max_tokens, ahead and eager
-        return cls(session, eos, most, vocabulary, bonus=not ahead, ahead=most_ahead, eager=eager)
+        defers = not eager and (raced or not ahead)
+        return cls(session, eos, most, vocabulary, bonus=not ahead, ahead=most_ahead, eager=eager, defers=defers)
 
     def ends(self, token: int, length: int) -> bool:
         """Whether an answer of `length` tokens, the last of them `token`, is complete."""
@@ -71,7 +77,7 @@ class Drafts(Protocol):
     """A method on the drafter's side."""
 
     def planned(self, plan: Plan) -> None:
-        """Note how the next proposal is to be drafted."""
+        """Note how the next proposal is to be drafted, if there is one."""
         ...
 
     def drawn(self, place: Place, view: Any) -> DraftView:
@@ -142,6 +148,10 @@ class Lengths(Protocol):
         """Note a proposal that is sent, whose drafts took `seconds`."""
         ...
 
+    def undrafted(self, message: Decided, tokens: int) -> None:
+        """Note `tokens` that the verifier decided without drafts, by a pass that took the message's time."""
+        ...
+
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
         """Note how many tokens hold of each of the proposals of which `message` brings the end, up to round `last`, and
         whether it brings a `token` that was not drafted. Its times are those of the proposal of its own round.
@@ -161,4 +171,5 @@ class RoundsCounters:
     accepted: int = 0
     rejected: int = 0  # the others behind one that was rejected were not judged
     bonus: int = 0
+    deferred: int = 0  # tokens that were left to the verifier; `bonus` has them, too
     stale: int = 0  # verdicts fenced off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from common.answer.prefix import Prefix
@@ -16,7 +16,7 @@ from proto.errors import malformed, too_large
 from proto.fields import Side
 from proto.limits import MOST_PROPOSED
 from proto.messages import Sync
-from proto.rounds import Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 
 MOST_PENDING: Final = 256  # proposals of an answer that wait to be judged
 
@@ -27,19 +27,20 @@ _NOTHING_BEHIND: Final = "nothing may be proposed behind the end of the sequence
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A proposal that waits."""
+    """A proposal that waits, or tokens that were deferred."""
 
-    message: Propose
+    message: Propose | Defer
     proposed: Sequence[Proposed]
     arrived: float  # seconds
 
     @property
     def end(self) -> int:
-        return self.message.position + len(self.proposed)
+        count = self.message.count if isinstance(self.message, Defer) else len(self.proposed)
+        return self.message.position + count
 
 
 class Verifying:
-    """Judges what a drafter proposes. Proposals that follow each other are judged in one pass."""
+    """Judges what a drafter proposes, and decides what it defers. Proposals in a row are judged in one pass."""
 
     aggregator: ClassVar[Side] = "cloud"
 
@@ -69,28 +70,34 @@ class Verifying:
         if not batch:
             return None if self._read else Work(self.epoch, path)
         path += tuple(proposed.token for pending in batch for proposed in pending.proposed)
-        count = len(path) - self.position + self._bonus(path)
+        count = len(path) - self.position + self._bonus(batch[-1], path)
         return Work(self.epoch, path[: self.position + count - 1], count=count)
 
     # --- events
 
-    def check(self, message: Propose) -> None:
-        """Refuse a proposal that no drafter can have sent, as far as that takes no work. Looks at nothing that changes.
+    def check(self, message: Propose | Defer) -> None:
+        """Refuse a message that no drafter can have sent, as far as that takes no work. Looks at nothing that changes.
 
         Raises `ProtocolError`.
         """
-        self._judge.check(message)
-        if any(token >= self.config.vocabulary for token in (*message.tail, *message.tokens)):
+        if isinstance(message, Propose):
+            self._judge.check(message)
+            tokens, least = message.tokens, max(1, len(message.tokens))
+        else:
+            tokens, least = (), message.count
+            if not self.config.defers:
+                raise malformed("nothing may be deferred in an answer whose verifier decides by itself, or never may")
+        if any(token >= self.config.vocabulary for token in (*message.tail, *tokens)):
             raise malformed(_KNOWN)
-        if any(token in self.config.eos for token in (*message.tail, *message.tokens[:-1])):
+        if any(token in self.config.eos for token in (*message.tail, *tokens[:-1])):
             raise malformed(_NOTHING_BEHIND)
         if len(message.tail) > message.position:
             raise malformed("a tail must lie within the answer")
-        if message.position + max(1, len(message.tokens)) > self.config.max_tokens:
+        if message.position + least > self.config.max_tokens:
             raise malformed(_WITHIN)
 
-    def wants(self, message: Propose) -> bool:
-        """Whether a proposal is to be read: it neither was judged nor waits. Raises `ProtocolError` if many wait."""
+    def wants(self, message: Propose | Defer) -> bool:
+        """Whether a message is to be read: it neither was judged nor waits. Raises `ProtocolError` if many wait."""
         if message.round <= self._round or (self._pending and message.round <= self._pending[-1].message.round):
             return False
         if len(self._pending) >= MOST_PENDING:
@@ -113,6 +120,17 @@ class Verifying:
         self._check(pending)
         self._pending.append(pending)
         self._follow()
+        return []
+
+    def deferred(self, message: Defer, now: float) -> list[Action]:
+        """Take tokens to be decided without drafts; those that were deferred before are left out of account.
+
+        Raises `ProtocolError` for what no drafter can have sent; then nothing has changed.
+        """
+        if self.wants(message):
+            self.check(message)
+            self._pending.append(Pending(message, (), now))
+            self._follow()
         return []
 
     def synchronised(self, message: Sync) -> list[Action]:
@@ -146,6 +164,8 @@ class Verifying:
         batch = self._asked_by(work)
         if not batch:
             return []
+        if isinstance(message := batch[0].message, Defer):
+            return self._decided(message, views, seconds)
         proposed = [each for pending in batch for each in pending.proposed]
         judgement = self._judge.judge(Place(self.position, self._prefix.path_digest), proposed, views)
         for _ in batch:
@@ -173,6 +193,24 @@ class Verifying:
         return [*decided, Send(verdict)]
 
     # --- inside
+
+    def _decided(self, message: Defer, views: Sequence[View], seconds: float) -> list[Action]:
+        """Decide the next of the tokens that were deferred, by this side's own view at its position."""
+        start, digest = self.position, self._prefix.path_digest
+        token = self._judge.judge(Place(start, digest), (), views).token
+        assert token is not None  # by `RoundsConfig.defers`
+        self._append(token)
+        ended = self.config.ends(token, self.position)
+        pending = self._pending.popleft()
+        if message.count > 1 and not ended:
+            behind = (self._prefix.path_digest,)
+            rest = replace(message, position=self.position, digest=behind, tail=(), count=message.count - 1)
+            self._pending.appendleft(replace(pending, message=rest))
+        else:
+            self._round, self._whole, self._verdict = message.round, not ended, None
+            self._follow()
+        told = Decided(self.config.session, message.round, start, digest, (token,), int(1e6 * seconds))
+        return [Commit(start, token, False, None, None, {"cloud": True}), Send(told)]
 
     def _check(self, pending: Pending) -> None:
         tokens = [each.token for each in pending.proposed]
@@ -205,10 +243,16 @@ class Verifying:
         """The proposals that are judged next: the first, and those that follow it without a gap."""
         batch: list[Pending] = []
         for pending in self._pending:
-            if batch and (self.config.bonus or not _continues(pending.message, batch[-1].message.round, batch[-1].end)):
+            if batch and not self._judged_with(pending, batch[-1]):
                 break
             batch.append(pending)
         return batch
+
+    def _judged_with(self, pending: Pending, before: Pending) -> bool:
+        """Whether one pass serves a proposal and the one before it."""
+        if self.config.bonus or isinstance(pending.message, Defer) or isinstance(before.message, Defer):
+            return False
+        return _continues(pending.message, before.message.round, before.end)
 
     def _asked_by(self, work: Work) -> list[Pending]:
         """The proposals that `work` was about; more may have come since."""
@@ -217,13 +261,15 @@ class Verifying:
         for pending in self._batch():
             found.append(pending)
             path += [each.token for each in pending.proposed]
-            count = len(path) - self.position + self._bonus(path)
+            count = len(path) - self.position + self._bonus(pending, path)
             if count == work.count:
                 return found
         return []
 
-    def _bonus(self, path: Sequence[int]) -> int:
-        """1 where a token is to be drawn behind `path`."""
+    def _bonus(self, last: Pending, path: Sequence[int]) -> int:
+        """1 where a token is to be drawn behind `path`, which ends with what is proposed `last`."""
+        if isinstance(last.message, Defer):
+            return 1
         return int(self.config.bonus and not self.config.ends(path[-1], len(path)))
 
     def _append(self, token: int) -> None:
@@ -231,6 +277,6 @@ class Verifying:
         self._prefix.commit()
 
 
-def _continues(message: Propose, before: int, end: int) -> bool:
-    """Whether a proposal says that it follows the one of round `before`, which ends at position `end`."""
+def _continues(message: Propose | Defer, before: int, end: int) -> bool:
+    """Whether a message says that it follows the one of round `before`, which ends at position `end`."""
     return (message.digest, message.tail, message.round, message.position) == ((), (), before + 1, end)

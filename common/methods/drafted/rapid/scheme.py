@@ -143,7 +143,7 @@ class RapidScheme:
 
 def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> RapidScheme:
     """The scheme of one answer. Raises `RequestError` for proposals that no message holds."""
-    config = replace(RoundsConfig.of(opening, vocabulary, ahead=False), lookahead=True)
+    config = replace(RoundsConfig.of(opening, vocabulary, ahead=False), lookahead=True, defers=False)
     draws = seeded(opening.seed)
     own = draft_temperature(opening, request)
     # At temperature 0 nothing is drawn by a ratio; what travels then is what the shift needs, at temperature 1.

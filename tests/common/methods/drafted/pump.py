@@ -20,7 +20,7 @@ from common.methods.drafted.method import Scheme
 from common.sampling.drafting import RaceKernel
 from proto.framing import decode, encode
 from proto.messages import Message, Sync
-from proto.rounds import Decided, Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 
 Model = Callable[[Sequence[int]], NDArray[np.float64]]  # next-token distribution [vocab] behind a path
 
@@ -40,6 +40,9 @@ class Length:
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         assert len(confidences) > 0
+
+    def undrafted(self, message: Decided, tokens: int) -> None:
+        assert tokens > 0
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
         assert len(accepted) > 0
@@ -98,6 +101,11 @@ class Pair:
         """Seconds; here nothing takes any."""
         return 0.0
 
+    @property
+    def verify_seconds(self) -> float:
+        """Seconds that the verifier is told that a pass took."""
+        return 0.0
+
     def __post_init__(self) -> None:
         self.vocabulary = self.scheme.config.vocabulary
         self.kernel = RaceKernel(self.vocabulary, "cpu")
@@ -106,6 +114,7 @@ class Pair:
 
     def run(self, until: int | None = None) -> list[int]:
         """The answer, over a link without faults; or its beginning, as soon as that has `until` tokens."""
+        self.act(self.device.begin())
         while self.device.finished is None and (until is None or len(self.tokens) < until):
             if not (self.draft() or self.deliver_up() or self.verify() or self.deliver_down()):
                 raise AssertionError("nobody has anything to do")
@@ -126,7 +135,7 @@ class Pair:
         if work is None:
             return False
         views = [self.view(self.scheme.verifier, len(path), mixture(self.verifier, path)) for path in work.paths]
-        self.act(self.cloud.drawn(work, views, 0.0, self.now), self.down)
+        self.act(self.cloud.drawn(work, views, self.verify_seconds, self.now), self.down)
         return True
 
     def deliver_up(self) -> bool:
@@ -151,6 +160,8 @@ class Pair:
     def received_by_cloud(self, message: Message) -> None:
         if isinstance(message, Propose):
             self.act(self.cloud.proposed(message, self.now), self.down)
+        elif isinstance(message, Defer):
+            self.act(self.cloud.deferred(message, self.now), self.down)
         elif isinstance(message, Sync):
             self.act(self.cloud.synchronised(message), self.down)
 

@@ -15,7 +15,7 @@ from proto.rounds import Decided, Propose, Verdict
 from tests.common.methods.drafted.pump import Model, Pair
 
 DRAFT: Final = 0.005  # seconds of a draft step
-VERIFY: Final = 0.032  # of a pass
+VERIFY: Final = 0.032  # of a pass of the verifier, where nothing else is said
 
 
 @dataclass
@@ -24,20 +24,21 @@ class SlowLink:
 
     one_way: float  # seconds
     rate: float  # bytes per second, upward
+    verify: float = VERIFY  # seconds
     now: float = 0.0  # seconds
 
     def history(self) -> RoundHistory:
         """What is known before the first round."""
-        return RoundHistory.expecting(DRAFT, VERIFY, 2 * self.one_way)
+        return RoundHistory.expecting(DRAFT, self.verify, 2 * self.one_way)
 
 
 class PlannedLengths:
     """Implements `Lengths` by the daemons' own, and notes what was proposed."""
 
     def __init__(self, scheme: Scheme, request: DraftRequest, link: SlowLink, history: RoundHistory) -> None:
-        policy = make_policy(request, scheme.token_bytes, scheme.config.ahead > 0, history)
+        policy = make_policy(request, scheme.token_bytes, scheme.config, history)
         self._lengths = PolicyLengths(policy, history, lambda: 2 * link.one_way, lambda: link.now)
-        self.proposals: list[int] = []  # tokens of each
+        self.proposals: list[int] = []  # tokens of each; 0 for a token that was left to the verifier
 
     @property
     def most_ahead(self) -> int:
@@ -52,6 +53,10 @@ class PlannedLengths:
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         self.proposals.append(len(confidences))
         self._lengths.proposed(message, confidences, seconds)
+
+    def undrafted(self, message: Decided, tokens: int) -> None:
+        self.proposals += [0] * tokens
+        self._lengths.undrafted(message, tokens)
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
         self._lengths.judged(message, accepted, last, token)
@@ -68,12 +73,16 @@ class SlowPair(Pair):
     def now(self) -> float:
         return self.link.now
 
+    @property
+    def verify_seconds(self) -> float:
+        return self.link.verify
+
     def draft(self) -> bool:
         self.link.now += DRAFT if self.device.work() is not None else 0.0
         return super().draft()
 
     def verify(self) -> bool:
-        self.link.now += VERIFY if self.cloud.work() is not None else 0.0
+        self.link.now += self.link.verify if self.cloud.work() is not None else 0.0
         return super().verify()
 
     def deliver_up(self) -> bool:

@@ -234,13 +234,6 @@ def test_what_no_eager_verifier_says_is_refused(message: Decided | Verdict, said
     assert pair.run() == verifier_alone(3)
 
 
-def test_a_verifier_that_is_not_eager_decides_nothing_else() -> None:
-    pair = pair_of(eager=False)
-    with pytest.raises(ProtocolError, match="must judge"):
-        pair.received_by_device(decided((1,)))
-    assert pair.tokens == []
-
-
 def other(token: int) -> int:
     return (token + 1) % (VOCABULARY - 1)
 
