@@ -22,10 +22,10 @@ from common.library.watching import FolderWatcher
 from common.library.writer_lock import writer_lock
 from tests.common.library.conftest import Write
 
-PATIENCE = 300.0  # seconds; the reader lets everybody else go first
+PATIENCE = 900.0  # seconds; the reader lets everybody else go first
 MANY = 400  # documents of a hundred passages each: more than is read while a test runs
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1000)
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""Tasks of the page's main thread on a slow device, in processor time: a busy machine stretches the clock more."""
+"""Tasks of the page's main thread on a slow device, beside a piece of work that is known to take 100 ms there.
+
+In processor time, since others stretch the clock; and beside known work, since they stretch processor time, too: caches
+and cores are shared, and browsers slow a page down by the clock.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,21 @@ from tests.device.table_engine import TableEngine, TableGeneration
 
 pytestmark = pytest.mark.timeout(600)
 
-LONG_TASK = 100  # milliseconds; 40 in quiet: processor time grows, too, where caches are shared
 TRIES = 3
+# As a page works: elements are made and laid out. A task of it takes 100 ms in quiet, slowed down four times.
+KNOWN_WORK = """() => {
+  const place = document.createElement("div");
+  document.body.append(place);
+  for (let round = 0; round < 100; round++) {
+    for (let each = 0; each < 20; each++) {
+      const span = document.createElement("span");
+      span.textContent = `word ${each} `;
+      place.append(span);
+    }
+    place.getBoundingClientRect();
+  }
+  place.remove();
+}"""
 TOKENS = 200
 DRAWN = "the answer is drawn"
 # The browser's driver works in the page, too: what it injects and asks would be counted as the page's own work.
@@ -53,7 +70,7 @@ def test_no_long_task_on_a_slow_device(visits: Open, server: HttpServer, engine:
     cdp = visit.page.context.new_cdp_session(visit.page)
     cdp.send("Emulation.setCPUThrottlingRate", {"rate": 4})
     engine.allowed = 0
-    longest = []
+    shares = []
     for number in range(TRIES):
         question = f"long {number}"
         engine.answers[question] = ["\n\n" if place % 40 == 39 else f" *word* {place}" for place in range(TOKENS)]
@@ -66,7 +83,9 @@ def test_no_long_task_on_a_slow_device(visits: Open, server: HttpServer, engine:
             with visit.page.expect_console_message(lambda message: message.text == DRAWN):
                 generation.allow(TOKENS)
 
-        longest.append(longest_task(cdp, answer))
-        if longest[-1] <= LONG_TASK:
+        longest = longest_task(cdp, answer)
+        shares.append(longest / longest_task(cdp, lambda: visit.page.evaluate(KNOWN_WORK)))
+        print(longest, longest / shares[-1])
+        if shares[-1] <= 0:
             break
-    assert min(longest) <= LONG_TASK, longest
+    assert min(shares) <= 1, shares
