@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from common.draft_policy.acceptance import ConfidenceAcceptance
-from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Outcome, Plan, RoundTimes
+from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Learner, Outcome, Plan, RoundTimes
 
 WEIGHTS: Final = Path(__file__).with_name("ddqn.safetensors")
 REMEMBERED: Final = 16  # confidences of the state
@@ -92,6 +92,10 @@ class DoubleQ:
         """`acceptance` may have learnt from earlier answers."""
         self._network = network or Network.load()
         self._acceptance = acceptance or ConfidenceAcceptance()
+
+    @property
+    def taught(self) -> Sequence[Learner]:
+        return (self._acceptance,)
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
         told = [self._acceptance.of(confidence, confidence) for confidence in confidences]

@@ -16,7 +16,7 @@ from common.draft_policy.times import (
     synchronous_seconds,
     undrafted_seconds,
 )
-from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
+from common.draft_policy.values import MOST_LENGTH, Learner, Outcome, Plan, RoundTimes
 
 NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
@@ -50,7 +50,7 @@ class Goodput:
     ahead, a proposal is a chunk; one that leaves no slower than it is drafted is taken, or the longest where there is
     none: behind slower ones a queue grows, and after an error what follows it is still in the way.
 
-    `by_confidence`: the length is decided position by position instead. One more is proposed while what it is
+    With `confidence`: the length is decided position by position instead. One more is proposed while what it is
     expected to decide, the product of all positions' acceptance by their confidence, is worth its time at the
     throughput that the best fixed length has. Where confidences tell nothing that is the same length.
 
@@ -64,23 +64,27 @@ class Goodput:
         *,
         most: int = MOST_LENGTH,
         ahead: bool = False,
-        by_confidence: bool = False,
         acceptance: PositionAcceptance | None = None,
+        confidence: ConfidenceAcceptance | None = None,
         undrafted: Undrafted = "never",
         trials: Trials | None = None,
     ) -> None:
         if most < 1:
             raise ValueError(f"there must be a length to choose, got up to {most}")
-        if ahead and by_confidence:
+        if ahead and confidence is not None:
             raise ValueError("chunks of a drafter that goes on anyway are not ended by confidence: choose one")
         self.acceptance = acceptance or PositionAcceptance()
-        self._by_confidence = ConfidenceAcceptance() if by_confidence else None
+        self._confidence = confidence
         self._sizes = sizes
         self._most, self._ahead = most, ahead
         self._undrafted = undrafted
         self._trials = trials or Trials()
         self._overhead = 0.0
         self._alpha, self._survival, self._least_worth = 1.0, 1.0, 0.0  # of the round that is being drafted
+
+    @property
+    def taught(self) -> Sequence[Learner]:
+        return (self.acceptance,) if self._confidence is None else (self.acceptance, self._confidence)
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
         self._overhead = times.up_overhead
@@ -96,7 +100,7 @@ class Goodput:
             seconds, length, at = max((one for one in found if one[0] <= NEARLY * seconds), key=lambda one: one[1])
         if self._undrafted != "never" and not self._worth_drafting(times, alphas[at], Plan(length, at)):
             return Plan(0, at)
-        if self._by_confidence is None:
+        if self._confidence is None:
             return Plan(length, at)
         step = times.draft + times.verify_token + self._sizes.of(at) / times.up_rate
         self._alpha, self._least_worth = alphas[at], step / seconds if seconds else 0.0
@@ -124,14 +128,13 @@ class Goodput:
         return self._trials.afford(cost)
 
     def goes_on(self, confidence: float, drafted: int) -> bool:
-        if self._by_confidence is None:
+        if self._confidence is None:
             return True
-        alpha = self._by_confidence.of(confidence, self._alpha)
+        alpha = self._confidence.of(confidence, self._alpha)
         self._survival = alpha if drafted == 0 else self._survival * alpha
         return drafted == 0 or self._survival >= self._least_worth
 
     def observe(self, outcome: Outcome) -> None:
-        self.acceptance.observe(outcome)
-        if self._by_confidence is not None:
-            self._by_confidence.observe(outcome)
+        for each in self.taught:
+            each.observe(outcome)
         self._sizes.observe(outcome.resolution, max(0.0, outcome.bytes_up - self._overhead) / outcome.length)

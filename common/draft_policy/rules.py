@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from common.draft_policy.values import MOST_LENGTH, Outcome, Plan, RoundTimes
+from common.draft_policy.values import MOST_LENGTH, Learner, Outcome, Plan, RoundTimes
 
 
 class Fixed:
     """The same plan in every round."""
+
+    taught: ClassVar[Sequence[Learner]] = ()
 
     def __init__(self, length: int, resolution: int | None = None) -> None:
         self._plan = Plan(length, resolution)
@@ -28,6 +31,8 @@ class Heuristic:
 
     At least 1 (nothing accepted would give 0, and no round after it), at most `most`. `first` is the paper's L^1.
     """
+
+    taught: ClassVar[Sequence[Learner]] = ()
 
     def __init__(self, first: int = 3, resolution: int | None = None, most: int = MOST_LENGTH) -> None:
         if not 1 <= first <= most:

@@ -99,12 +99,25 @@ class Outcome:
         return self.accepted < self.length
 
 
-class DraftPolicy(Protocol):
+class Learner(Protocol):
+    """Learns from rounds."""
+
+    def observe(self, outcome: Outcome) -> None:
+        """Take in a finished round."""
+        ...
+
+
+class DraftPolicy(Learner, Protocol):
     """Decides proposals, in this order: `plan`, `goes_on` before each position, `observe`.
 
     One answer at a time; what was learnt in one is of use in the next. Where the drafter drafts ahead, further
     proposals are planned before the first one's outcome is known.
     """
+
+    @property
+    def taught(self) -> Sequence[Learner]:
+        """Estimates that `observe` tells of the round, too."""
+        ...
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
         """The next proposal, from the confidences at the latest tokens of the prefix (oldest first) and the times."""
@@ -116,8 +129,4 @@ class DraftPolicy(Protocol):
         `confidence` is the largest probability of the drafter's distribution *there*, before anything is drawn from
         it. Not asked at the plan's length.
         """
-        ...
-
-    def observe(self, outcome: Outcome) -> None:
-        """Take in a finished round."""
         ...

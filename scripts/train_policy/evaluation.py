@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
+from common.draft_policy.acceptance import ConfidenceAcceptance
 from common.draft_policy.ddqn import ACTIONS, DoubleQ, Network
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.rules import Fixed, Heuristic
@@ -61,7 +62,7 @@ def adaptive(network: Network) -> Mapping[str, Callable[[], DraftPolicy]]:
         f"heuristic at {PAPERS_RESOLUTION}": lambda: Heuristic(resolution=PAPERS_RESOLUTION),
         f"heuristic at {RESOLUTIONS[0]}": lambda: Heuristic(resolution=RESOLUTIONS[0]),
         "goodput": lambda: Goodput(TokenSizes(TOKEN_BYTES)),
-        "by confidence": lambda: Goodput(TokenSizes(TOKEN_BYTES), by_confidence=True),
+        "by confidence": lambda: Goodput(TokenSizes(TOKEN_BYTES), confidence=ConfidenceAcceptance()),
         "DDQN": lambda: DoubleQ(network),
     }
 

@@ -179,6 +179,7 @@ class TestRequests:
             ({"method": "speculative", "sampler": "rejection"}, "sampler", "draft and verify"),
             ({"method": "qsv", "index_code": "fixed", "resolution": 129}, "resolution", "too fine"),
             ({"method": "qsv", "draft_policy": "ddqn", "ahead": True}, "ahead", "needs one resolution"),
+            ({"method": "coupled", "draft_policy": "confidence"}, "draft_policy", "not ended by confidence"),
             ({"method": "coupled", "top_logprobs": 2}, "logprobs", "Log-probabilities need"),
             ({"method": "coupled", "privacy": "offline"}, "sources", "keeps the question here"),
         ],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil, log
 from typing import Final
 
+from common.answer.errors import RequestError
 from common.draft_policy.ddqn import DoubleQ
 from common.draft_policy.goodput import Goodput, Undrafted
 from common.draft_policy.rules import Fixed, Heuristic
@@ -38,6 +39,7 @@ class PolicyLengths:
         """`rtt` is the round trip that was probed, in seconds; None before the first."""
         self._policy = policy
         self._history = history
+        self._untaught = [each for each in (history.acceptance, history.confidence) if each not in policy.taught]
         self._rtt = rtt
         self._now = now
         self._plan = Plan(1)
@@ -79,11 +81,8 @@ class PolicyLengths:
         with self._history.lock:
             for each, held in zip(judged, accepted, strict=True):
                 outcome = each.outcome(held, token, now - each.sent, message.verify_time / 1e6, size)
-                self._policy.observe(outcome)
-                if not isinstance(self._policy, Goodput):  # which shares the history's
-                    self._history.acceptance.observe(outcome)
-                if not isinstance(self._policy, DoubleQ):
-                    self._history.confidence.observe(outcome)
+                for learner in (self._policy, *self._untaught):
+                    learner.observe(outcome)
                 if each is judged[-1] and message.round == last:
                     self._history.estimates.observe(outcome)
                 if outcome.rejected:
@@ -131,10 +130,16 @@ class _Open:
 
 
 def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, history: RoundHistory) -> DraftPolicy:
-    """The policy that `request` names; `sizes` are what proposed tokens take, before rounds have shown it."""
+    """The policy that `request` names; `sizes` are what proposed tokens take, before rounds have shown it.
+
+    Raises `RequestError` for one that does not go with drafting ahead.
+    """
     first = next(iter(sizes))
     match request.draft_policy:
-        case "goodput":
+        case "goodput" | "confidence":
+            by_confidence = request.draft_policy == "confidence"
+            if by_confidence and config.ahead:
+                raise RequestError("Drafting ahead, proposals are not ended by confidence.", "draft_policy")
             with history.lock:
                 learnt = history.sizes_of(sizes)
             undrafted: Undrafted = "eager" if config.eager else "deferred" if config.defers else "never"
@@ -142,6 +147,7 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, 
                 learnt,
                 ahead=config.ahead > 0,
                 acceptance=history.acceptance,
+                confidence=history.confidence if by_confidence else None,
                 undrafted=undrafted,
                 trials=history.trials,
             )

@@ -13,7 +13,7 @@ from proto.fields import Sampler
 from proto.limits import MOST_PROPOSED
 from proto.messages import Open
 
-DraftPolicyName = Literal["fixed", "goodput", "heuristic", "ddqn"]
+DraftPolicyName = Literal["fixed", "goodput", "confidence", "heuristic", "ddqn"]
 
 
 class DraftRequest(Request):

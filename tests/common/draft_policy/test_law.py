@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from common.draft_policy.acceptance import ConfidenceAcceptance
 from common.draft_policy.goodput import Goodput
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.values import RoundTimes
@@ -30,7 +31,7 @@ def law(proposes: Callable[[int], bool]) -> list[float]:
 
 def policy() -> Goodput:
     """One that has learnt that positions of 30 % are not worth it, and that those of 50 % are."""
-    learnt = Goodput(TokenSizes({None: 2.0}), by_confidence=True)
+    learnt = Goodput(TokenSizes({None: 2.0}), confidence=ConfidenceAcceptance())
     for _ in range(100):
         learnt.observe(outcome(2, 1, confidences=(0.5, 0.3)))
         learnt.observe(outcome(2, 1, confidences=(0.5, 0.2)))

@@ -171,7 +171,7 @@ class TestGoodput:
         assert policy.plan([], times).length > before == 1
 
     def test_confidence_ends_a_proposal(self) -> None:
-        policy = Goodput(TokenSizes({None: 2.0}), by_confidence=True)
+        policy = Goodput(TokenSizes({None: 2.0}), confidence=ConfidenceAcceptance())
         for _ in range(50):
             policy.observe(outcome(3, 1, confidences=(0.95, 0.15, 0.55)))
         plan = policy.plan([], TIMES)
@@ -182,7 +182,9 @@ class TestGoodput:
         assert policy.goes_on(0.1, 0)  # a proposal has a token
 
     def test_confidences_that_tell_nothing_give_the_fixed_length(self) -> None:
-        policy, by_confidence = (Goodput(TokenSizes({None: 90.0}), by_confidence=one) for one in (False, True))
+        policy, by_confidence = (
+            Goodput(TokenSizes({None: 90.0}), confidence=one) for one in (None, ConfidenceAcceptance())
+        )
         for number in range(3000):
             accepted = 3 if number % 3 else 1
             for one in (policy, by_confidence):
@@ -198,7 +200,7 @@ class TestGoodput:
         with pytest.raises(ValueError, match="resolution"):
             Goodput(TokenSizes({}))
         with pytest.raises(ValueError, match="choose one"):
-            Goodput(TokenSizes({None: 2.0}), ahead=True, by_confidence=True)
+            Goodput(TokenSizes({None: 2.0}), ahead=True, confidence=ConfidenceAcceptance())
 
 
 class TestNothingDrafted:

@@ -139,6 +139,7 @@ VERIFIER = chain(bent=False)
 DRAFTER = chain(bent=True)
 POLICIES: list[tuple[str, str, dict[str, Any]]] = [
     *((method, policy, {"top_k": 0}) for method in ("dsd", "dssd", "qsv") for policy in ("goodput", "heuristic")),
+    *((method, "confidence", {"top_k": 0}) for method in ("dssd", "qsv")),
     *((method, "goodput", {"top_k": 0, "ahead": True}) for method in ("dssd", "qsv")),
     ("dsd", "fixed", {"top_k": 5, "top_p": 0.95, "temperature": 0.8, "draft_temperature": 1.3}),
     ("qsv", "ddqn", {}),
