@@ -12,12 +12,13 @@ import pytest
 from common.answer.driver import Driver
 from common.answer.errors import RequestError
 from common.answer.values import Action
+from common.draft_policy.goodput import Goodput
 from common.methods.catalog import METHODS
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
 from proto.messages import Error, Fetched, Message, Open, Ready, Sync
 from proto.payloads.tokens import encode_tokens
-from proto.rounds import Decided, Propose, Verdict
+from proto.rounds import Decided, Defer, Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
@@ -135,6 +136,34 @@ def test_a_device_that_only_listens_is_not_given_up(fresh_data: Callable[[], Pat
         stranger.send(replace(opening(12), max_tokens=16))
         wait_until(lambda: sum(len(each.tokens) for each in stranger.of(Decided)) == 16, "all is decided", AT_ONCE)
         assert stranger.of(Error) == []
+
+
+class TestNothingDrafted:
+    @pytest.mark.parametrize(
+        "fields", [{"method": "coupled"}, {"method": "coupled", "ahead": False}, {"method": "dssd"}]
+    )
+    def test_the_cloud_decides(
+        self, devices: list[Resident], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever the times are: as if drafts never saved any."""
+        monkeypatch.setattr(Goodput, "_worth_drafting", lambda self, times, alpha, plan: False)
+        unending = dict.fromkeys(devices[0].side.eos, -100.0)
+        asked: dict[str, Any] = {"max_tokens": 80, "logit_bias": unending}  # more than is left at once
+        last = devices[0].ask(QUESTIONS[0], draft_policy="goodput", **asked, **fields)
+        assert last.report.tokens == last.report.figures["undrafted"] == 80
+        assert (last.report.device.drafted, last.report.figures["proposals"]) == (0, 0)
+        assert (last.report.notes, last.report.degraded) == ((), ())
+        assert last.text == devices[0].ask(QUESTIONS[0], sources="cloud", **asked).text
+
+    def test_beside_a_stranger_that_leaves_tokens_without_end(
+        self, town: Town, devices: list[Resident], stranger: Stranger, expected: dict[str, str]
+    ) -> None:
+        with Asking() as asking:
+            ask_all(asking, devices)
+            stranger.send(opening(14, eager=False))
+            for number in range(2000):
+                stranger.link.send(Defer(14, number + 1, 0, (7,), (), 64))  # behind another prefix
+        check(asking, expected)
 
 
 class TestAttribution:
