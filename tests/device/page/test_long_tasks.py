@@ -1,4 +1,4 @@
-"""Tasks of the page's main thread on a slow device, beside a piece of work that is known to take 100 ms there.
+"""Tasks of the page's main thread on a slow device, beside a piece of work that takes 400 ms there in quiet.
 
 In processor time, since others stretch the clock; and beside known work, since they stretch processor time, too: caches
 and cores are shared, and browsers slow a page down by the clock.
@@ -17,8 +17,9 @@ from tests.device.table_engine import TableEngine, TableGeneration
 
 pytestmark = pytest.mark.timeout(600)
 
+LONG_TASK = 0.25  # of the known work: 100 ms
 TRIES = 3
-# As a page works: elements are made and laid out. A task of it takes 100 ms in quiet, slowed down four times.
+# As a page works: elements are made and laid out.
 KNOWN_WORK = """() => {
   const place = document.createElement("div");
   document.body.append(place);
@@ -84,8 +85,10 @@ def test_no_long_task_on_a_slow_device(visits: Open, server: HttpServer, engine:
                 generation.allow(TOKENS)
 
         longest = longest_task(cdp, answer)
-        shares.append(longest / longest_task(cdp, lambda: visit.page.evaluate(KNOWN_WORK)))
-        print(longest, longest / shares[-1])
-        if shares[-1] <= 0:
+        known = 0.0
+        while known < longest / 100:  # a trace may have missed it
+            known = longest_task(cdp, lambda: visit.page.evaluate(KNOWN_WORK))
+        shares.append(longest / known)
+        if shares[-1] <= LONG_TASK:
             break
-    assert min(shares) <= 1, shares
+    assert min(shares) <= LONG_TASK, shares
