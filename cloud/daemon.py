@@ -31,6 +31,10 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     """Serve until `Stopped`; the `stack` ends it then: first the devices are told, then the threads end."""
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
+    if settings.workers:
+        from cloud.gateway.daemon import serve_by_workers
+
+        serve_by_workers(settings, keys, stack, manager)
     with receiving(settings, keys, end_process) as address:
         # Imported here: torch takes seconds, and a port that is taken already is told of at once.
         from cloud.sessions import Sessions

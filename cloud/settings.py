@@ -28,6 +28,10 @@ class CloudSettings(Settings):
     """Answers at a time, of all devices together."""
     max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)
     """Answers at a time of one device."""
+    workers: int = Field(default=0, ge=0, le=256)
+    """Processes that answer, each with a model, behind the one that devices reach; 0: one process does all."""
+    worker_silence_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Silence of such a process after which it is killed and another one is started."""
     eager: int = Field(default=4, ge=0, lt=2**20)
     """Answers under way up to which those of `coupled` decode on while they wait for proposals."""
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)

@@ -69,9 +69,11 @@ class SideRuntime:
         draft: DraftModel | None = None,
         verifying: LocalTarget | None = None,
         startup: Startup | None = None,
+        watches: bool = True,
     ) -> None:
         """Loads everything, and the models that `draft` and `verifying` name; the `startup` is told what is loaded.
-        Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each.
+        With `watches`, changes in watched folders are read. Raises `ModelError`, `LibraryError` or
+        `ConfigurationError`, one sentence each.
         """
         startup = Startup() if startup is None else startup
         self.role: Side = role
@@ -116,7 +118,7 @@ class SideRuntime:
         if verifying is not None and gate is not None:
             self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died, startup)
         self.histories = Histories()
-        self._watcher = FolderWatcher(settings, self.library)
+        self._watcher = FolderWatcher(settings, self.library) if watches else None
 
     def _profiled_line(self) -> DecodeLine:
         settings = self.settings
@@ -190,7 +192,8 @@ class SideRuntime:
         self._retrieval.submit(run, failed)
 
     def close(self) -> None:
-        self._watcher.close()
+        if self._watcher is not None:
+            self._watcher.close()
         self.messages.close()
         self._formats.close()
         self._retrieval.close()

@@ -7,9 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
-from common.process.service_manager import ServiceManager
 from common.process.vital import Died, vital_thread
 
 Ask = Callable[[Callable[[], None]], object]  # has a thread call the function, between two pieces of its work
@@ -20,6 +19,19 @@ _LOOK: Final = 0.5  # seconds between two looks whether the daemon ends
 log = logging.getLogger(__name__)
 
 
+class Manager(Protocol):
+    """Whoever wants signs of life."""
+
+    @property
+    def watchdog(self) -> float | None:
+        """Seconds within which one is wanted; None: never."""
+        ...
+
+    def alive(self) -> object:
+        """Take a sign of life."""
+        ...
+
+
 class Watchdog:
     """Asks threads again and again whether they work, and tells the manager each time when all have answered.
 
@@ -27,7 +39,7 @@ class Watchdog:
     and the manager start the daemon anew; the log names it before.
     """
 
-    def __init__(self, manager: ServiceManager, threads: Mapping[str, Ask], died: Died | None = None) -> None:
+    def __init__(self, manager: Manager, threads: Mapping[str, Ask], died: Died | None = None) -> None:
         """`threads`: ways to ask them, by the names that the log has for them."""
         self._manager = manager
         self._threads = dict(threads)

@@ -80,6 +80,10 @@ class CloudLink(SocketLoop):
         """
         return self._post(peer.connection, message)
 
+    def forward(self, peer: Peer, kind: str, frame: bytes) -> int:
+        """As `send`, of a message that is encoded already; `kind` is the name of its type."""
+        return self._put(peer.connection, kind, frame)
+
     def queued(self, peer: Peer) -> int:
         """Bytes that wait for `peer`, beside what ZeroMQ has taken over."""
         return self._outbox.pending(peer.connection)

@@ -107,8 +107,10 @@ class SocketLoop(ABC):
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
     def _post(self, connection: int, message: Message) -> int:
-        frame = encode(message, self.limits.payload_bytes)
-        outgoing = OutgoingMessage(connection, type(message).__name__, frame, wire_size(frame))
+        return self._put(connection, type(message).__name__, encode(message, self.limits.payload_bytes))
+
+    def _put(self, connection: int, kind: str, frame: bytes) -> int:
+        outgoing = OutgoingMessage(connection, kind, frame, wire_size(frame))
         return outgoing.size if self._outbox.put(outgoing) else 0
 
     # What a role decides.

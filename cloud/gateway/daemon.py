@@ -1,0 +1,82 @@
+"""The cloud daemon as a gateway: keys, allow-list and address are here, models and libraries with the workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from cloud.gateway.fleet import Fleet
+from cloud.gateway.gateway import Gateway
+from cloud.reception import receiving
+from cloud.settings import CloudSettings
+from common.configuration.configuration import ConfigurationError
+from common.configuration.settings import KV_SHARE
+from common.daemon.watchdog import Watchdog
+from common.process.service_manager import ServiceManager
+from common.process.stopping import until_told
+from common.process.vital import end_process
+from common.transport.keys import CloudKeys
+from common.transport.limits import Limits, largest_payload
+from common.transport.link import CloudLink
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PATH: Final = 90  # bytes of a socket's; systems allow a little more
+
+
+def serve_by_workers(
+    settings: CloudSettings, keys: CloudKeys | None, stack: ExitStack, manager: ServiceManager
+) -> None:
+    """Serve devices by `settings.workers` processes until `Stopped`; the `stack` ends them then.
+
+    Raises `ConfigurationError` where none of them can serve.
+    """
+    with receiving(settings, keys, end_process) as address:
+        folder = socket_folder(settings.data / "workers")
+        stack.callback(partial(shutil.rmtree, folder, ignore_errors=True))
+        silence = settings.worker_silence_seconds
+        fleet = Fleet(settings.workers, settings_of_worker(settings), folder, silence, end_process)
+        fleet.start()
+        stack.callback(fleet.close)
+        manager.status("starting: workers load their models")
+        if not fleet.until_one_serves():
+            raise ConfigurationError("no worker could be started; it has said why")
+    gateway = Gateway(fleet, settings.max_sessions_per_key)
+    limits = Limits(payload_bytes=largest_payload(fleet.vocabulary))
+    link = CloudLink(address, keys, gateway, limits, insecure=settings.insecure, died=end_process)
+    gateway.link = link
+    fleet.serve(gateway)
+    stack.enter_context(link)
+    stack.callback(gateway.close)
+    stack.enter_context(Watchdog(manager, {"link": link.ask, "channel": fleet.ask}, end_process))
+    manager.ready(f"serving devices on {link.address}")
+    log.info("cloud ready on %s with workers", link.address)
+    until_told()
+
+
+def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
+    """The settings of one worker: its part of the machine's cores and memory."""
+    values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
+    count = settings.workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE
+    values["workers"] = 0
+    shares = 2 if settings.shares_machine else 1  # with a device's daemon
+    values["threads"] = settings.threads or max(1, cores // shares // count)
+    values["kv_bytes"] = max(2**20, memory // count)
+    return values
+
+
+def socket_folder(folder: Path) -> Path:
+    """Make the folder of the workers' socket, this user's only. Raises `ConfigurationError` for a path too long."""
+    if len(os.fsencode(folder)) > _LONGEST_PATH:
+        raise ConfigurationError(f"data = {folder.parent}: the path is too long for the socket of workers; shorten it")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,234 @@
+"""Passes messages on between devices and workers: the only process that devices can reach, and that has the keys."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from cloud.gateway.channel import Kind, Note
+from cloud.gateway.table import Key, Table
+from common.answer.failures import starting, stopping, unknown_session
+from common.process.quiet_log import QuietLog
+from common.transport.interface import Peer
+from proto.errors import ProtocolError
+from proto.framing import LARGEST_PAYLOAD, decode, encode
+from proto.messages import (
+    Busy,
+    Cancel,
+    Close,
+    Closed,
+    Error,
+    Fetch,
+    Fetched,
+    Hello,
+    Message,
+    Open,
+    ProbeReply,
+    Sync,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+CROWDED: Final = 1.0  # seconds after which a device tries again for which there is no place, or no worker
+TOLD: Final = 2**16  # bytes more or less of what waits for a device, of which its workers are told
+
+
+class Link(Protocol):
+    """The transport to the devices as the gateway uses it."""
+
+    def send(self, peer: Peer, message: Message) -> int: ...
+
+    def forward(self, peer: Peer, kind: str, frame: bytes) -> int: ...
+
+    def queued(self, peer: Peer) -> int: ...
+
+
+class Workers(Protocol):
+    """The way to the workers."""
+
+    def send(self, note: Note, number: int) -> bool: ...
+
+
+class Gateway:
+    """Handler of the devices' link, on its thread, and of what workers say, on the channel's.
+
+    A device's messages are validated here. The sessions of a worker that is lost end: their devices open them again, on
+    another worker, with the tokens that they have.
+    """
+
+    def __init__(self, workers: Workers, most_per_key: int) -> None:
+        self.link: Link | None = None  # set before the link starts to deliver
+        self._workers = workers
+        self._table = Table(most_per_key)
+        self._fetches: set[Key] = set()  # sessions that are nothing but a document that is fetched
+        self._passed: dict[tuple[int, Peer], _Passed] = {}
+        self._lines = QuietLog(log)
+        self._closing = False
+        self._lock = threading.Lock()  # of the tables
+
+    @property
+    def sessions(self) -> dict[int, int]:
+        """Open sessions by worker."""
+        with self._lock:
+            return {worker: self._table.load(worker) for worker in self._table.workers}
+
+    # --- the devices' link
+
+    def on_connected(self, peer: Peer) -> None:
+        """Nothing is known of it before it says hello."""
+
+    def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
+        self._lines.tell(logging.WARNING, "refused a malformed message: %s", error)
+
+    def on_gone(self, peer: Peer) -> None:
+        with self._lock:
+            workers = self._table.gone(peer)
+            self._fetches = {key for key in self._fetches if key[0] != peer}
+            for worker in workers:
+                self._passed.pop((worker, peer), None)
+        self._tell(workers, Note(Kind.GONE, peer))
+
+    def on_message(self, peer: Peer, message: Message, size: int) -> None:
+        match message:
+            case Hello():
+                self._greet(peer, message)
+            case ProbeReply():
+                with self._lock:
+                    workers = self._table.known_to(peer)
+                self._tell(workers, Note(Kind.MESSAGE, peer, frame=encode(message)))
+            case Open() | Fetch():
+                self._open(peer, message)
+            case _:
+                self._pass_on(peer, message)
+
+    def close(self) -> None:
+        """Tell the devices that the cloud ends; nothing is passed on any more."""
+        with self._lock:
+            self._closing = True
+            peers = self._table.devices
+        for peer in peers:
+            self._send(peer, stopping())
+
+    # --- workers
+
+    def joined(self, worker: int) -> None:
+        """A worker serves from now on."""
+        with self._lock:
+            self._table.joined(worker)
+
+    def lost(self, worker: int) -> None:
+        """A worker is gone, and its sessions with it."""
+        with self._lock:
+            ended = self._table.lost(worker)
+            self._fetches.difference_update(ended)
+            for number, peer in [each for each in self._passed if each[0] == worker]:
+                del self._passed[number, peer]
+        for peer, session in ended:
+            self._send(peer, unknown_session(session))
+
+    def said(self, worker: int, note: Note) -> None:
+        """Pass on what a worker has for a device."""
+        peer, frame = note.peer, note.frame
+        if peer is None or self.link is None or self._closing:
+            return
+        message = decode(frame, LARGEST_PAYLOAD)
+        with self._lock:
+            if worker not in self._table.known_to(peer):
+                return
+            news = not isinstance(message, Welcome) or self._table.welcomed(peer, frame)
+            if self._ends(peer, message) and self._table.find(key := (peer, session_of(message))) == worker:
+                self._free(key)
+            self._passed.setdefault((worker, peer), _Passed()).bytes += len(frame)
+        if news:
+            self.link.forward(peer, type(message).__name__, frame)
+
+    def tick(self) -> None:
+        """Tell workers what waits for devices no more, so that they send what else they have."""
+        link = self.link
+        if link is None:
+            return
+        told: list[tuple[int, Note]] = []
+        with self._lock:
+            for (worker, peer), passed in self._passed.items():
+                gone = passed.bytes - link.queued(peer)
+                if gone - passed.told >= TOLD or (gone == passed.bytes and gone > passed.told):
+                    passed.told = gone
+                    told.append((worker, Note(Kind.PASSED, peer, gone)))
+        for worker, note in told:
+            self._workers.send(note, worker)
+
+    # --- inside
+
+    def _ends(self, peer: Peer, message: Message) -> bool:
+        """Whether a worker's message is the last one of its session."""
+        if isinstance(message, Fetched):
+            last = message.count == 0 or (message.index + 1, message.part + 1) == (message.count, message.parts)
+            return last and (peer, message.session) in self._fetches
+        return isinstance(message, Closed | Busy | Error)
+
+    def _free(self, key: Key) -> None:
+        self._fetches.discard(key)
+        self._table.free(key)
+
+    def _greet(self, peer: Peer, hello: Hello) -> None:
+        frame = encode(hello)
+        with self._lock:
+            worker = self._table.greeted(peer, frame)
+        if worker is None:
+            self._send(peer, starting())
+        else:
+            self._workers.send(Note(Kind.MESSAGE, peer, frame=frame), worker)
+
+    def _open(self, peer: Peer, message: Open | Fetch) -> None:
+        key = peer, message.session
+        with self._lock:
+            worker, hello = self._table.find(key), None
+            full = worker is None and self._table.full(peer)
+            if worker is None and not full and not self._closing:
+                opening = self._table.opened(key)
+                if isinstance(message, Fetch):
+                    self._fetches.add(key)
+                worker, hello = (None, None) if opening is None else (opening.worker, opening.hello)
+        if worker is None:
+            self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
+            return
+        if hello is not None:
+            self._workers.send(Note(Kind.MESSAGE, peer, frame=hello), worker)
+        self._workers.send(Note(Kind.MESSAGE, peer, frame=encode(message)), worker)
+
+    def _pass_on(self, peer: Peer, message: Message) -> None:
+        session = session_of(message)
+        with self._lock:
+            worker = self._table.find((peer, session))
+            if isinstance(message, Cancel | Error):
+                self._free((peer, session))
+        if worker is not None:
+            self._workers.send(Note(Kind.MESSAGE, peer, frame=encode(message)), worker)
+        elif isinstance(message, Sync | Close):
+            self._send(peer, unknown_session(session))
+
+    def _tell(self, workers: Iterable[int], note: Note) -> None:
+        for worker in workers:
+            self._workers.send(note, worker)
+
+    def _send(self, peer: Peer, message: Message) -> None:
+        if self.link is not None:
+            self.link.send(peer, message)
+
+
+def session_of(message: Message) -> int:
+    """The session that a message is of; 0: none."""
+    return int(getattr(message, "session", 0))
+
+
+class _Passed:
+    """Bytes that a worker had for a device."""
+
+    __slots__ = ("bytes", "told")
+
+    def __init__(self) -> None:
+        self.bytes = 0  # in all
+        self.told = 0  # that were gone when it was told last

@@ -1,0 +1,51 @@
+"""`python -m cloud.gateway.worker`: a process with a model, whose devices come by way of the gateway.
+
+Its settings are JSON on stdin. It ends with the gateway, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+
+from common.process.private_files import keep_private
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    number, place, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    keep_private()
+    from cloud.settings import CloudSettings
+    from common.configuration.caches import keep_caches
+    from common.daemon.daemon import THREADS_END, keep_loaded, serving
+    from common.process.stopping import until_told, within
+    from common.process.vital import end_process
+
+    settings = CloudSettings(**json.load(sys.stdin))
+    keep_caches(settings)
+    with serving(f"dragon cloud (worker {number})", settings) as (stack, _):
+        from cloud.gateway.worker_link import WorkerLink
+        from cloud.sessions import Sessions
+        from common.daemon.side import SideRuntime
+        from common.daemon.ticker import Ticker
+        from common.daemon.watchdog import Watchdog
+
+        side = SideRuntime("cloud", settings, end_process, watches=place == 0)
+        stack.callback(partial(within, THREADS_END, side.close))
+        sessions = Sessions(settings, side)
+        ticker = Ticker(sessions.tick, end_process)
+        link = WorkerLink(address, number, sessions, died=end_process)
+        sessions.link = link
+        keep_loaded()
+        link.start()
+        stack.callback(link.close)
+        ticker.start()
+        stack.callback(ticker.close)
+        stack.enter_context(Watchdog(link, side.threads | {"link": link.ask}, end_process))
+        link.ready(side.decoder.vocabulary)
+        until_told()
+
+
+if __name__ == "__main__":
+    main()

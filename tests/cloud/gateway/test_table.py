@@ -1,0 +1,154 @@
+"""Sessions and their workers: what is opened where, and what ends with whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud.gateway.table import Table
+from common.transport.interface import Peer
+
+HELLO = b"hello"
+ONE, OTHER = Peer(1, "one"), Peer(2, "other")
+
+
+def table_of(workers: int, most_per_key: int = 16) -> Table:
+    table = Table(most_per_key)
+    for worker in range(1, workers + 1):
+        table.joined(worker)
+    return table
+
+
+def test_nobody_serves() -> None:
+    table = Table(16)
+    assert table.greeted(ONE, HELLO) is None
+    assert table.opened((ONE, 1)) is None
+    table.joined(1)
+    opening = table.opened((ONE, 1))
+    assert opening is not None and (opening.worker, opening.hello) == (1, HELLO)
+
+
+def test_who_has_not_said_hello_opens_nothing() -> None:
+    assert table_of(2).opened((ONE, 1)) is None
+
+
+def test_a_device_keeps_to_its_worker_while_loads_are_alike() -> None:
+    table = table_of(2)
+    assert table.greeted(ONE, HELLO) == 1
+    first = [table.opened((ONE, number)) for number in range(3)]
+    assert [each.worker for each in first if each] == [1, 1, 2]
+    assert [each.hello for each in first if each] == [None, None, HELLO]  # the other worker has yet to hear of it
+    assert table.known_to(ONE) == [1, 2]
+
+
+def test_devices_are_spread() -> None:
+    table = table_of(2)
+    homes = []
+    for number in range(4):
+        peer = Peer(number + 1, str(number))
+        homes.append(table.greeted(peer, HELLO))
+        table.opened((peer, 1))
+    assert Counter(homes) == {1: 2, 2: 2}
+
+
+def test_a_key_has_a_share_of_all_workers_together() -> None:
+    table = table_of(2, most_per_key=3)
+    again = Peer(3, "one")  # another connection of the same device
+    for peer in (ONE, again, OTHER):
+        table.greeted(peer, HELLO)
+    for number in range(2):
+        table.opened((ONE, number))
+    table.opened((again, 7))
+    assert table.full(ONE) and table.full(again) and not table.full(OTHER)
+    table.free((again, 7))
+    assert not table.full(ONE)
+
+
+def test_a_worker_is_lost() -> None:
+    table = table_of(2)
+    table.greeted(ONE, HELLO)
+    keys = [(ONE, number) for number in range(4)]
+    workers = [opening.worker for key in keys if (opening := table.opened(key)) is not None]
+    ended = table.lost(1)
+    assert ended == [key for key, worker in zip(keys, workers, strict=True) if worker == 1]
+    assert [table.find(key) for key in ended] == [None] * len(ended)
+    assert table.known_to(ONE) == [2]
+    openings = [table.opened(key) for key in ended]
+    assert [opening.worker for opening in openings if opening] == [2] * len(ended)
+    table.joined(3)  # in its place
+    table.lost(2)
+    opening = table.opened((ONE, 9))
+    assert opening is not None and (opening.worker, opening.hello) == (3, HELLO)
+
+
+def test_only_news_are_passed_on() -> None:
+    table = table_of(1)
+    assert not table.welcomed(ONE, b"before hello")
+    table.greeted(ONE, HELLO)
+    assert [table.welcomed(ONE, each) for each in (b"a", b"a", b"b", b"a")] == [True, False, True, True]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["greet", "open", "free", "gone", "join", "lose"]), st.integers(1, 4), st.integers(0, 3)
+        ),
+        max_size=60,
+    )
+)
+def test_loads_are_what_is_open(events: list[tuple[str, int, int]]) -> None:
+    """Beside a model that keeps nothing but who has what."""
+    table, held, serving = Table(16), dict[tuple[Peer, int], int](), set[int]()
+    for event, number, session in events:
+        peer = Peer(number, str(number))
+        key = peer, session
+        match event:
+            case "greet":
+                answering = table.greeted(peer, HELLO)
+                assert answering in serving if serving else answering is None
+            case "open" if table.find(key) is None:
+                opening = table.opened(key)
+                assert opening is None or opening.worker in serving
+                if opening is not None:
+                    held[key] = opening.worker
+            case "free":
+                table.free(key)
+                held.pop(key, None)
+            case "gone":
+                assert set(table.gone(peer)) <= serving
+                held = {each: worker for each, worker in held.items() if each[0] != peer}
+            case "join":
+                table.joined(number)
+                serving.add(number)
+            case "lose":
+                assert set(table.lost(number)) == {each for each, worker in held.items() if worker == number}
+                serving.discard(number)
+                held = {each: worker for each, worker in held.items() if worker != number}
+            case _:
+                pass
+        counts = Counter(held.values())
+        assert {worker: table.load(worker) for worker in table.workers} == {each: counts[each] for each in serving}
+        assert all(table.find(each) == worker for each, worker in held.items())
+
+
+def test_free_twice_is_free() -> None:
+    table = table_of(1)
+    table.greeted(ONE, HELLO)
+    table.opened((ONE, 1))
+    for _ in range(2):
+        table.free((ONE, 1))
+    assert table.load(1) == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_no_worker_has_more_than_its_part_and_the_slack(workers: int) -> None:
+    table = table_of(workers)
+    for number in range(1, 41):
+        peer = Peer(number, str(number % 3))
+        table.greeted(peer, HELLO)
+        table.opened((peer, 0))
+    loads = [table.load(worker) for worker in table.workers]
+    assert max(loads) - min(loads) <= 2
