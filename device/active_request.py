@@ -26,6 +26,7 @@ from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from device.closeness import closest
 from device.cloud_view import CloudView
 from device.interface import Finished, Tell
+from device.metrics import DeviceMetrics
 from device.settings import DeviceSettings
 from device.shown import ShownAnswer
 from device.tracing import Tracing
@@ -63,6 +64,7 @@ class ActiveRequest:
         side: SideRuntime,
         cloud: CloudView,
         tell: Tell,
+        metrics: DeviceMetrics,
         released: Callable[[int], None],
         match_from: float,
         scope: Scope,
@@ -79,6 +81,7 @@ class ActiveRequest:
         self._tracing: Tracing | None = None
         self.retry_at: float | None = None  # when a cloud that had no place is asked again
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
+        self._metrics = metrics
         self._released = released
         self._match_from = match_from  # cosine of a document and the question that are close
         self._ended: float | None = None
@@ -382,5 +385,6 @@ class ActiveRequest:
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True
+        self._metrics.ended(self.record, event)
         self._shown.end(event)
         self._released(self.opening.session)

@@ -229,6 +229,10 @@ class Engine(Protocol):
         """Findings of a diagnosis, good and bad, with what to do; takes seconds where the cloud can't be reached."""
         ...
 
+    def metrics(self) -> bytes:
+        """Figures for operators in Prometheus' text format, without any text of requests or documents."""
+        ...
+
     def status(self) -> EngineStatus:
         """The present state and figures. May query the library, but must not list it."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 
-from common.answer.errors import AnswerFailed, NoPlace, RequestError
+from common.answer.errors import AnswerFailed, InternalFailure, NoPlace, RequestError
 from common.engine.kv.errors import KvWaitError
 from common.scoring.worker import ScoringError
 from proto.errors import ProtocolError
@@ -32,4 +32,4 @@ def as_failure(error: Exception, sentence: str = ANSWER_FAILED) -> AnswerFailed 
         return AnswerFailed(f"A message of the answer can't be sent: {error.text}.")
     where = "".join(traceback.format_tb(error.__traceback__))
     log.error("an answer failed with %s\n%s", type(error).__name__, where)
-    return AnswerFailed(sentence)
+    return InternalFailure(sentence)

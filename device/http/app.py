@@ -36,6 +36,7 @@ from device.http.library import (
     passage_json,
     sought,
 )
+from device.http.metrics import HttpMetrics
 from device.http.options import HttpOptions
 from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
@@ -69,6 +70,7 @@ class Api:
         self._options = options
         self._answers: set[Answers] = set()
         self._places = Places(options.max_active, options.max_waiting)
+        self._metering = HttpMetrics(lambda: self._places.waiting)
         self._embedding = Places(1, options.max_waiting)
         self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
         self._simulating = Places(1, options.max_waiting)
@@ -91,7 +93,7 @@ class Api:
         handlers = {ApiError: _on_refusal, HTTPException: _on_routing_error, Exception: _on_crash}
         application = Starlette(routes=routes, exception_handlers=handlers)
         application.router.redirect_slashes = False
-        self.application = RequestGuard(application, options)
+        self.application = RequestGuard(application, options, self._metering.answered)
 
     def serve(self, engine: Engine) -> None:
         """Answer by `engine` from now on; on any thread."""
@@ -155,6 +157,9 @@ class Api:
         if not told:
             raise diagnosis_late(_DIAGNOSIS)
         return JSONResponse({"findings": [asdict(each) for each in await self._diagnosis]})
+
+    async def _metrics(self, _: HttpRequest) -> Response:
+        return self._metering.response(await asyncio.to_thread(self._engine.metrics))
 
     async def _openapi(self, _: HttpRequest) -> Response:
         return JSONResponse(openapi.document())

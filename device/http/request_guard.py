@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 import traceback
+from collections.abc import Callable
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -16,12 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.configuration.settings import is_loopback
 from common.process.quiet_log import QuietLog
+from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
 from device.http.options import HttpOptions
 from device.http.page import PAGE
 from device.http.request_tally import RequestTally
-from device.http.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,10 @@ class RequestGuard:
     The server's own handler would log an exception's text, which can hold a prompt.
     """
 
-    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+    def __init__(self, app: ASGIApp, options: HttpOptions, answered: Callable[[int | None], object]) -> None:
+        """`answered` is told the status of every response, None where there was none."""
         self._app = app
+        self._answered = answered
         self._admission = options.admission
         self._refusals = QuietLog(logger)
         self._tally = RequestTally(logger)
@@ -86,6 +89,7 @@ class RequestGuard:
 
     def _tell(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
         """Log a request. Nobody but a user must be able to fill the disk."""
+        self._answered(exchange.status)
         path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
         if exchange.let_in == "anybody":
             self._tally.count(path, exchange.status)

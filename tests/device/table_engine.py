@@ -108,6 +108,9 @@ class TableEngine:
     def tools(self) -> ToolFormat:
         return self.tool_format
 
+    def metrics(self) -> bytes:
+        return b"# TYPE dragon_table gauge\ndragon_table 1.0\n"
+
     def diagnose(self) -> list[Finding]:
         return [Finding("ok", "disk", "1 GB free"), Finding("warn", "keys", "not encrypted", "pair the machines")]
 
