@@ -22,6 +22,7 @@ from common.daemon.side import SEARCH_FAILED, SideRuntime
 from common.estimates.peer_estimates import PeerEstimates
 from common.methods.catalog import opened_by
 from common.methods.interface import CloudContext, CloudHalf
+from common.process.log_lines import AnswerName
 from common.process.quiet_log import QuietLog
 from common.transport.interface import Peer, owner
 from common.transport.keys import fingerprint
@@ -30,7 +31,7 @@ from proto.messages import Busy, Cancel, Close, Error, Fetch, Hello, Message, Op
 
 log = logging.getLogger(__name__)
 
-COMINGS = (1.0, 100.0)  # lines about devices that come and go, per second and at once
+COMINGS = (1.0, 100.0)  # lines about devices that come and go, and about answers that end, per second and at once
 RECENT = 64  # ended sessions whose durations are kept
 
 
@@ -57,6 +58,7 @@ class Sessions:
         self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took
         self._comings = QuietLog(log, time.monotonic, *COMINGS)
         self._lines = QuietLog(log)  # about what devices sent
+        self._ends = QuietLog(log, time.monotonic, *COMINGS)
         self._told: dict[Peer, str] = {}  # the library that each was told of; for the link thread only
         self._inbox = Inbox(side.messages, self._find, self._fail)
         self._closing = False
@@ -153,7 +155,7 @@ class Sessions:
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
-            self._lines.tell(logging.INFO, "session %d is open already", request.session)
+            self._lines.tell(logging.INFO, "answer %s is open already", AnswerName.of(request.session))
         elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
@@ -165,7 +167,7 @@ class Sessions:
         try:
             kv_bytes = self._side.kv_bytes(request)
         except Exception as error:  # of the library, which says how many passages there are
-            self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED)))
+            self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED, request.session)))
             return
         with self._lock:
             admission, ending = self._place(key, kv_bytes)
@@ -213,7 +215,8 @@ class Sessions:
     def _end_for_others(self, ending: Sequence[tuple[Key, CloudHalf]]) -> None:
         """End sessions of devices that have more than their share, and tell these to come again."""
         for (peer, number), session in ending:
-            log.info("ended a session of %s, which has more than its share", _named(peer))
+            name = AnswerName.of(number)
+            log.info("answer %s was ended: %s has more than its share", name, _named(peer))
             session.end()
             self._send(peer, Busy(number, int(1e6 * wait([0.0], self._lasted))))
 
@@ -286,9 +289,10 @@ class Sessions:
                 self._remove(key, session, reason)
         if session is not None:
             session.end()
+            self._tell_end(key, session, reason)
 
     def _fail(self, key: Key, error: Exception) -> None:
-        failure = error if isinstance(error, ProtocolError) else as_failure(error)
+        failure = error if isinstance(error, ProtocolError) else as_failure(error, session=key[1])
         self._give_up(key, failure_message(key[1], failure))
 
     def _give_up(self, key: Key, reason: Busy | Error) -> None:
@@ -299,13 +303,21 @@ class Sessions:
     def _ended(self, key: Key, session: CloudHalf) -> None:
         """Free the place of a session that ended by itself, unless a later session has taken its number."""
         with self._lock:
-            if self._sessions.get(key) is session:
+            known = self._sessions.get(key) is session
+            if known:
                 self._remove(key, session, "closed")
+        if known:
+            self._tell_end(key, session, "closed")
 
     def _remove(self, key: Key, session: CloudHalf, reason: str | None) -> None:
         """Free the place of a session that ended for `reason`, None by a failure. The caller holds the lock."""
         self._forget(key).ended(reason)
         self._lasted.append(time.monotonic() - session.began)
+
+    def _tell_end(self, key: Key, session: CloudHalf, reason: str | None) -> None:
+        seconds = time.monotonic() - session.began
+        text = "answer %s ended after %.1f s: %s"
+        self._ends.tell(logging.INFO, text, AnswerName.of(key[1]), seconds, reason or "failed")
 
     def _forget(self, key: Key) -> SessionNotes:
         """Take a session out of the tables; returns what was noted of it. The caller holds the lock."""

@@ -23,6 +23,8 @@ from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.sequences import Prompt
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
+from common.metrics.answers import failure_kind
+from common.process.log_lines import AnswerName
 from device.closeness import closest
 from device.cloud_view import CloudView
 from device.interface import Finished, Tell
@@ -75,7 +77,7 @@ class ActiveRequest:
         self.side = side
         self.scope = scope
         self.cloud = cloud.of(request)
-        self.record = Record(time.monotonic(), opening.seed)
+        self.record = Record(time.monotonic(), opening.seed, opening.session)
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
@@ -218,7 +220,7 @@ class ActiveRequest:
         try:
             self.half.receive(message)
         except ProtocolError as error:
-            log.warning("the cloud sent a malformed message: %s", error)
+            log.warning("answer %s: the cloud sent a malformed message: %s", AnswerName.of(self.opening.session), error)
             self.send(Error(self.opening.session, error.code, str(error)))
             self._without_cloud(MALFORMED)
 
@@ -357,7 +359,7 @@ class ActiveRequest:
             self._note_absence(part.degraded)
             report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended)
         except Exception as error:
-            self._finish(as_failure(error))
+            self._finish(as_failure(error, session=self.opening.session))
         else:
             self._report(report)
 
@@ -386,5 +388,7 @@ class ActiveRequest:
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True
         self._metrics.ended(self.record, event)
+        if isinstance(event, Exception):
+            log.info("answer %s failed: %s", AnswerName.of(self.opening.session), failure_kind(event))
         self._shown.end(event)
         self._released(self.opening.session)

@@ -72,10 +72,10 @@ class DeviceEngine:
 
     # --- Engine
 
-    def generate(self, request: Request, tell: Tell) -> ActiveRequest:
+    def generate(self, request: Request, tell: Tell, number: int | None = None) -> ActiveRequest:
         """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
         try:
-            active = self._prepared(request, tell)
+            active = self._prepared(request, tell, number)
         except Exception as error:
             self._metrics.refused(error)
             raise
@@ -85,10 +85,11 @@ class DeviceEngine:
             active.start()
         return active
 
-    def _prepared(self, request: Request, tell: Tell) -> ActiveRequest:
+    def _prepared(self, request: Request, tell: Tell, number: int | None) -> ActiveRequest:
         """The answer to a request, which is checked. Raises `RequestError`, or `AnswerFailed`."""
         method = check(request, self._settings)
-        opening = open_message(method, request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
+        run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
+        opening = open_message(method, request, run_ahead, estimates, self._side.eos, number)
         self._check_length(opening)
         self._side.target.processor(opening)  # refused before anything is begun
         match_from = self._settings.match_from
@@ -241,4 +242,4 @@ def _ending(active: ActiveRequest) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        active.end(as_failure(error))
+        active.end(as_failure(error, session=active.opening.session))

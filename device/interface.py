@@ -221,8 +221,11 @@ class Engine(Protocol):
         """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...
 
-    def generate(self, request: Request, tell: Tell) -> Generation:
-        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
+    def generate(self, request: Request, tell: Tell, number: int | None = None) -> Generation:
+        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served.
+
+        `number` is the one by which reports and logs name it, random and of 32 bits; None: the engine draws one.
+        """
         ...
 
     def diagnose(self) -> list[Finding]:

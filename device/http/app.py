@@ -44,7 +44,7 @@ from device.http.places import Places
 from device.http.prompts import Asked, chat_asked, completion_asked
 from device.http.rendering import Rendering
 from device.http.reply import StreamedReply, WholeReply
-from device.http.request_guard import RequestGuard
+from device.http.request_guard import NUMBER, RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
@@ -184,17 +184,19 @@ class Api:
         self._places.check(len(body.prompt) * body.n)  # before their prompts are read
         read = partial(completion_asked, body, self._options, self._engine)
         asked = read() if isinstance(body.prompt[0], str) else await self._aside(http, read)
-        return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
+        return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
 
     async def _chat_completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ChatBody, http)
         asked = chat_asked(body.messages, body.options, body.n, self._options, self._engine, body.toolbox)
-        return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
+        return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
 
     async def _responses(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ResponsesBody, http)
         asked = chat_asked(body.messages, body.options, 1, self._options, self._engine, body.toolbox, "input")
-        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape))
+        return self._reply(
+            http, body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape)
+        )
 
     async def _embeddings(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(EmbeddingsBody, http)
@@ -313,6 +315,7 @@ class Api:
 
     def _reply(
         self,
+        http: HttpRequest,
         body: GenerationBody,
         asked: Asked,
         notes: tuple[str, ...],
@@ -324,9 +327,9 @@ class Api:
         if body.model not in self._names:
             notes += (f"This daemon runs one model, '{self._engine.name}', whatever model is asked for.",)
         fingerprint = f"dragon-{self._engine.model[:FINGERPRINT_DIGITS]}"
-        served = Served(
-            secrets.token_hex(12), int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt
-        )
+        number: int = http.scope[NUMBER]
+        identity = f"{number:08x}{secrets.token_hex(8)}"
+        served = Served(identity, int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt)
         rendered = rendering(served)
         answers = Answers(
             self._engine,
@@ -334,6 +337,7 @@ class Api:
             self._places.take(len(asked.requests)),
             Patience(self._options.wait_patience, self._options.unread_limit if body.stream else None),
             self._starters,
+            number,
             continued=asked.continued,
             closed=self._answers.discard,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.configuration.settings import is_loopback
+from common.methods.open_message import session_number
+from common.process.log_lines import AnswerName
 from common.process.quiet_log import QuietLog
 from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
@@ -32,7 +34,11 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
 _LONGEST_METHOD: Final = 8  # characters of what a client calls its method
-EXPOSED = "x-request-id, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
+NUMBER: Final = "dragon.number"  # of the request, in its scope; its first answer has the same one
+OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, where the client's is told back
+# A client's id is told back, and not logged: it is text that the client chose.
+_GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
 
 
 class RequestGuard:
@@ -57,7 +63,9 @@ class RequestGuard:
             return
         headers = Headers(scope=scope)
         allowed = self._allowed_origin(headers)
-        exchange = _Exchange(send, allowed)
+        scope[NUMBER] = session_number()
+        given = headers.get("x-request-id", "")
+        exchange = _Exchange(send, allowed, scope[NUMBER], given if _GIVEN.fullmatch(given) else None)
         started = time.monotonic()
         try:
             self._check_host(headers)
@@ -139,9 +147,11 @@ class _Exchange:
     A page of the origin `allowed` may read it.
     """
 
-    def __init__(self, send: Send, allowed: str | None) -> None:
+    def __init__(self, send: Send, allowed: str | None, number: int, given: str | None) -> None:
+        """`given` is the id by which the client itself knows the request, if it may be told back."""
         self._allowed = allowed
-        self.identity = f"req_{secrets.token_hex(12)}"
+        self.identity = AnswerName.of(number)
+        self._given = given
         self.status: int | None = None
         self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # as far as checks were passed
         self._send = send
@@ -150,7 +160,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self.identity
+            headers["x-request-id"] = self._given or self.identity
+            if self._given is not None:
+                headers[OWN_ID] = self.identity
             headers["server"] = f"dragon/{VERSION}"
             headers["x-content-type-options"] = "nosniff"
             if self._allowed is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from common.answer.request import RequestFile
 from proto.messages import Error
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import Resident, Town
+from tests.daemons.streaming import wait_until
 from tests.support.metrics import Metrics
 
 WORDS = ("Quorbelin", "Vestrimax", "Zandolith")  # in a question, in a document, and its name
@@ -140,3 +142,11 @@ class TestCloud:
         found = cloud(town)
         assert found.of("dragon_request_failures_total", kind="other") == 1
         assert len(found.words) == series
+
+
+def test_both_sides_name_an_answer_alike(town: Town, own: Resident, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    report = own.ask("Where is my dance class?", max_tokens=4).report
+    town.check_that_all_is_free()
+    wait_until(lambda: f"answer {report.request} ended after" in caplog.text, "the cloud has told it")
+    assert len(report.request) == 8
