@@ -33,6 +33,7 @@ OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": t
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
+_SCRAPED: Final = "/metrics"  # every few seconds, day and night: of no interest at the usual level
 _LONGEST_METHOD: Final = 8  # characters of what a client calls its method
 NUMBER: Final = "dragon.number"  # of the request, in its scope; its first answer has the same one
 OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, where the client's is told back
@@ -104,7 +105,8 @@ class RequestGuard:
             return
         tell = logger.log if exchange.let_in == "user" else self._refusals.tell
         method = scope["method"][:_LONGEST_METHOD]
-        tell(logging.INFO, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
+        level = logging.DEBUG if path == _SCRAPED and exchange.status == 200 else logging.INFO
+        tell(level, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
         """The origin of the page that asks, where the settings name it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import httpx
 import pytest
 
@@ -49,6 +51,16 @@ def test_answers_in_line_are_counted(serve: Serve, engine: TableEngine) -> None:
         assert scraped(http)["dragon_num_requests_waiting"] == 2
         engine.allowed = None
         engine.generation().allow(100)
+
+
+def test_scrapes_do_not_fill_the_log(http: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with http:
+        scraped(http)
+        http.get("/status")
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("device")]
+    assert any("GET /status" in line for line in told)
+    assert not any("/metrics" in line for line in told)
 
 
 def test_they_need_the_key(serve: Serve) -> None:
