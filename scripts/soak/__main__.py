@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import shutil
 import signal
 import sys
 import threading
@@ -26,7 +24,7 @@ from scripts.soak.client import Outcome, asked
 from scripts.soak.plan import Ask, Fault, Law, Plan, reference_of
 from scripts.soak.resources import EVERY, Lives, place_for_temporary
 from scripts.soak.results import Results, record, tables
-from scripts.soak.world import World, other_texts, prepare, private_marks, questions, settled, texts, undisturbed
+from scripts.soak.world import World, prepare, private_marks, questions, settled, titles, undisturbed
 
 PROGRESS: Final = 10.0  # seconds between two lines
 SETTLING: Final = 120.0  # seconds after the last fault in which both daemons must be as before
@@ -47,8 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay = f"make soak MINUTES={options.minutes:g} SEED={seed}"
     print(f"seed {seed}; the same again: {replay}", flush=True)
     folder = ROOT / "build" / "soak" / str(seed)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = Results(seed, options.minutes, replay)
     soak = Soak(plan, folder, results)
@@ -71,15 +67,15 @@ class Soak:
     folder: Path
     results: Results
     stop: threading.Event = field(default_factory=threading.Event)
+    titles: Mapping[str, Library] = field(default_factory=titles)
     references: dict[tuple[int, Library], Reference] = field(default_factory=dict)
     _next: threading.Lock = field(default_factory=threading.Lock)
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
         """Prepare, ask and break, and look at what is left. Raises `KeyboardInterrupt`, with no process left."""
-        temporary = place_for_temporary(self.folder)
-        os.environ["TMPDIR"] = str(temporary)
         prepare(self.folder)
+        temporary = place_for_temporary(self.folder)
         self._make_references()
         with World(self.folder, self.plan.seed) as world:
             self._began = time.monotonic()
@@ -145,7 +141,7 @@ class Soak:
 
     def _ask(self, world: World, ask: Ask) -> tuple[Outcome, Judged]:
         outcome = asked(world.pair.url, ask, self._clock, lambda: world.lives)
-        judged = judge(ask, outcome, self.references, TITLES)
+        judged = judge(ask, outcome, self.references, self.titles)
         if not self.stop.is_set():
             self.results.add(ask, outcome, judged)
         return outcome, judged
@@ -202,12 +198,6 @@ class Soak:
         for path in sorted(self.folder.glob("*.log")):
             for line in bad_lines(path.read_text("utf-8", errors="replace"), marks):
                 self.results.fail(f"{path.name}: {line}")
-
-
-TITLES: Final[Mapping[str, Library]] = {
-    **dict.fromkeys(texts("cloud"), "first"),
-    **{name: "other" for name in other_texts() if name not in texts("cloud")},
-}
 
 
 if __name__ == "__main__":

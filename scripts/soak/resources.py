@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,5 +68,6 @@ def place_for_temporary(folder: Path) -> Path:
     """A folder below `folder` for the temporary files of this process and of those that it starts."""
     place = folder / "temporary"
     place.mkdir()
+    os.environ["TMPDIR"] = str(place)
     tempfile.tempdir = str(place)
     return place

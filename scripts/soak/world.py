@@ -18,12 +18,14 @@ from typing import Final, Self
 
 from scripts.daemons import ROOT, Daemon, Pair, fill_library, free_port
 from scripts.netlab.faulty_proxy import PERFECT, Direction, FaultyProxy, Line
+from scripts.soak.checker import Library
 from scripts.soak.plan import Fault, Kind
 from scripts.soak.promises import CLOUD_FILE, DEVICE_FILE
 
 DOCUMENTS: Final = 40  # of each side
 OTHER: Final = "elsewhere-"  # how titles of the other cloud begin
 STEP_MS: Final = 30.0  # of a decode step: answers last, and leave the processor to the machine
+PLACES: Final = 8  # of the cloud: one that is never given back is missed
 DISK: Final = "96m"
 WAY: Final = (0.05, 0.4)  # seconds one way, of a long one
 RATE: Final = (40e3, 2e3)  # bytes per second, of a narrow one
@@ -49,6 +51,12 @@ def other_texts() -> dict[str, str]:
     }
 
 
+def titles() -> dict[str, Library]:
+    """Whose documents have a title that only one of the clouds has."""
+    own, other = texts("cloud").keys(), other_texts().keys()
+    return {title: "first" if title in own else "other" for title in own ^ other}
+
+
 def questions() -> tuple[str, ...]:
     """Questions about the sample libraries."""
     found = json.loads((ROOT / "scripts" / "demo" / "questions.json").read_text("utf-8"))
@@ -61,7 +69,10 @@ def private_marks() -> frozenset[str]:
 
 
 def prepare(folder: Path) -> None:
-    """Fill the libraries of both roles below `folder`, and of the other cloud below `folder`/other."""
+    """Fill the libraries of both roles below `folder`, which is emptied, and of the other cloud below its `other`."""
+    unmount(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for role in ("device", "cloud"):
         fill_library(folder, role, texts(role))
     (folder / "other").mkdir()
@@ -78,7 +89,7 @@ def undisturbed(folder: Path, other: bool = False) -> Iterator[Pair]:
     with pair:
         yield pair
     for log in folder.glob("*.log"):
-        log.rename(log.with_suffix(".other-quiet" if other else ".quiet"))
+        log.rename(log.with_suffix(".other-quiet.log" if other else ".quiet.log"))
 
 
 class World:
@@ -90,19 +101,21 @@ class World:
         self.proxy = FaultyProxy(port, seed=seed)
         between = int(self.proxy.address.rpartition(":")[2])
         settings = {"emulate_decode_ms": STEP_MS}
-        self.pair = Pair(folder, settings | {"privacy": "balanced"}, settings, between=between, cloud_port=port)
+        device, cloud = settings | {"privacy": "balanced"}, settings | {"max_sessions": PLACES}
+        self.pair = Pair(folder, device, cloud, between=between, cloud_port=port)
         self.device, self.cloud = self.pair.device, self.pair.cloud
         self._ports = {"cloud": port, "other cloud": free_port(), "stranger": free_port()}
         self.other = self._cloud("other cloud", {"DRAGON_CLOUD_DATA": str(folder / "other" / "cloud")})
         alien = {"DRAGON_CLOUD_LOCAL_KEYS": str(folder / "stranger-keys")}
         self.stranger = self._cloud("stranger", alien | {"DRAGON_CLOUD_DATA": str(folder / "other" / "cloud")})
         self.lives = 1  # of the device daemon
-        self.disks = all(_mount(folder / role) for role in ("device", "cloud"))
+        self.disks = False  # whether each daemon's data is on a disk of its own
         self._lock = threading.Lock()  # of starting and stopping one daemon
         self._closed = False
 
     def __enter__(self) -> Self:
         try:
+            self.disks = all(_mount(self.folder / role) for role in ("device", "cloud"))
             for daemon in self.daemons:
                 daemon.start()
             for daemon in self.daemons:
@@ -121,8 +134,7 @@ class World:
             for daemon in self.daemons:
                 daemon.stop()
         self.proxy.close()
-        for role in ("device", "cloud"):
-            subprocess.run(["umount", str(self.folder / role)], check=False, capture_output=True)
+        unmount(self.folder)
 
     @property
     def daemons(self) -> tuple[Daemon, ...]:
@@ -231,6 +243,12 @@ def _mount(folder: Path) -> bool:
     # Keys and values of documents are computed and stored anew.
     shutil.copytree(aside, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("document-kv"))
     return bool(mounted)
+
+
+def unmount(folder: Path) -> None:
+    """Take these disks away, also those that a run left which was killed."""
+    for role in ("device", "cloud"):
+        subprocess.run(["umount", str(folder / role)], check=False, capture_output=True)
 
 
 def _fill(folder: Path) -> Callable[[], None]:
