@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay = f"make soak MINUTES={options.minutes:g} SEED={seed}"
     print(f"seed {seed}; the same again: {replay}", flush=True)
     folder = ROOT / "build" / "soak" / str(seed)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     results = Results(seed, options.minutes, replay)
     soak = Soak(plan, folder, results)
     try:

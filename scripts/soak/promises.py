@@ -46,7 +46,7 @@ _EDGE: Final[Choices] = {
 }
 
 
-def _both(name: str, aggregation: str, laws: int) -> Promise:
+def _both(name: str, aggregation: str, laws: int, others: tuple[Choices, ...] = ()) -> Promise:
     return Promise(
         name,
         _PENALISED,
@@ -55,7 +55,7 @@ def _both(name: str, aggregation: str, laws: int) -> Promise:
             {**_SPECULATIVE, "placement": ("device",), "privacy": ("strict", "balanced"), "entries": (4, 32)},
             {**_SPECULATIVE, **_BALANCED, "placement": ("cloud", "mirrored", "greedy", "random")},
             {**_BALANCED, "method": ("token-wise",), "placement": ("device", "cloud", "mirrored", "greedy")},
-            {"method": ("fetch-text",)},
+            *others,
         ),
         laws,
         cut=True,
@@ -96,7 +96,7 @@ def _long(side: str, document: str) -> tuple[Promise, Promise]:
 
 
 PROMISES: Final = (
-    _both("both", "output", 4),
+    _both("both", "output", 4, ({"method": ("fetch-text",)},)),
     _both("context", "context", 1),
     _both("blocks", "blocks", 1),
     Promise(
@@ -139,6 +139,14 @@ PROMISES: Final = (
     ),
     Promise("whole", _RACE, {}, ({},), fields={"method": "sequence-wise", "sources": "both"}),
     Promise("keys", _RACE, {}, ({},), cut=True, fields={"method": "fetch-kv", "sources": "both"}),
+    Promise(  # both sides' documents in one row of the device's
+        "fetched",
+        {**_PENALISED, "aggregation": ("context", "blocks")},
+        {},
+        ({},),
+        cut=True,
+        fields={"method": "fetch-text", "sources": "both"},
+    ),
     Promise("tree", _RACE, {}, (_EDGE,), cut=True, fields={"method": "edgellm", "sources": "both"}),
     *(_rounds(method, ahead) for method in ("dsd", "dssd", "qsv") for ahead in (False, True)),
     *_long("cloud", CLOUD_FILE),

@@ -45,7 +45,7 @@ def other_texts() -> dict[str, str]:
     """Documents of a cloud that is another one."""
     long = Path(CLOUD_FILE).stem
     return {
-        name if name == long else OTHER + name: text[::-1] if name == long else f"Elsewhere. {text}"
+        name if name == long else OTHER + name: f"Elsewhere. {text[len(text) // 2 :] if name == long else text}"
         for number, (name, text) in enumerate(texts("cloud").items())
         if name == long or number % 2
     }
