@@ -68,7 +68,7 @@ def judge(ask: Ask, outcome: Outcome, references: References, titles: Mapping[st
 
 
 def inconsistent(ask: Ask, outcome: Outcome) -> Sequence[str]:
-    """What does not fit together in an answer and its report, whatever its tokens are."""
+    """Contradictions in an answer and its report, whatever its tokens are."""
     report, tokens = outcome.report, outcome.report["tokens"]
     degraded = list(report["degraded"])
     claims = {
@@ -100,7 +100,7 @@ def offline(ask: Ask) -> bool:
 def _compare(
     ask: Ask, outcome: Outcome, references: References, titles: Mapping[str, Library]
 ) -> tuple[int, Sequence[str]]:
-    """How many tokens were compared, and what differs."""
+    """Number of tokens that were compared, and differences."""
     pieces, degraded = tuple(outcome.report["pieces"]), list(outcome.report["degraded"])
     tokens, notes = int(outcome.report["tokens"]), outcome.report["notes"]
     if len(pieces) != tokens:
@@ -160,6 +160,10 @@ class Growth:
     per_minute: float | None
     grows: bool
 
+    def __str__(self) -> str:
+        slope = "-" if self.per_minute is None else f"{self.per_minute:+.2f}"
+        return f"{self.name} {self.start:.0f} {self.end:.0f} {slope}{' GROWS' if self.grows else ''}"
+
 
 def growth(name: str, samples: Sequence[tuple[float, float]]) -> Growth:
     """The growth of a quantity by its samples (seconds, value): the Theil-Sen slope of the second half."""
@@ -171,16 +175,6 @@ def growth(name: str, samples: Sequence[tuple[float, float]]) -> Growth:
         return Growth(name, start, end, None, False)
     slope = median((y - x) / (later - sooner) for (sooner, x), (later, y) in combinations(half, 2))
     return Growth(name, start, end, 60 * slope, slope * span > RISES[name])
-
-
-def errors_by_sentence(outcomes: Sequence[Outcome]) -> Mapping[str, int]:
-    """How often each error was told, with numbers left out of it."""
-    counts: dict[str, int] = {}
-    for outcome in outcomes:
-        if outcome.end == "failed":
-            key = f"{outcome.code}: {re.sub(r'[0-9.]+', '…', outcome.sentence)}"
-            counts[key] = counts.get(key, 0) + 1
-    return counts
 
 
 def as_reference(answer: Mapping[str, Any]) -> Reference:

@@ -1,8 +1,8 @@
-"""What a run asks and breaks, and when: a function of its seed. Pure."""
+"""The plan of a run, what is asked and broken when: a function of its seed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -115,9 +115,7 @@ class Plan:
     @property
     def laws(self) -> tuple[Law, ...]:
         draw, numbers = Random(f"{self.seed} laws"), count()
-        return tuple(
-            self._law(draw, next(numbers), promise) for promise in PROMISES for _ in range(promise.laws)
-        )  # fmt: skip
+        return tuple(self._law(draw, next(numbers), each) for each in PROMISES for _ in range(each.laws))
 
     def _law(self, draw: Random, number: int, promise: Promise) -> Law:
         fields = dict(promise.fields) | drawn(draw, promise.law)
@@ -161,7 +159,7 @@ class Plan:
             at += fault.seconds
 
     def clients(self, at: float) -> int:
-        """How many ask at a time, `at` seconds after the begin."""
+        """Number of clients that ask at a time, `at` seconds after the begin."""
         return Random(f"{self.seed} crowd {int(at // CROWD_SECONDS)}").choice(CROWDS)
 
 
@@ -174,8 +172,3 @@ def reference_of(law: Law, sources: str | None = None) -> dict[str, Any]:
     """The fields of the undisturbed answer; with `sources`, of that of one side alone."""
     fields = dict(law.fields) | dict(law.promise.reference)
     return fields if sources is None else fields | {"method": "speculative", "sources": sources}
-
-
-def first(laws: Sequence[Law], name: str) -> Law:
-    """The first law of a promise."""
-    return next(law for law in laws if law.promise.name == name)

@@ -1,4 +1,4 @@
-"""What is promised of answers, as a table: fields that decide tokens, and fields that must not.
+"""The promises about answers, as a table: fields that decide tokens, and fields that must not.
 
 A *law* is a question with a seed and all that its tokens depend on. Each way of asking for it gives the same tokens.
 """

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
+import re
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from scripts.soak.checker import Growth, Judged, errors_by_sentence
+from numpy import quantile
+
+from scripts.soak.checker import Growth, Judged
 from scripts.soak.client import Outcome
 from scripts.soak.plan import Ask, Fault
 
 MOST_FAILURES: Final = 40  # that are printed
+COLUMNS: Final = ("answers", "tokens", "compared", "degraded", "errors", "p50 s", "p95 s")
 Entry = tuple[Ask, Outcome, Judged]
+Resources = Sequence[tuple[str, Sequence[Growth]]]  # of each process
 
 
 @dataclass
@@ -28,7 +32,7 @@ class Results:
     entries: list[Entry] = field(default_factory=list)
     faults: list[tuple[Fault, float, float]] = field(default_factory=list)  # with seconds of begin and end
     skipped: set[str] = field(default_factory=set)
-    resources: Sequence[tuple[str, Sequence[Growth]]] = ()
+    resources: Resources = ()
     interrupted: bool = False
     _said: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,12 +57,7 @@ class Results:
     @property
     def failures(self) -> list[str]:
         """Everything that must not be, in words."""
-        growing = [
-            f"{name} grows in {each.name}: {each.start:.0f} to {each.end:.0f}, {each.per_minute:.2f} a minute"
-            for name, growths in self.resources
-            for each in growths
-            if each.grows
-        ]
+        growing = [f"{name}: {each}" for name, growths in self.resources for each in growths if each.grows]
         return [*self._said, *growing]
 
     def line(self, at: float) -> str:
@@ -72,46 +71,53 @@ class Results:
 
 
 def tables(results: Results) -> str:
-    """The tables that end a run."""
-    lines = [
-        "",
-        f"{'method':15}{'answers':>8}{'tokens':>8}{'compared':>9}{'degraded':>9}{'errors':>7}{'p50 s':>7}{'p95 s':>7}",
-    ]
-    methods = sorted({ask.method for ask, _, _ in results.entries})
-    for method in [*methods, "all"]:
-        entries = [each for each in results.entries if method in (each[0].method, "all")]
-        answered = [each for each in entries if each[1].end == "answered"]
-        seconds = [outcome.seconds for _, outcome, _ in answered]
-        tokens, compared, degraded = (
-            sum(outcome.tokens for _, outcome, _ in answered),
-            sum(judged.compared for _, _, judged in answered),
-            sum(judged.degraded for _, _, judged in answered),
-        )
-        errors = sum(outcome.end == "failed" for _, outcome, _ in entries)
-        lines.append(
-            f"{method:15}{len(answered):8}{tokens:8}{compared:9}{degraded:9}{errors:7}"
-            f"{_share(seconds, 0.5):>7}{_share(seconds, 0.95):>7}"
-        )
-    lines += ["", "errors"]
-    sentences = errors_by_sentence([outcome for _, outcome, _ in results.entries])
-    lines += [f"{times:6}  {sentence}" for sentence, times in sorted(sentences.items(), key=lambda each: -each[1])]
-    lines += ["", "faults"]
-    kinds = Counter(fault.kind for fault, _, _ in results.faults)
-    lines += [f"{times:6}  {kind}" for kind, times in sorted(kinds.items())]
-    lines += [f"     -  {kind}: skipped, this machine does not allow it" for kind in sorted(results.skipped)]
-    lines += ["", f"{'process':16}{'quantity':>12}{'start':>9}{'end':>9}{'a minute':>10}"]
-    for name, growths in results.resources:
-        for each in growths:
-            slope = "-" if each.per_minute is None else f"{each.per_minute:+.2f}"
-            lines.append(
-                f"{name:16}{each.name:>12}{each.start:9.0f}{each.end:9.0f}{slope:>10}{'  GROWS' if each.grows else ''}"
-            )
+    """The tables that end a run, and its failures."""
     failures = results.failures
     over = max([0.0, *(outcome.started + outcome.seconds for _, outcome, _ in results.entries)])
-    lines += ["", f"{results.line(over)}; numbers {results.numbers}"]
-    lines += [f"FAILURE {each}" for each in failures[:MOST_FAILURES]]
     verdict = f"{len(failures)} failures; the same again: {results.replay}" if failures else "nothing wrong"
-    return "\n".join([*lines, verdict + (" until it was interrupted" if results.interrupted else "")])
+    lines = [
+        *_by_method(results.entries),
+        *_causes(results),
+        *_processes(results.resources),
+        f"\n{results.line(over)}; numbers {results.numbers}",
+        *(f"FAILURE {each}" for each in failures[:MOST_FAILURES]),
+        verdict + (" until it was interrupted" if results.interrupted else ""),
+    ]
+    return "\n".join(lines)
+
+
+def _by_method(entries: Sequence[Entry]) -> Iterator[str]:
+    yield f"\n{'method':15}" + "".join(f"{name:>9}" for name in COLUMNS)
+    for method in [*sorted({ask.method for ask, _, _ in entries}), "all"]:
+        own = [(outcome, judged) for ask, outcome, judged in entries if method in (ask.method, "all")]
+        answered = [each for each in own if each[0].end == "answered"]
+        counts = (
+            len(answered),
+            sum(outcome.tokens for outcome, _ in answered),
+            sum(judged.compared for _, judged in answered),
+            sum(judged.degraded for _, judged in answered),
+            sum(outcome.end == "failed" for outcome, _ in own),
+        )
+        seconds = [outcome.seconds for outcome, _ in answered] or [0.0]
+        shares = (f"{quantile(seconds, each):9.1f}" for each in (0.5, 0.95))
+        yield f"{method:15}" + "".join(f"{count:9}" for count in counts) + "".join(shares)
+
+
+def _causes(results: Results) -> Iterator[str]:
+    yield "\nerrors"
+    failed = [outcome for _, outcome, _ in results.entries if outcome.end == "failed"]
+    sentences = Counter(f"{each.code}: {re.sub(r'[0-9.]+', '…', each.sentence)}" for each in failed)
+    yield from (f"{times:6}  {sentence}" for sentence, times in sentences.most_common())
+    yield "\nfaults"
+    yield from (
+        f"{times:6}  {kind}" for kind, times in sorted(Counter(each.kind for each, _, _ in results.faults).items())
+    )
+    yield from (f"     -  {kind}: skipped, this machine does not allow it" for kind in sorted(results.skipped))
+
+
+def _processes(resources: Resources) -> Iterator[str]:
+    yield "\nprocess: a quantity at its start and end, and its rise a minute in the second half"
+    yield from (f"{name}: {', '.join(map(str, growths))}" for name, growths in resources)
 
 
 def record(results: Results) -> dict[str, Any]:
@@ -141,10 +147,3 @@ def record(results: Results) -> dict[str, Any]:
         "faults": [asdict(fault) | {"began": began, "ended": ended} for fault, began, ended in results.faults],
         "resources": {name: [asdict(each) for each in growths] for name, growths in results.resources},
     }
-
-
-def _share(values: Sequence[float], share: float) -> str:
-    """A quantile of the values, as text."""
-    if len(values) < 2:
-        return f"{values[0]:.1f}" if values else "-"
-    return f"{statistics.quantiles(values, n=100, method='inclusive')[round(100 * share) - 1]:.1f}"

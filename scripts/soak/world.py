@@ -52,7 +52,7 @@ def other_texts() -> dict[str, str]:
 
 
 def titles() -> dict[str, Library]:
-    """Whose documents have a title that only one of the clouds has."""
+    """Titles of documents that only one of the clouds has."""
     own, other = texts("cloud").keys(), other_texts().keys()
     return {title: "first" if title in own else "other" for title in own ^ other}
 
