@@ -89,7 +89,7 @@ class Soak:
                 self._afterwards(world)
             finally:
                 self.stop.set()
-                self.results.resources = lives.judged()
+                self.results.resources, self.results.samples = lives.judged(), lives.samples
         self._read_logs()
 
     def _clock(self) -> float:

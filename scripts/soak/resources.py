@@ -25,7 +25,7 @@ class Lives:
     daemons: Mapping[str, Daemon]
     temporary: Path
     clock: Callable[[], float]
-    series: dict[tuple[str, int], dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
+    samples: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)  # by process and quantity
 
     def look(self) -> None:
         """Take one sample of every process that runs."""
@@ -36,15 +36,15 @@ class Lives:
                 found = _sample(daemon.process.pid, daemon.data / daemon.role, self.temporary)
             except (psutil.Error, OSError):
                 continue  # it was killed meanwhile
-            samples = self.series.setdefault((name, daemon.process.pid), {})
+            samples = self.samples.setdefault(f"{name} {daemon.process.pid}", {})
             for quantity, value in found.items():
-                samples.setdefault(quantity, []).append((self.clock(), value))
+                samples.setdefault(quantity, []).append((round(self.clock(), 1), round(value, 1)))
 
     def judged(self) -> Sequence[tuple[str, Sequence[Growth]]]:
         """The growths of each process's quantities, in the order in which they came."""
         return [
-            (f"{name} {pid}", [growth(quantity, warm) for quantity, each in samples.items() if (warm := _warm(each))])
-            for (name, pid), samples in self.series.items()
+            (name, [growth(quantity, warm) for quantity, each in samples.items() if (warm := _warm(each))])
+            for name, samples in self.samples.items()
         ]
 
 

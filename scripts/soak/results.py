@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ class Results:
     faults: list[tuple[Fault, float, float]] = field(default_factory=list)  # with seconds of begin and end
     skipped: set[str] = field(default_factory=set)
     resources: Resources = ()
+    samples: Mapping[str, Any] = field(default_factory=dict)  # that they were judged by
     interrupted: bool = False
     _said: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -146,4 +147,5 @@ def record(results: Results) -> dict[str, Any]:
         ],
         "faults": [asdict(fault) | {"began": began, "ended": ended} for fault, began, ended in results.faults],
         "resources": {name: [asdict(each) for each in growths] for name, growths in results.resources},
+        "samples": results.samples,
     }
