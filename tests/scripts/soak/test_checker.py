@@ -11,8 +11,9 @@ import pytest
 from scripts.soak.checker import Reference, bad_lines, growth, judge
 from scripts.soak.client import Outcome
 from scripts.soak.plan import Ask, Law
-from scripts.soak.promises import PROMISES
+from scripts.soak.promises import CLOUD_FILE, PROMISES
 from scripts.soak.results import Results, record, tables
+from scripts.soak.world import private_marks, texts, titles
 
 PIECES = (" Rex", " lives", " in", " Oslo", ".", "")
 ELSEWHERE = (" Rex", " lives", " in", " Rome", ".", "")
@@ -129,6 +130,15 @@ def test_lines_of_a_log() -> None:
         "INFO asked of Selkin",
     ):
         assert len(bad_lines(quiet + line, marks)) == 1
+
+
+def test_libraries_tell_whose_they_are() -> None:
+    marks = private_marks()
+    assert "Selkin" in marks
+    assert not marks & {"Tuesday", "Reminder", "Since"}
+    known = titles()
+    assert set(known.values()) == {"first", "other"}
+    assert not {CLOUD_FILE.removesuffix(".md"), *texts("device")} & known.keys(), "both clouds, or none, have them"
 
 
 def test_tables_tell_of_failures() -> None:
