@@ -12,7 +12,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-walkthroughs test-suites coverage bench train-policy demo-model vendor-web docs lock clean
+.PHONY: help setup demo test test-walkthroughs test-suites coverage bench soak train-policy demo-model vendor-web docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ coverage: $(STAMP) ## run the tests and print which lines and branches they leav
 
 bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one, PUBLISH=1 for the docs
 	@$(BIN)/python -m scripts.bench $(if $(PUBLISH),--publish) $(SUITE)
+
+# Beside `make test`, as it takes as long as it is given; a failure prints the line that repeats it.
+soak: $(STAMP) ## ask real daemons at random, break them at random, check every answer; MINUTES=5 SEED=n
+	@$(BIN)/python -m scripts.soak --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
 
 train-policy: $(STAMP) ## train the policy of draft lengths again (minutes)
 	@$(BIN)/python -m scripts.train_policy

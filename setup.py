@@ -24,7 +24,7 @@ class Build(build_py):
     """Build the wheel's files. An editable install has none: it runs from the checkout."""
 
     def run(self) -> None:
-        from device.http.version import COMMIT, commit
+        from common.process.version import COMMIT, commit
 
         if self.editable_mode:
             super().run()

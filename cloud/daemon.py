@@ -8,8 +8,10 @@ from functools import partial
 
 from cloud.reception import receiving
 from cloud.settings import CloudSettings
+from common.configuration.settings import is_loopback
 from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, keep_loaded, serving
 from common.daemon.watchdog import Watchdog
+from common.metrics.server import PATH, MetricsServer
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told, within
@@ -35,6 +37,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         from cloud.gateway.daemon import serve_by_workers
 
         serve_by_workers(settings, keys, stack, manager)
+    scraped = None if settings.metrics is None else stack.enter_context(_metered(settings.metrics))
     with receiving(settings, keys, end_process) as address:
         # Imported here: torch takes seconds, and a port that is taken already is told of at once.
         from cloud.sessions import Sessions
@@ -43,16 +46,26 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
 
         side = SideRuntime("cloud", settings, end_process, startup=Startup(manager.status))
     stack.callback(partial(within, THREADS_END, side.close))
-    sessions = Sessions(settings, side)
+    sessions = Sessions(settings, side, process=True)
     ticker = Ticker(sessions.tick, end_process)
     link = CloudLink(address, keys, sessions, side.link_limits, insecure=settings.insecure, died=end_process)
-    sessions.link = link
+    sessions.link, sessions.metrics.link = link, link.counters
     keep_loaded()
     stack.enter_context(link)
     ticker.start()
     stack.callback(ticker.close)
     stack.callback(sessions.close)
     stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
+    if scraped is not None:
+        scraped.serve(sessions.metrics.text)
+        log.info("metrics on http://%s%s", scraped.address, PATH)
     manager.ready(f"serving devices on {link.address}")
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
     until_told()
+
+
+def _metered(address: str) -> MetricsServer:
+    """A server of scrapes, at an address that is ours from now on. Raises `TransportError`."""
+    if not is_loopback(address.rpartition(":")[0]):
+        log.warning("metrics on %s are open to everybody who can reach it: they hold counts, no text", address)
+    return MetricsServer(address)

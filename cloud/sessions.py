@@ -12,6 +12,7 @@ from typing import Protocol
 
 from cloud.admission import Admission, Places, Taken, admit, refusal, wait
 from cloud.inbox import Inbox, Key
+from cloud.metrics import CloudMetrics, SessionNotes
 from cloud.settings import CloudSettings
 from common.answer.errors import NoPlace
 from common.answer.failures import failure_message, stopping, unknown_session
@@ -21,6 +22,7 @@ from common.daemon.side import SEARCH_FAILED, SideRuntime
 from common.estimates.peer_estimates import PeerEstimates
 from common.methods.catalog import opened_by
 from common.methods.interface import CloudContext, CloudHalf
+from common.process.log_lines import AnswerName
 from common.process.quiet_log import QuietLog
 from common.transport.interface import Peer, owner
 from common.transport.keys import fingerprint
@@ -29,7 +31,7 @@ from proto.messages import Busy, Cancel, Close, Error, Fetch, Hello, Message, Op
 
 log = logging.getLogger(__name__)
 
-COMINGS = (1.0, 100.0)  # lines about devices that come and go, per second and at once
+COMINGS = (1.0, 100.0)  # lines about devices that come and go, and about answers that end, per second and at once
 RECENT = 64  # ended sessions whose durations are kept
 
 
@@ -44,19 +46,23 @@ class Link(Protocol):
 class Sessions:
     """All open sessions of one cloud daemon. The link calls the `on_...` methods, on its thread."""
 
-    def __init__(self, settings: CloudSettings, side: SideRuntime) -> None:
+    def __init__(self, settings: CloudSettings, side: SideRuntime, process: bool = False) -> None:
+        """`process`: the process is this daemon's alone, and its metrics tell of it, too."""
         self.link: Link | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
         self._sessions: dict[Key, CloudHalf] = {}
         self._kv_bytes: dict[Key, int] = {}  # that they are expected to need
+        self._notes: dict[Key, SessionNotes] = {}
         self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took
         self._comings = QuietLog(log, time.monotonic, *COMINGS)
         self._lines = QuietLog(log)  # about what devices sent
+        self._ends = QuietLog(log, time.monotonic, *COMINGS)
         self._told: dict[Peer, str] = {}  # the library that each was told of; for the link thread only
         self._inbox = Inbox(side.messages, self._find, self._fail)
         self._closing = False
+        self.metrics = CloudMetrics(side, lambda: len(self._sessions), lambda: len(self._peers), process)
         self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, not the other way round
 
     @property
@@ -79,7 +85,7 @@ class Sessions:
         if estimates is not None:
             self._side.profiler.forget(estimates)
         for key in keys:
-            self._free(key)
+            self._free(key, "gone")
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
         self._lines.tell(logging.WARNING, "refused a malformed message: %s", error)
@@ -95,7 +101,7 @@ class Sessions:
             case Close():
                 self._close(peer, message)
             case Cancel() | Error():
-                self._free((peer, message.session))
+                self._free((peer, message.session), "cancelled")
             case _:
                 self._deliver(peer, message, size)
 
@@ -149,7 +155,7 @@ class Sessions:
         if not known:
             self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
         elif there:
-            self._lines.tell(logging.INFO, "session %d is open already", request.session)
+            self._lines.tell(logging.INFO, "answer %s is open already", AnswerName.of(request.session))
         elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
@@ -161,7 +167,7 @@ class Sessions:
         try:
             kv_bytes = self._side.kv_bytes(request)
         except Exception as error:  # of the library, which says how many passages there are
-            self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED)))
+            self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED, request.session)))
             return
         with self._lock:
             admission, ending = self._place(key, kv_bytes)
@@ -186,7 +192,7 @@ class Sessions:
             if admission.wait is None:
                 self._kv_bytes[key] = kv_bytes
             else:
-                del self._sessions[key], self._kv_bytes[key]
+                self._forget(key)
         self._end_for_others(ending)
         if admission.wait is not None:
             raise NoPlace(admission.wait)
@@ -203,19 +209,21 @@ class Sessions:
         admission = admit(places, owner(key[0]), kv_bytes, taken, self._lasted)
         ending = [others[index] for index in admission.ending]
         for other, _ in ending:
-            del self._sessions[other], self._kv_bytes[other]
+            self._forget(other)
         return admission, ending
 
     def _end_for_others(self, ending: Sequence[tuple[Key, CloudHalf]]) -> None:
         """End sessions of devices that have more than their share, and tell these to come again."""
         for (peer, number), session in ending:
-            log.info("ended a session of %s, which has more than its share", _named(peer))
+            name = AnswerName.of(number)
+            log.info("answer %s was ended: %s has more than its share", name, _named(peer))
             session.end()
             self._send(peer, Busy(number, int(1e6 * wait([0.0], self._lasted))))
 
     def _start(self, key: Key, request: Open | Fetch, kv_bytes: int) -> None:
         try:
-            session = opened_by(request).cloud(request, self._context(key))
+            notes = SessionNotes(self.metrics, request, self._settings)
+            session = opened_by(request).cloud(request, self._context(key, notes))
         except ValueError as error:
             self._send(key[0], Error(request.session, "unservable", str(error)))
             return
@@ -223,15 +231,20 @@ class Sessions:
             if self._closing:
                 return  # its device has been told
             self._sessions[key] = session
-            self._kv_bytes[key] = kv_bytes
+            self._kv_bytes[key], self._notes[key] = kv_bytes, notes
         session.begin()
 
-    def _context(self, key: Key) -> CloudContext:
+    def _context(self, key: Key, notes: SessionNotes) -> CloudContext:
         peer = key[0]
-        send, queued = partial(self._send, peer), partial(self._queued, peer)
+
+        def send(message: Message) -> int:
+            notes.sent(message)
+            return self._send(peer, message)
+
+        queued = partial(self._queued, peer)
         over, reserve = partial(self._ended, key), partial(self._reserve, key)
         estimates, decodes_on = self._estimates(peer), self._decodes_on
-        return CloudContext(self._side, estimates, send, queued, over, reserve, decodes_on, owner(peer))
+        return CloudContext(self._side, estimates, send, queued, over, reserve, decodes_on, owner(peer), notes.waited)
 
     # --- messages of an open session
 
@@ -245,15 +258,18 @@ class Sessions:
 
     def _close(self, peer: Peer, message: Close) -> None:
         key = (peer, message.session)
-        session = self._find(key)
-        if session is not None:
-            report = partial(self._inbox.later, key, session, 0, partial(self._report, key, session))
+        with self._lock:
+            session, notes = self._sessions.get(key), self._notes.get(key)
+        if session is not None and notes is not None:
+            notes.closed(message.position)
+            report = partial(self._inbox.later, key, session, 0, partial(self._report, key, session, notes))
             self._inbox.later(key, session, 0, partial(session.finish, report))
 
-    def _report(self, key: Key, session: CloudHalf) -> None:
+    def _report(self, key: Key, session: CloudHalf, notes: SessionNotes) -> None:
         for part in session.closing():
+            notes.sent(part)
             self._send(key[0], part)
-        self._free(key)
+        self._free(key, "closed")
 
     def _estimates(self, peer: Peer) -> PeerEstimates:
         with self._lock:
@@ -265,17 +281,18 @@ class Sessions:
 
     # --- the end of a session
 
-    def _free(self, key: Key) -> None:
-        """End a session, if it is open."""
+    def _free(self, key: Key, reason: str | None = None) -> None:
+        """End a session, if it is open, for `reason`; None by a failure."""
         with self._lock:
             session = self._sessions.get(key)
             if session is not None:
-                self._remove(key, session)
+                self._remove(key, session, reason)
         if session is not None:
             session.end()
+            self._tell_end(key, session, reason)
 
     def _fail(self, key: Key, error: Exception) -> None:
-        failure = error if isinstance(error, ProtocolError) else as_failure(error)
+        failure = error if isinstance(error, ProtocolError) else as_failure(error, session=key[1])
         self._give_up(key, failure_message(key[1], failure))
 
     def _give_up(self, key: Key, reason: Busy | Error) -> None:
@@ -286,15 +303,29 @@ class Sessions:
     def _ended(self, key: Key, session: CloudHalf) -> None:
         """Free the place of a session that ended by itself, unless a later session has taken its number."""
         with self._lock:
-            if self._sessions.get(key) is session:
-                self._remove(key, session)
+            known = self._sessions.get(key) is session
+            if known:
+                self._remove(key, session, "closed")
+        if known:
+            self._tell_end(key, session, "closed")
 
-    def _remove(self, key: Key, session: CloudHalf) -> None:
-        """Free the place of a session. The caller holds the lock."""
-        del self._sessions[key], self._kv_bytes[key]
+    def _remove(self, key: Key, session: CloudHalf, reason: str | None) -> None:
+        """Free the place of a session that ended for `reason`, None by a failure. The caller holds the lock."""
+        self._forget(key).ended(reason)
         self._lasted.append(time.monotonic() - session.began)
 
+    def _tell_end(self, key: Key, session: CloudHalf, reason: str | None) -> None:
+        seconds = time.monotonic() - session.began
+        text = "answer %s ended after %.1f s: %s"
+        self._ends.tell(logging.INFO, text, AnswerName.of(key[1]), seconds, reason or "failed")
+
+    def _forget(self, key: Key) -> SessionNotes:
+        """Take a session out of the tables; returns what was noted of it. The caller holds the lock."""
+        del self._sessions[key], self._kv_bytes[key]
+        return self._notes.pop(key)
+
     def _send(self, peer: Peer, message: Message) -> int:
+        self.metrics.sent(message)
         return 0 if self.link is None else self.link.send(peer, message)
 
     def _queued(self, peer: Peer) -> int:

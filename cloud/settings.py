@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import re
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from common.configuration.settings import Address, Folder, Settings, is_loopback
 from proto.limits import MOST_DOCUMENTS
+
+_PLACE = re.compile(r"(\[[^\]\s]+\]|[^:/\s]+):(?P<port>\d{1,5})")
+
+
+def _place(value: object) -> str:
+    """`HOST:PORT` of what listens for scrapes; a port alone is one of this machine's own."""
+    text = f"127.0.0.1:{value}" if re.fullmatch(r"\d+", str(value)) else str(value)
+    match = _PLACE.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) < 2**16:
+        raise ValueError("metrics are listened for at a port, e.g. 9464, or an address like 0.0.0.0:9464")
+    return text
+
+
+Place = Annotated[str, BeforeValidator(_place)]
 
 
 class CloudSettings(Settings):
@@ -22,6 +37,8 @@ class CloudSettings(Settings):
     """Folder of this role's state: library, keys, decode profile, keys and values of documents."""
     bind: Address = "tcp://127.0.0.1:8601"
     """Address that the cloud listens on."""
+    metrics: Place | None = None
+    """Port on this machine, or HOST:PORT, at which Prometheus finds metrics; none: nowhere."""
     insecure: bool = False
     """Allow what would be readable or open to everybody on the network."""
     max_sessions: int = Field(default=64, ge=1, lt=2**20)
@@ -53,4 +70,6 @@ class CloudSettings(Settings):
                 f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network in the clear:"
                 " set curve = 'auto', or insecure = true"
             )
+        if self.workers and self.metrics is not None:
+            return "metrics are told by a cloud of one process: leave out metrics, or workers"
         return None

@@ -23,9 +23,12 @@ from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.sequences import Prompt
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
+from common.metrics.answers import failure_kind
+from common.process.log_lines import AnswerName
 from device.closeness import closest
 from device.cloud_view import CloudView
 from device.interface import Finished, Tell
+from device.metrics import DeviceMetrics
 from device.settings import DeviceSettings
 from device.shown import ShownAnswer
 from device.tracing import Tracing
@@ -63,6 +66,7 @@ class ActiveRequest:
         side: SideRuntime,
         cloud: CloudView,
         tell: Tell,
+        metrics: DeviceMetrics,
         released: Callable[[int], None],
         match_from: float,
         scope: Scope,
@@ -73,12 +77,13 @@ class ActiveRequest:
         self.side = side
         self.scope = scope
         self.cloud = cloud.of(request)
-        self.record = Record(time.monotonic(), opening.seed)
+        self.record = Record(time.monotonic(), opening.seed, opening.session)
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
         self.retry_at: float | None = None  # when a cloud that had no place is asked again
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
+        self._metrics = metrics
         self._released = released
         self._match_from = match_from  # cosine of a document and the question that are close
         self._ended: float | None = None
@@ -215,7 +220,7 @@ class ActiveRequest:
         try:
             self.half.receive(message)
         except ProtocolError as error:
-            log.warning("the cloud sent a malformed message: %s", error)
+            log.warning("answer %s: the cloud sent a malformed message: %s", AnswerName.of(self.opening.session), error)
             self.send(Error(self.opening.session, error.code, str(error)))
             self._without_cloud(MALFORMED)
 
@@ -354,7 +359,7 @@ class ActiveRequest:
             self._note_absence(part.degraded)
             report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended)
         except Exception as error:
-            self._finish(as_failure(error))
+            self._finish(as_failure(error, session=self.opening.session))
         else:
             self._report(report)
 
@@ -382,5 +387,8 @@ class ActiveRequest:
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True
+        self._metrics.ended(self.record, event)
+        if isinstance(event, Exception):
+            log.info("answer %s failed: %s", AnswerName.of(self.opening.session), failure_kind(event))
         self._shown.end(event)
         self._released(self.opening.session)

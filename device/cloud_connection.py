@@ -12,6 +12,7 @@ from common.daemon.handshake import refusal
 from common.daemon.side import SideRuntime
 from common.estimates.peer_estimates import PeerEstimates
 from common.process.quiet_log import QuietLog
+from common.transport.counters import CountersSnapshot
 from common.transport.interface import LinkStatus, Peer
 from device.interface import CloudStatus
 from proto.errors import ProtocolError
@@ -32,6 +33,8 @@ class Link(Protocol):
     def send(self, message: Message) -> int: ...
 
     def status(self) -> LinkStatus: ...
+
+    def counters(self) -> CountersSnapshot: ...
 
 
 class CloudConnection:
@@ -73,6 +76,10 @@ class CloudConnection:
     def arriving(self) -> bool:
         """Whether part of a message is coming in."""
         return self._link is not None and self._link.arriving
+
+    def counters(self) -> CountersSnapshot | None:
+        """Counts of the link, None before there is one."""
+        return None if self._link is None else self._link.counters()
 
     def on_connected(self, peer: Peer) -> None:
         self.refusal, self._starting = None, False

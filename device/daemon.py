@@ -48,7 +48,7 @@ def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) 
 
     side = SideRuntime("device", settings, end_process, settings.draft, settings.verifying, startup)
     stack.callback(partial(within, THREADS_END, side.close))
-    engine = DeviceEngine(settings, side)
+    engine = DeviceEngine(settings, side, process=True)
     link = None
     if settings.cloud is not None and engine.cloud.connection is not None:
         link = DeviceLink(

@@ -20,6 +20,7 @@ from common.engine.model.prompt import Query
 from common.engine.model.tool_words import ToolFormat
 from common.library.library import Hit
 from common.methods.open_message import open_message
+from common.transport.counters import CountersSnapshot
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
@@ -28,6 +29,7 @@ from device.doctor.checks import Finding, findings
 from device.doctor.gathering import of_running
 from device.documents import OwnDocuments
 from device.interface import CloudStatus, Embedded, EngineStatus, Tell
+from device.metrics import DeviceMetrics
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
 from proto.messages import Message, Open
@@ -38,7 +40,8 @@ Result = TypeVar("Result")
 class DeviceEngine:
     """Implements `Engine`. Start it before the first request; close it once."""
 
-    def __init__(self, settings: DeviceSettings, side: SideRuntime) -> None:
+    def __init__(self, settings: DeviceSettings, side: SideRuntime, process: bool = False) -> None:
+        """`process`: the process is this engine's alone, and its metrics tell of it, too."""
         self._settings = settings
         self._side = side
         self.name = readable_name(settings.model)
@@ -53,6 +56,7 @@ class DeviceEngine:
         if settings.cloud is not None and settings.privacy != "offline":
             connection = CloudConnection(settings.cloud, side, self._on_message, self._on_welcome, self._on_refusal)
         self.cloud = CloudView(settings, side, connection)
+        self._metrics = DeviceMetrics(side, self.cloud, lambda: len(self._active), self._link_counts, process)
 
     def start(self, link: Link | None) -> None:
         """Begin to serve; `link` must not be started yet."""
@@ -68,10 +72,24 @@ class DeviceEngine:
 
     # --- Engine
 
-    def generate(self, request: Request, tell: Tell) -> ActiveRequest:
+    def generate(self, request: Request, tell: Tell, number: int | None = None) -> ActiveRequest:
         """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
+        try:
+            active = self._prepared(request, tell, number)
+        except Exception as error:
+            self._metrics.refused(error)
+            raise
+        with self._lock:
+            self._active[active.opening.session] = active
+        with _ending(active):
+            active.start()
+        return active
+
+    def _prepared(self, request: Request, tell: Tell, number: int | None) -> ActiveRequest:
+        """The answer to a request, which is checked. Raises `RequestError`, or `AnswerFailed`."""
         method = check(request, self._settings)
-        opening = open_message(method, request, self._settings.run_ahead, self.cloud.estimates(), self._side.eos)
+        run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
+        opening = open_message(method, request, run_ahead, estimates, self._side.eos, number)
         self._check_length(opening)
         self._side.target.processor(opening)  # refused before anything is begun
         match_from = self._settings.match_from
@@ -79,17 +97,12 @@ class DeviceEngine:
         scope = Scope(request.device_documents, library)
         try:
             self._side.check(scope)
-            active = ActiveRequest(
-                method, request, opening, self._side, self.cloud, tell, self._release, match_from, scope
+            return ActiveRequest(
+                method, request, opening, self._side, self.cloud, tell, self._metrics, self._release, match_from, scope
             )
         except BaseException:
             self._forget(scope)
             raise
-        with self._lock:
-            self._active[opening.session] = active
-        with _ending(active):
-            active.start()
-        return active
 
     def put(self, conversation: Conversation) -> Query:
         """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""
@@ -145,6 +158,10 @@ class DeviceEngine:
             cloud=self._cloud_status(),
         )
 
+    def metrics(self) -> bytes:
+        """Figures in Prometheus' text format."""
+        return self._metrics.text()
+
     def diagnose(self) -> list[Finding]:
         """Findings of `dragon doctor`, as far as they are of use while the daemon runs."""
         return findings(of_running(self._settings, self._cloud_status(), self._side.library))
@@ -152,6 +169,9 @@ class DeviceEngine:
     def _cloud_status(self) -> CloudStatus:
         connection = self.cloud.connection
         return connection.status() if connection is not None else alone(self._settings.privacy)
+
+    def _link_counts(self) -> CountersSnapshot | None:
+        return None if self.cloud.connection is None else self.cloud.connection.counters()
 
     def _search(self, query: str, count: int) -> list[Hit]:
         return self._in_turn(lambda: self._side.search(query, count, "", Scope()))
@@ -222,4 +242,4 @@ def _ending(active: ActiveRequest) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        active.end(as_failure(error))
+        active.end(as_failure(error, session=active.opening.session))

@@ -221,12 +221,19 @@ class Engine(Protocol):
         """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...
 
-    def generate(self, request: Request, tell: Tell) -> Generation:
-        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
+    def generate(self, request: Request, tell: Tell, number: int | None = None) -> Generation:
+        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served.
+
+        `number` is the one by which reports and logs name it, random and of 32 bits; None: the engine draws one.
+        """
         ...
 
     def diagnose(self) -> list[Finding]:
         """Findings of a diagnosis, good and bad, with what to do; takes seconds where the cloud can't be reached."""
+        ...
+
+    def metrics(self) -> bytes:
+        """Figures for operators in Prometheus' text format, without any text of requests or documents."""
         ...
 
     def status(self) -> EngineStatus:

@@ -42,6 +42,7 @@ LAYERS = (
     "common.library",
     "common.scoring",
     "common.daemon",
+    "common.metrics",
     "common.methods",  # what all of them have
     "common.methods.aggregate",
     "common.methods.passages",

@@ -33,7 +33,7 @@ def main() -> None:
 
         side = SideRuntime("cloud", settings, end_process, watches=place == 0)
         stack.callback(partial(within, THREADS_END, side.close))
-        sessions = Sessions(settings, side)
+        sessions = Sessions(settings, side, process=True)
         ticker = Ticker(sessions.tick, end_process)
         link = WorkerLink(address, number, sessions, died=end_process)
         sessions.link = link

@@ -20,6 +20,10 @@ class AnswerFailed(RuntimeError):
     """An answer that was begun can't be completed; the text is one sentence for the user."""
 
 
+class InternalFailure(AnswerFailed):
+    """An answer failed by a fault of this program or of what it runs on; the daemon's log says where."""
+
+
 class NoPlace(AnswerFailed):
     """An answer turns out to need more memory than others leave it; there may be room `wait` seconds later."""
 

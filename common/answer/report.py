@@ -9,6 +9,7 @@ from statistics import median
 
 from common.answer.contributions import ContributionRows
 from common.answer.request import Request
+from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.fields import Aggregation, Placement, Sampler, Side
 
@@ -78,6 +79,7 @@ class MethodReport:
 class Report(MethodReport):
     """Figures, sources and notes of one answer, sent with the response."""
 
+    request: str  # the session's number in hex, by which the logs of both daemons name the answer
     tokens: int
     prompt_tokens: int
     seconds: float
@@ -107,6 +109,7 @@ class Record:
 
     started: float
     seed: int
+    session: int
     token_times: list[float] = field(default_factory=list)
     device_titles: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
@@ -148,6 +151,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         own["degraded"] = tuple(range(len(times)))
     return Report(
         **own,
+        request=AnswerName.of(record.session),
         tokens=len(times),
         prompt_tokens=record.device_prompt_tokens + record.cloud_prompt_tokens,
         seconds=last - record.started,

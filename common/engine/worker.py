@@ -182,6 +182,7 @@ class Worker:
             _give_up(jobs, started)
             return
         seconds = time.perf_counter() - clock
+        self.done.seconds += seconds
         self.times.observe(seconds, bool(stepping), prompt_tokens(entries), further)
         for entry, drafts in drawn:
             with _Blame(entry.job):
@@ -192,6 +193,7 @@ class Worker:
     def _count(self, entries: Sequence[Entry]) -> None:
         tokens = [len(entry.feed.rows) * entry.tokens for entry in entries]
         self.done.passes += 1
+        self.done.rows += sum(len(entry.feed.rows) for entry in entries)
         self.done.tokens += sum(tokens)
         self.done.stale += sum(count for entry, count in zip(entries, tokens, strict=True) if entry.job.useless)
 

@@ -237,6 +237,7 @@ class CloudContext:
     reserve: Callable[[CloudHalf, int], None]
     decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode what its device did not ask for
     owner: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
+    waited: Callable[[float], object] = lambda seconds: None  # told the seconds until there was memory
 
     def failed(self, half: CloudHalf, session: int, failure: Exception) -> None:
         """End the `session` of `half`: tell the device why, then this daemon."""

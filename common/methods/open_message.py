@@ -16,13 +16,26 @@ from proto.messages import Open
 LISTED_FOR_LOGPROBS = 64
 
 
-def open_message(method: Method, request: Request, run_ahead: int, estimates: Estimates, eos: tuple[int, ...]) -> Open:
+def session_number() -> int:
+    """A number for a session: of 32 bits and not 0, random, so that it tells nothing."""
+    return secrets.randbelow(2**32 - 1) + 1
+
+
+def open_message(
+    method: Method,
+    request: Request,
+    run_ahead: int,
+    estimates: Estimates,
+    eos: tuple[int, ...],
+    session: int | None = None,
+) -> Open:
     """A new session with all parameters of the answer's distribution.
 
-    `run_ahead` is the most drafts that the device holds undecided, `eos` are its model's end-of-sequence ids.
+    `run_ahead` is the most drafts that the device holds undecided, `eos` are its model's end-of-sequence ids. Without a
+    number the `session` gets one.
     """
     opening = Open(
-        session=secrets.randbelow(2**32 - 1) + 1,
+        session=session_number() if session is None else session,
         method=method.name,
         question=request.question,
         prompt=request.prompt,

@@ -75,7 +75,7 @@ def _no_command(
     version: Annotated[bool, typer.Option("--version", "-V", help="Print release and commit.")] = False,
 ) -> None:
     if version:
-        from device.http.version import described
+        from common.process.version import described
 
         print(f"dragon {described()}")
         raise typer.Exit

@@ -14,6 +14,7 @@ from functools import partial
 
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import Request
+from common.process.log_lines import AnswerName
 from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
 from device.http.places import Place
 from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional, TokenEvent, Unmatched, Waiting
@@ -80,18 +81,20 @@ class Answers:
         places: Sequence[Place],
         patience: Patience,
         starting: Executor,
+        number: int,
         *,
         continued: bool,
         closed: Callable[[Answers], None],
     ) -> None:
-        """The threads of `starting` have the engine start answers, which takes its time. `closed` is told when nobody
-        reads the answers any more.
+        """The threads of `starting` have the engine start answers, which takes its time. `number` is that of the
+        request, and of its first answer. `closed` is told when nobody reads the answers any more.
         """
         self._engine = engine
         self._closed = closed
         self._patience = patience
         self._continued = continued
         self._starting = starting
+        self._number = number
         self._loop = asyncio.get_running_loop()
         self._events: deque[_Unread] = deque()
         self._arrived = asyncio.Event()
@@ -161,7 +164,8 @@ class Answers:
             return
         answer.starting = True
         tell = partial(self._hand_over, index)
-        future = self._loop.run_in_executor(self._starting, self._engine.generate, answer.request, tell)
+        number = None if index else self._number
+        future = self._loop.run_in_executor(self._starting, self._engine.generate, answer.request, tell, number)
         future.add_done_callback(partial(self._on_started, index))
 
     async def _in_turn(self, place: Place) -> None:
@@ -178,7 +182,7 @@ class Answers:
         failure = stopping() if future.cancelled() else future.exception()
         if failure is not None:
             answer.place.leave()
-            self._fail(index, failure if isinstance(failure, ApiError) else _as_refusal(failure))
+            self._fail(index, failure if isinstance(failure, ApiError) else self._refusal(failure))
             return
         answer.generation = future.result()
         if not answer.closed:
@@ -205,7 +209,7 @@ class Answers:
         if answer.closed:
             return
         if isinstance(event, Exception):
-            self._fail(index, _as_refusal(event))
+            self._fail(index, self._refusal(event))
         elif isinstance(event, Finished) and event.reason == "cancelled":
             self._fail(index, stopping())
         else:
@@ -262,13 +266,12 @@ class Answers:
             self._begun.exception()  # read here: the request may be gone and never ask
         self._put(index, failure)
 
-
-def _as_refusal(error: BaseException) -> ApiError:
-    if isinstance(error, RequestError):
-        return ApiError(400, str(error), param=error.field, code="invalid_value")
-    if isinstance(error, AnswerFailed):
-        return answer_failed(str(error))
-    # Where it happened, never what it says: the text of an error can hold a prompt or a document.
-    where = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("the engine raised %s\n%s", type(error).__name__, where)
-    return engine_failed()
+    def _refusal(self, error: BaseException) -> ApiError:
+        if isinstance(error, RequestError):
+            return ApiError(400, str(error), param=error.field, code="invalid_value")
+        if isinstance(error, AnswerFailed):
+            return answer_failed(str(error))
+        # Where it happened, never what it says: the text of an error can hold a prompt or a document.
+        where = "".join(traceback.format_tb(error.__traceback__))
+        logger.error("request %s: the engine raised %s\n%s", AnswerName.of(self._number), type(error).__name__, where)
+        return engine_failed()

@@ -36,6 +36,7 @@ from device.http.library import (
     passage_json,
     sought,
 )
+from device.http.metrics import HttpMetrics
 from device.http.options import HttpOptions
 from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
@@ -43,7 +44,7 @@ from device.http.places import Places
 from device.http.prompts import Asked, chat_asked, completion_asked
 from device.http.rendering import Rendering
 from device.http.reply import StreamedReply, WholeReply
-from device.http.request_guard import RequestGuard
+from device.http.request_guard import NUMBER, RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
@@ -69,6 +70,7 @@ class Api:
         self._options = options
         self._answers: set[Answers] = set()
         self._places = Places(options.max_active, options.max_waiting)
+        self._metering = HttpMetrics(lambda: self._places.waiting)
         self._embedding = Places(1, options.max_waiting)
         self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
         self._simulating = Places(1, options.max_waiting)
@@ -91,7 +93,7 @@ class Api:
         handlers = {ApiError: _on_refusal, HTTPException: _on_routing_error, Exception: _on_crash}
         application = Starlette(routes=routes, exception_handlers=handlers)
         application.router.redirect_slashes = False
-        self.application = RequestGuard(application, options)
+        self.application = RequestGuard(application, options, self._metering.answered)
 
     def serve(self, engine: Engine) -> None:
         """Answer by `engine` from now on; on any thread."""
@@ -156,6 +158,9 @@ class Api:
             raise diagnosis_late(_DIAGNOSIS)
         return JSONResponse({"findings": [asdict(each) for each in await self._diagnosis]})
 
+    async def _metrics(self, _: HttpRequest) -> Response:
+        return self._metering.response(await asyncio.to_thread(self._engine.metrics))
+
     async def _openapi(self, _: HttpRequest) -> Response:
         return JSONResponse(openapi.document())
 
@@ -179,17 +184,19 @@ class Api:
         self._places.check(len(body.prompt) * body.n)  # before their prompts are read
         read = partial(completion_asked, body, self._options, self._engine)
         asked = read() if isinstance(body.prompt[0], str) else await self._aside(http, read)
-        return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
+        return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
 
     async def _chat_completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ChatBody, http)
         asked = chat_asked(body.messages, body.options, body.n, self._options, self._engine, body.toolbox)
-        return self._reply(body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
+        return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
 
     async def _responses(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ResponsesBody, http)
         asked = chat_asked(body.messages, body.options, 1, self._options, self._engine, body.toolbox, "input")
-        return self._reply(body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape))
+        return self._reply(
+            http, body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape)
+        )
 
     async def _embeddings(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(EmbeddingsBody, http)
@@ -308,6 +315,7 @@ class Api:
 
     def _reply(
         self,
+        http: HttpRequest,
         body: GenerationBody,
         asked: Asked,
         notes: tuple[str, ...],
@@ -319,9 +327,9 @@ class Api:
         if body.model not in self._names:
             notes += (f"This daemon runs one model, '{self._engine.name}', whatever model is asked for.",)
         fingerprint = f"dragon-{self._engine.model[:FINGERPRINT_DIGITS]}"
-        served = Served(
-            secrets.token_hex(12), int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt
-        )
+        number: int = http.scope[NUMBER]
+        identity = f"{number:08x}{secrets.token_hex(8)}"
+        served = Served(identity, int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt)
         rendered = rendering(served)
         answers = Answers(
             self._engine,
@@ -329,6 +337,7 @@ class Api:
             self._places.take(len(asked.requests)),
             Patience(self._options.wait_patience, self._options.unread_limit if body.stream else None),
             self._starters,
+            number,
             continued=asked.continued,
             closed=self._answers.discard,
         )

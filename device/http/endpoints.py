@@ -25,6 +25,7 @@ class Endpoint:
     public: bool = False  # answered without the API key, and to any page
     query: tuple[str, ...] = ()  # parameters in the address
     status: int = 200  # of what is done
+    media: str = "application/json"  # of what comes then
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -37,6 +38,7 @@ class Endpoint:
 ENDPOINTS = (
     Endpoint("GET", "/health", "health", "Whether the daemon serves", public=True),
     Endpoint("GET", "/status", "status", "Model, library and the link to the cloud"),
+    Endpoint("GET", "/metrics", "metrics", "Figures for operators, as Prometheus reads them", media="text/plain"),
     Endpoint("GET", "/doctor", "doctor", "What is well, what is wrong, and what to do"),
     Endpoint("GET", "/openapi.json", "openapi", "This document"),
     Endpoint("GET", "/v1/models", "models", "The names of the model"),

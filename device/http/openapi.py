@@ -8,11 +8,11 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from common.methods.catalog import METHODS
+from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS, Endpoint
 from device.http.fields import REFUSED
 from device.http.library import MOST_DIGITS, MOST_HITS, USUAL_HITS
 from device.http.schema import OPTIONS, GenerationBody
-from device.http.version import VERSION
 
 # Parameters in an address that are numbers.
 _NUMBERS = {
@@ -20,6 +20,7 @@ _NUMBERS = {
     "document": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
     "count": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": USUAL_HITS},
 }
+_TYPES = {"application/json": "object", "text/plain": "string"}  # by media
 _PLACE = "#/components/schemas/{model}"
 _ERROR = {
     "type": "object",
@@ -86,7 +87,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {
             f"{endpoint.status}": {
                 "description": "Done",
-                "content": {"application/json": {"schema": {"type": "object"}}},
+                "content": {endpoint.media: {"schema": {"type": _TYPES[endpoint.media]}}},
             },
             "default": {
                 "description": "Refused or failed",

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from common.answer.report import Report, SideReport, Source
+from common.process.version import VERSION
 from common.processors.calls import CallShape
 from device.citations import citations, sentences
 from device.http.answers import Told
@@ -15,7 +16,6 @@ from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
 from device.http.logprobs import chat_entries, completion_lists
 from device.http.rendering import DONE, event
-from device.http.version import VERSION
 from device.interface import EngineStatus, TokenEvent, Unmatched
 
 SHARE_DIGITS = 4  # of an attribution share

@@ -46,6 +46,11 @@ class Places:
         self._active: set[Place] = set()
         self._waiting: deque[Place] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """Number of those in line."""
+        return len(self._waiting)
+
     def check(self, count: int) -> None:
         """Raise `ApiError` (400) for more answers than there ever are places."""
         if count > self._most:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import re
 import time
 import traceback
+from collections.abc import Callable
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -15,13 +16,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.configuration.settings import is_loopback
+from common.methods.open_message import session_number
+from common.process.log_lines import AnswerName
 from common.process.quiet_log import QuietLog
+from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
 from device.http.options import HttpOptions
 from device.http.page import PAGE
 from device.http.request_tally import RequestTally
-from device.http.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +33,13 @@ OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": t
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
+_SCRAPED: Final = "/metrics"  # every few seconds, day and night: of no interest at the usual level
 _LONGEST_METHOD: Final = 8  # characters of what a client calls its method
-EXPOSED = "x-request-id, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
+NUMBER: Final = "dragon.number"  # of the request, in its scope; its first answer has the same one
+OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, where the client's is told back
+# A client's id is told back, and not logged: it is text that the client chose.
+_GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
 
 
 class RequestGuard:
@@ -40,8 +48,10 @@ class RequestGuard:
     The server's own handler would log an exception's text, which can hold a prompt.
     """
 
-    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+    def __init__(self, app: ASGIApp, options: HttpOptions, answered: Callable[[int | None], object]) -> None:
+        """`answered` is told the status of every response, None where there was none."""
         self._app = app
+        self._answered = answered
         self._admission = options.admission
         self._refusals = QuietLog(logger)
         self._tally = RequestTally(logger)
@@ -54,7 +64,9 @@ class RequestGuard:
             return
         headers = Headers(scope=scope)
         allowed = self._allowed_origin(headers)
-        exchange = _Exchange(send, allowed)
+        scope[NUMBER] = session_number()
+        given = headers.get("x-request-id", "")
+        exchange = _Exchange(send, allowed, scope[NUMBER], given if _GIVEN.fullmatch(given) else None)
         started = time.monotonic()
         try:
             self._check_host(headers)
@@ -86,13 +98,15 @@ class RequestGuard:
 
     def _tell(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
         """Log a request. Nobody but a user must be able to fill the disk."""
+        self._answered(exchange.status)
         path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
         if exchange.let_in == "anybody":
             self._tally.count(path, exchange.status)
             return
         tell = logger.log if exchange.let_in == "user" else self._refusals.tell
         method = scope["method"][:_LONGEST_METHOD]
-        tell(logging.INFO, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
+        level = logging.DEBUG if path == _SCRAPED and exchange.status == 200 else logging.INFO
+        tell(level, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
         """The origin of the page that asks, where the settings name it."""
@@ -135,9 +149,11 @@ class _Exchange:
     A page of the origin `allowed` may read it.
     """
 
-    def __init__(self, send: Send, allowed: str | None) -> None:
+    def __init__(self, send: Send, allowed: str | None, number: int, given: str | None) -> None:
+        """`given` is the id by which the client itself knows the request, if it may be told back."""
         self._allowed = allowed
-        self.identity = f"req_{secrets.token_hex(12)}"
+        self.identity = AnswerName.of(number)
+        self._given = given
         self.status: int | None = None
         self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # as far as checks were passed
         self._send = send
@@ -146,7 +162,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self.identity
+            headers["x-request-id"] = self._given or self.identity
+            if self._given is not None:
+                headers[OWN_ID] = self.identity
             headers["server"] = f"dragon/{VERSION}"
             headers["x-content-type-options"] = "nosniff"
             if self._allowed is not None:

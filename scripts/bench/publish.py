@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from device.http.version import commit
+from common.process.version import commit
 from scripts.bench.measuring import Table
 
 BEGIN: Final = re.compile(r"<!-- (?P<suite>(?!end\b)[\w-]+): (?P<title>.+?) -->")

@@ -97,7 +97,7 @@ class TestCloud:
                 stranger.send(OPEN)
             stranger.send(Error(SESSION, "failed", "That is enough."))
             town.check_that_all_is_free()
-        assert 1 <= sum("is open already" in line for line in caplog.messages) <= 10
+        assert 1 <= sum("answer 00000007 is open already" in line for line in caplog.messages) <= 10
 
 
 class TestDevice:

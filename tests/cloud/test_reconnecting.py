@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.methods.drafted.device_half import LATE
 from device.interface import Finished, TokenEvent
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import Resident, Town
@@ -49,14 +50,29 @@ def device(town: Town, proxy: FaultyProxy) -> Resident:
 @pytest.mark.parametrize("fields", METHODS, ids=lambda fields: fields.get("method", "speculative"))
 def test_cut_again_and_again(device: Resident, proxy: FaultyProxy, fields: dict[str, Any]) -> None:
     chosen: dict[str, Any] = {"max_tokens": LENGTH, "temperature": 1.0} | fields
-    expected = device.ask(QUESTION, **chosen)
-    assert expected.report.degraded == ()
-    for event in device.begin(QUESTION, **chosen):
-        if isinstance(event, TokenEvent) and event.position in CUTS:
-            proxy.cut()
-    assert isinstance(event, Finished)
-    assert event.report.degraded == ()
-    assert event.text == expected.text
+    expected = begun_with_the_cloud(lambda: device.ask(QUESTION, **chosen))
+
+    def cut() -> Finished:
+        for event in device.begin(QUESTION, **chosen):
+            if isinstance(event, TokenEvent) and event.position in CUTS:
+                proxy.cut()
+        assert isinstance(event, Finished)
+        return event
+
+    last = begun_with_the_cloud(cut)
+    assert expected.report.degraded == last.report.degraded == ()
+    assert last.text == expected.text
+
+
+def begun_with_the_cloud(answer: Callable[[], Finished]) -> Finished:
+    """An answer for whose passages the device did not lose its patience, as on a busy machine it does now and then: of
+    its own drafts without them, a method that is not raced makes other tokens.
+    """
+    for _ in range(10):
+        last = answer()
+        if LATE.format(0) not in last.report.notes:
+            break
+    return last
 
 
 def test_a_library_that_grew_before_the_question_has_not_changed_since(

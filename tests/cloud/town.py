@@ -45,7 +45,7 @@ class Town:
         self.cloud = make_side("cloud", settings)
         self.sessions = Sessions(settings, self.cloud)
         self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
-        self.sessions.link = self.link
+        self.sessions.link, self.sessions.metrics.link = self.link, self.link.counters
         self._ticker = Ticker(self.sessions.tick)
         self._closing: list[Callable[[], object]] = []
 

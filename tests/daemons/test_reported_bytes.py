@@ -21,7 +21,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "dsd": {"draft_length": 8, "top_k": 0},  # distributions that take more than 255 bytes
     "dssd": {},
     "qsv": {"resolution": 32},
-    "coupled": {"eager": False},  # ahead: a proposal may be under way when the answer ends
+    # Ahead: a proposal may be under way when the answer ends.
+    "coupled": {"eager": False, "draft_policy": "fixed"},
+    "left to the cloud": {"method": "coupled", "eager": False},  # some of it, or all
     "eager": {"method": "coupled"},
     "rapid": {"long_document": "horror", "retrieval_threshold": -1.0, "draft_length": 2},  # several rounds
 }
@@ -65,5 +67,5 @@ def test_reported_bytes_are_those_on_the_line(tapped: Tapped, method: str) -> No
     assert report["degraded"] == []
     # Else nothing is shown. An eager verifier may have decided all before anything is proposed.
     assert len(received) > 2 and (len(fetched) > 0) == (method != "speculative")
-    assert len(sent) > 2 or method in ("speculative", "eager")
+    assert len(sent) > 2 or method in ("speculative", "eager", "left to the cloud")
     assert method != "dsd" or max(size for _, size in sent) > 255 + 2

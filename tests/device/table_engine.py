@@ -59,7 +59,7 @@ class TableEngine:
         self.entry: threading.Event | None = None  # `generate` waits for it
         self.waiting = threading.Event()
 
-    def generate(self, request: Request, tell: Tell) -> TableGeneration:
+    def generate(self, request: Request, tell: Tell, number: int | None = None) -> TableGeneration:
         generations = self.generations  # of this test, whenever the request is done
         if len(request.question.encode()) > MAX_QUESTION:
             raise RequestError(f"The question is longer than {MAX_QUESTION} bytes.", "prompt")
@@ -72,7 +72,7 @@ class TableEngine:
             self.entry.wait(WAIT)
         words = request.question.split()
         pieces = self.answers.get(request.question, [word if n == 0 else f" {word}" for n, word in enumerate(words)])
-        generation = TableGeneration(request, pieces, self.allowed, tell)
+        generation = TableGeneration(request, pieces, self.allowed, tell, number or 0)
         with self._started:
             generations.append(generation)
             self._started.notify_all()
@@ -108,6 +108,9 @@ class TableEngine:
     def tools(self) -> ToolFormat:
         return self.tool_format
 
+    def metrics(self) -> bytes:
+        return b"# TYPE dragon_table gauge\ndragon_table 1.0\n"
+
     def diagnose(self) -> list[Finding]:
         return [Finding("ok", "disk", "1 GB free"), Finding("warn", "keys", "not encrypted", "pair the machines")]
 
@@ -142,7 +145,7 @@ class TableEngine:
 class TableGeneration:
     """One answer, told by a thread."""
 
-    def __init__(self, request: Request, pieces: Sequence[str], allowed: int | None, tell: Tell) -> None:
+    def __init__(self, request: Request, pieces: Sequence[str], allowed: int | None, tell: Tell, number: int) -> None:
         self.request = request
         self.cancelled = threading.Event()
         self.ended = threading.Event()
@@ -150,6 +153,7 @@ class TableGeneration:
         self._allowed = allowed
         self._changed = threading.Condition()
         self._tell = tell
+        self._number = number
 
     def start(self) -> None:
         threading.Thread(target=self._decode, daemon=True).start()
@@ -189,7 +193,7 @@ class TableGeneration:
             if stopped:
                 break
         self.ended.set()
-        self._tell(Finished(as_reason(reason), text, report(self.request, tokens)))
+        self._tell(Finished(as_reason(reason), text, report(self.request, tokens, self._number)))
 
     def _may(self, position: int) -> bool:
         return self.cancelled.is_set() or self._allowed is None or position < self._allowed
@@ -204,9 +208,10 @@ def as_reason(reason: str) -> FinishReason:
     return "stop" if reason == "stop" else "length" if reason == "length" else "cancelled"
 
 
-def report(request: Request, tokens: int) -> Report:
+def report(request: Request, tokens: int, number: int = 0) -> Report:
     """A plausible report of `tokens` tokens; even positions come from the diary, odd ones from the atlas."""
     return Report(
+        request=f"{number:08x}",
         tokens=tokens,
         prompt_tokens=len(request.prompt.split()),
         seconds=0.5,

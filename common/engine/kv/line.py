@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ class Waiting(Protocol):
     def call(self) -> None:
         """Say that it is there. The caller holds no lock."""
         ...
+
+
+def in_line(memories: Iterable[KvMemory]) -> int:
+    """The number of those who wait, each counted once however many memories they need."""
+    with ACCOUNTS:
+        return len({id(each) for memory in memories for each in memory.line})
 
 
 def serve(memories: set[KvMemory]) -> list[Waiting]:

@@ -95,7 +95,7 @@ class CloudAnswer(NullObserver):
         side = self.context.side
         decoded = partial(side.profiler.decoded, self.context.estimates)
         part, drafter, owner = self.answer.part, self._drafting, self.context.owner
-        start = Start(part, self.request, drafter, decoded, self.retrieved, owner, spare=self.spare)
+        start = Start(part, self.request, drafter, decoded, self.retrieved, owner, self.context.waited, self.spare)
         side.begin(start, self._retrieve)
 
     def check(self, message: Message) -> None:

@@ -58,9 +58,10 @@ class VerifyingCloud(NullObserver):
     def begin(self) -> None:
         side, estimates = self._context.side, self._context.estimates
         decoded = partial(side.profiler.decoded, estimates)
-        owner = self._context.owner
+        owner, waited = self._context.owner, self._context.waited
         drafter = self._scheme.verifier
-        side.begin(Start(self._part, self._request, drafter, decoded, self._retrieved, owner), self._retrieve)
+        start = Start(self._part, self._request, drafter, decoded, self._retrieved, owner, waited)
+        side.begin(start, self._retrieve)
 
     def check(self, message: Message) -> None:
         if isinstance(message, Propose | Defer):

@@ -143,6 +143,8 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, 
             with history.lock:
                 learnt = history.sizes_of(sizes)
             undrafted: Undrafted = "eager" if config.eager else "deferred" if config.defers else "never"
+            if request.provisional:  # somebody wants to see drafts
+                undrafted = "never"
             return Goodput(
                 learnt,
                 ahead=config.ahead > 0,

@@ -13,6 +13,7 @@ from common.daemon.prompt_rows import Document, cut
 from common.engine.kv.document_states import largest_states, unpack_states
 from common.methods.interface import DeviceContext
 from common.methods.passages.receiver import LARGEST_TEXT, Body, DocumentReceiver, WantedBytes
+from common.process.log_lines import AnswerName
 from proto.errors import ProtocolError, malformed
 from proto.fields import Form
 from proto.messages import Cancel, Fetch, Fetched, Message
@@ -152,7 +153,8 @@ class Gathering:
         try:
             self._fetched = [self._document(body) for body in self._receiver.bodies()]
         except ProtocolError as error:
-            log.warning("the cloud sent a malformed document: %s", error)
+            name = AnswerName.of(self._context.opening.session)
+            log.warning("answer %s: the cloud sent a malformed document: %s", name, error)
             self._alone(MALFORMED)
         self._proceed()
 

@@ -1,0 +1,88 @@
+"""Log lines as text, which stays what it was, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from common.process.log_lines import AnswerName, LogFormat, log_to_stderr
+from common.process.quiet_log import QuietLog
+
+SESSION = 0x2B3C4D
+log = logging.getLogger("tests.lines")
+
+
+@pytest.fixture(autouse=True)
+def former() -> Iterator[None]:
+    """The root logger of pytest is what it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(capsys: pytest.CaptureFixture[str], form: LogFormat, *calls: Any) -> list[str]:
+    """What `calls` log, from the level info on."""
+    root = logging.getLogger()
+    root.handlers.clear()  # those of pytest would be closed
+    log_to_stderr("info", form, ["tests.noisy"])
+    for call in calls:
+        call()
+    return capsys.readouterr().err.splitlines()
+
+
+def fail() -> None:
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        log.exception("it stumbled")
+
+
+def test_text_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = lines(capsys, "text", lambda: log.warning("answer %s: %s", AnswerName.of(SESSION), "no"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING answer 002b3c4d: no", line)
+
+
+def test_json_has_a_line_for_each_with_time_level_and_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    told = lines(
+        capsys,
+        "json",
+        lambda: log.warning("answer %s: %s", AnswerName.of(SESSION), "two\nlines «»"),
+        lambda: log.info("no answer"),
+        lambda: log.debug("too much"),
+        lambda: logging.getLogger("tests.noisy").info("noise"),
+    )
+    first, second = map(json.loads, told)
+    time = datetime.fromisoformat(first.pop("time"))
+    assert timedelta() <= datetime.now(UTC) - time < timedelta(minutes=1)
+    assert time.utcoffset() == timedelta()
+    assert first == {
+        "level": "warning",
+        "logger": "tests.lines",
+        "message": "answer 002b3c4d: two\nlines «»",
+        "request": "002b3c4d",
+    }
+    assert "request" not in second
+
+
+def test_json_has_exceptions_in_the_same_line(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = lines(capsys, "json", fail)
+    value = json.loads(line)
+    assert value["message"] == "it stumbled"
+    assert value["exception"].startswith("Traceback")
+    assert value["exception"].endswith("RuntimeError: broken")
+
+
+def test_lines_that_a_peer_causes_name_their_answer_too(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = QuietLog(log, lambda: 0.0, rate=1.0, burst=1.0)
+    (line,) = lines(
+        capsys, "json", *2 * [lambda: quiet.tell(logging.INFO, "answer %s is open already", AnswerName.of(7))]
+    )
+    assert json.loads(line)["request"] == "00000007"
