@@ -113,7 +113,7 @@ def test_growth_and_what_is_none() -> None:
     seconds = [float(3 * at) for at in range(100)]
     wavy = [(at, 500.0 + 20 * (at % 4)) for at in seconds]
     assert not growth("MB", wavy).grows
-    assert growth("MB", [(at, value + 0.3 * at) for at, value in wavy]).grows
+    assert growth("MB", [(at, value + 0.4 * at) for at, value in wavy]).grows
     assert growth("descriptors", [(at, 20 + at // 10) for at in seconds]).grows
     assert not growth("MB", [(at, 300 + min(400.0, 5 * at)) for at in seconds]).grows, "it warms up in the first half"
     assert not growth("MB", [*wavy[:-3], *((at, 900.0) for at, _ in wavy[-3:])]).grows, "a moment is no trend"
@@ -147,7 +147,7 @@ def test_tables_tell_of_failures() -> None:
     results.add(request, answer(), judge(request, answer(), REFERENCES, TITLES))
     assert "nothing wrong" in tables(results)
     results.add(request, outcome, judge(request, outcome, REFERENCES, TITLES))
-    results.resources = [("device 1", [growth("MB", [(3.0 * at, 100.0 + at) for at in range(100)])])]
+    results.resources = [("device 1", [growth("MB", [(3.0 * at, 100.0 + 2 * at) for at in range(100)])])]
     shown = tables(results)
     assert "2 failures; the same again: make soak MINUTES=1 SEED=5" in shown
     assert "1 wrong, 0 lost" in shown
