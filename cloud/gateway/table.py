@@ -1,4 +1,4 @@
-"""Which worker serves which sessions. Pure: the gateway asks, and does what it is told."""
+"""Sessions of devices and the workers that have them. Pure: the gateway asks, and does what it is told."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Device:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Where a session is opened: the worker, and the device's hello where that does not know it yet."""
+    """The worker of a new session, and the device's hello where that does not know it yet."""
 
     worker: int
     hello: bytes | None

@@ -52,7 +52,7 @@ MOST = 2**24 - 1  # of what a message may say
 AGES = 1e9  # seconds
 METHODS: dict[str, dict[str, Any]] = {
     "speculative": {"placement": "cloud"},
-    "coupled": {"method": "coupled", "sources": "cloud", "eager": False},
+    "coupled": {"method": "coupled", "sources": "cloud", "eager": False, "draft_policy": "fixed"},
     "eager": {"method": "coupled", "sources": "cloud"},
     "sequence-wise": {"method": "sequence-wise"},
     "fetch-text": {"method": "fetch-text"},
