@@ -22,7 +22,7 @@ _TICK: Final = 0.02  # seconds
 _FIRST_PAUSE: Final = 1.0  # seconds until a worker that ended is started again, doubled each time
 _LAST_PAUSE: Final = 60.0
 _PROVEN: Final = 60.0  # seconds of service after which it is as if it had never ended
-_ENDING: Final = 1.0  # seconds that workers have for their end
+_ENDING: Final = 0.6  # seconds that workers have for their end
 
 
 class Serving(Protocol):

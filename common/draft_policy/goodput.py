@@ -27,9 +27,12 @@ Undrafted = Literal["never", "deferred", "eager"]
 
 @dataclass(slots=True)
 class Trials:
-    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted."""
+    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted.
 
-    seconds: float = 0.0
+    Some are there from the beginning, when nothing is known of the models.
+    """
+
+    seconds: float = 0.5
 
     def earn(self, seconds: float) -> None:
         """Note time that passed without drafts."""
@@ -39,7 +42,7 @@ class Trials:
         """Whether a trial of this cost may be made; then it is paid for."""
         affordable = self.seconds >= seconds
         if affordable:
-            self.seconds = 0.0
+            self.seconds -= seconds
         return affordable
 
 

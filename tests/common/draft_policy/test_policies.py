@@ -217,7 +217,7 @@ class TestNothingDrafted:
     def test_just_where_the_verifier_alone_is_as_quick(self, undrafted: Undrafted, alpha: float, rtt: float) -> None:
         times = RoundTimes(draft=0.005, verify=0.032, rtt=rtt)
         never = self.policy("never", alpha).plan([], times)
-        found = self.policy(undrafted, alpha).plan([], times)
+        found = self.policy(undrafted, alpha, Trials(0.0)).plan([], times)
         known = seen({None: alpha}).overall
         if undrafted == "eager":
             length = Goodput(TokenSizes({None: 2.0}), ahead=True, acceptance=seen({None: alpha})).plan([], times).length
@@ -228,14 +228,14 @@ class TestNothingDrafted:
         assert found.length == (length if NEARLY * seconds < undrafted_seconds(times) else 0)
 
     def test_drafts_come_back_with_a_quicker_link(self) -> None:
-        policy = self.policy("deferred", 0.9)
+        policy = self.policy("deferred", 0.9, Trials(0.0))
         slow, quick = (RoundTimes(draft=0.005, verify=0.032, rtt=rtt) for rtt in (0.6, 0.02))
         assert [policy.plan([], times).length > 0 for times in (slow, quick, slow)] == [False, True, False]
 
     @pytest.mark.parametrize("undrafted", ["deferred", "eager"])
     def test_models_that_begin_to_agree_are_found_out(self, undrafted: Undrafted) -> None:
         """And it costs little to look: of the time without drafts, two hundredths."""
-        times, trials = RoundTimes(draft=0.005, verify=0.032, rtt=0.02), Trials()
+        times, trials = RoundTimes(draft=0.005, verify=0.032, rtt=0.02), Trials(0.0)
         policy = self.policy(undrafted, 0.02, trials)
         tried, spent, tokens = 0, 0.0, 3000
         for _ in range(tokens):
@@ -254,6 +254,16 @@ class TestNothingDrafted:
                 policy.observe(outcome(plan.length, plan.length))
             trials.earn(0.032)
         assert policy.plan([], times).length > 0 and policy.acceptance.overall > 0.9
+
+    def test_at_the_beginning_it_is_tried(self) -> None:
+        """Over a way on which drafts pay only where models agree more than is believed of models that nobody knows."""
+        times = RoundTimes(draft=0.005, verify=0.032, rtt=0.3)
+        policy = Goodput(TokenSizes({None: 2.0}), ahead=True, undrafted="eager", trials=Trials())
+        assert policy.plan([], times).length > 0
+        assert (
+            Goodput(TokenSizes({None: 2.0}), ahead=True, undrafted="eager", trials=Trials(0.0)).plan([], times).length
+            == 0
+        )
 
     def test_what_could_not_pay_is_not_tried(self) -> None:
         trials = Trials(1e9)
