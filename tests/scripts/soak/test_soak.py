@@ -45,14 +45,12 @@ def test_a_short_run() -> None:
 
 
 def test_interrupted_in_the_middle() -> None:
-    run = started(990002)
-    assert run.stdout is not None
-    seen = ""
-    while "reference answers" not in seen:
-        seen = run.stdout.readline()
-        assert run.poll() is None
-    run.send_signal(signal.SIGINT)
-    rest = run.stdout.read()
-    assert run.wait() == 0, rest
+    with started(990002) as run:
+        assert run.stdout is not None
+        while "reference answers" not in run.stdout.readline():
+            assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        rest = run.stdout.read()
+        assert run.wait() == 0, rest
     assert "until it was interrupted" in rest
     assert not left_of(990002)
