@@ -32,7 +32,13 @@ QUESTION = "Where is my dance class?"
 TOKEN = 5
 PASS = 1.2  # seconds, four times the device's patience
 LENGTH = 6
-VERDICTS: dict[str, Any] = {"method": "coupled", "sources": "cloud", "eager": False, "draft_length": 2}
+VERDICTS: dict[str, Any] = {
+    "method": "coupled",
+    "sources": "cloud",
+    "eager": False,
+    "draft_policy": "fixed",
+    "draft_length": 2,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from device.http.server import HttpServer
+from tests.daemons.streaming import wait_until
 from tests.device.table_engine import WAIT, TableEngine
 
 ID = re.compile(r"[0-9a-f]{8}")
@@ -23,6 +24,11 @@ def http(server: HttpServer) -> Iterator[httpx.Client]:
         yield client
 
 
+def wait_for_line(caplog: pytest.LogCaptureFixture, start: str) -> None:
+    """Wait until the log has a line that begins so: it is written when the response is on its way."""
+    wait_until(lambda: any(line.startswith(start) for line in list(caplog.messages)), f"a line begins with {start}")
+
+
 def test_an_answer_has_the_id_of_its_request(http: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     response = http.post("/v1/completions", json=BODY)
@@ -30,7 +36,7 @@ def test_an_answer_has_the_id_of_its_request(http: httpx.Client, caplog: pytest.
     assert ID.fullmatch(identity)
     assert response.json()["dragon"]["request"] == identity
     assert response.json()["id"].startswith(f"cmpl-{identity}")
-    assert any(line.startswith(f"{identity} POST /v1/completions 200") for line in caplog.messages)
+    wait_for_line(caplog, f"{identity} POST /v1/completions 200")
     assert "x-dragon-request" not in response.headers
 
 
@@ -60,6 +66,7 @@ class TestClientsOwn:
         response = http.post("/v1/completions", json=BODY, headers={"x-request-id": given})
         assert response.headers["x-request-id"] == given
         assert response.json()["dragon"]["request"] == response.headers["x-dragon-request"]
+        wait_for_line(caplog, f"{response.headers['x-dragon-request']} POST /v1/completions 200")
         told = [record.getMessage() for record in caplog.records if not record.name.startswith("httpc")]
         assert len(given) == 1 or not any(given in line for line in told)
 
