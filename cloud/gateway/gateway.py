@@ -153,6 +153,8 @@ class Gateway:
         told: list[tuple[int, Note]] = []
         with self._lock:
             for (worker, peer), passed in self._passed.items():
+                if passed.bytes == passed.told:  # nearly all devices, at any time
+                    continue
                 gone = passed.bytes - link.queued(peer)
                 if gone - passed.told >= TOLD or (gone == passed.bytes and gone > passed.told):
                     passed.told = gone
@@ -189,9 +191,10 @@ class Gateway:
             full = worker is None and self._table.full(peer)
             if worker is None and not full and not self._closing:
                 opening = self._table.opened(key)
-                if isinstance(message, Fetch):
-                    self._fetches.add(key)
-                worker, hello = (None, None) if opening is None else (opening.worker, opening.hello)
+                if opening is not None:
+                    worker, hello = opening.worker, opening.hello
+                    if isinstance(message, Fetch):
+                        self._fetches.add(key)
         if worker is None:
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
             return
