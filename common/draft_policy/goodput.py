@@ -80,6 +80,7 @@ class Goodput:
         self._confidence = confidence
         self._sizes = sizes
         self._most, self._ahead = most, ahead
+        self._predict = ahead_seconds if ahead else synchronous_seconds
         self._undrafted = undrafted
         self._trials = trials or Trials()
         self._overhead = 0.0
@@ -96,8 +97,7 @@ class Goodput:
         if self._ahead:
             kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
             choices = kept_up or [(self._most, at) for at in self._sizes]
-        predict = ahead_seconds if self._ahead else synchronous_seconds
-        found = [(predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
+        found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
         seconds, length, at = min(found, key=lambda one: one[:2])
         if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
             seconds, length, at = max((one for one in found if one[0] <= NEARLY * seconds), key=lambda one: one[1])
@@ -112,14 +112,10 @@ class Goodput:
     def _worth_drafting(self, times: RoundTimes, alpha: float, plan: Plan) -> bool:
         """Whether proposals of this length save time, or are tried once more."""
         size = self._sizes.of(plan.resolution)
+        predict = eager_seconds if self._undrafted == "eager" else self._predict
 
         def saves(acceptance: float) -> bool:
-            if self._undrafted == "eager":
-                seconds = eager_seconds(times, acceptance, plan.length, size)
-            else:
-                predict = ahead_seconds if self._ahead else synchronous_seconds
-                seconds = predict(times, acceptance, plan.length, size)
-            return NEARLY * seconds < undrafted_seconds(times)
+            return NEARLY * predict(times, acceptance, plan.length, size) < undrafted_seconds(times)
 
         if saves(alpha):
             return True

@@ -73,8 +73,7 @@ def measured(pair: Pair, name: str, questions: tuple[str, ...], plan: Plan) -> L
     ask(questions[0], ALONE)  # the first one compiles, and reads documents
     alone = tuple(1e3 * float(ask(question, ALONE)["per_token"]) for question in questions[: plan.alone])
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        for _ in pool.map(lambda question: ask(question, TOGETHER), questions):
-            pass  # documents are read
+        list(pool.map(lambda question: ask(question, TOGETHER), questions))  # documents are read
         began = time.perf_counter()
         tokens = sum(int(report["tokens"]) for report in pool.map(lambda question: ask(question, TOGETHER), questions))
         return Lap(name, alone, tokens / (time.perf_counter() - began))
