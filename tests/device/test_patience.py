@@ -168,8 +168,10 @@ class TestWaiting:
     def test_says_so_and_is_never_degraded(self, cloud: ScriptedCloud, device: Resident) -> None:
         cloud.script = deciding(lambda position: 10 * PATIENCE if position == 2 else 0.0)
         events = within(device.begin(QUESTION, max_tokens=LENGTH, placement="cloud", wait=True))
-        (place,) = (number for number, event in enumerate(events) if isinstance(event, Waiting))
-        assert place == 2
+        # A busy machine may be late elsewhere, too; before the third token it was certainly waited for.
+        shown = [event for event in events if isinstance(event, TokenEvent | Waiting)]
+        second = [number for number, event in enumerate(shown) if isinstance(event, TokenEvent)][1]
+        assert isinstance(shown[second + 1], Waiting)
         assert not any(isinstance(event, TokenEvent) and event.degraded for event in events)
 
     def test_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
