@@ -89,6 +89,7 @@ class ActiveRequest:
         self._ended: float | None = None
         self._closing = Silence()
         self._clock = Stopwatch()
+        self._absent: str | None = None  # why the cloud could not take part when the answer began
         self._refusal: str | None = None  # that the cloud gave, or was given, last
         self._reopened = -SOONEST_REOPENING
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
@@ -116,6 +117,7 @@ class ActiveRequest:
             if self.cloud.refusal is not None:
                 raise AnswerFailed(absence)
             absence = None  # it is asked when it is there
+        self._absent = absence
         self.half.start(absence)
 
     def heard(self, message: Message, size: int) -> None:
@@ -129,6 +131,7 @@ class ActiveRequest:
         match message:
             case Ready():
                 self.phase.join()
+                self._came()
                 self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
@@ -151,6 +154,10 @@ class ActiveRequest:
                 self._busy(message.retry_after / 1e6)
             case _:
                 self._deliver(message)
+
+    def _came(self) -> None:
+        """Take back that the cloud takes no part; what it was away for is told in the end."""
+        self.record.notes[:] = [note for note in self.record.notes if note != self._absent]
 
     def reopen(self) -> None:
         """Turn to a cloud that is connected (again) and does not know this answer."""

@@ -70,6 +70,12 @@ def verifying(seconds: float, declared: float) -> Script:
     return script
 
 
+def ready(cloud: ScriptedCloud, message: Message) -> None:
+    """A cloud that has what an answer asks for, and says nothing more."""
+    if isinstance(message, Open):
+        cloud.say(Ready(message.session, ("a document",), 10, 0.5))
+
+
 def deciding(pauses: Callable[[int], float]) -> Script:
     """A cloud that decides position after position, each after a pause."""
 
@@ -189,6 +195,20 @@ class TestWaiting:
         last = within(generation)[-1]
         assert isinstance(last, Finished)
         assert last.report.degraded == ()
+
+    def test_one_that_comes_in_the_middle_is_not_said_to_have_taken_no_part(
+        self, cloud: ScriptedCloud, device: Resident
+    ) -> None:
+        cloud.script = ready
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        connection.on_gone(peer := Peer(1, None))
+        generation = device.begin(QUESTION, max_tokens=200)
+        connection.on_connected(peer)
+        last = within(generation)[-1]
+        assert isinstance(last, Finished)
+        (note,) = last.report.notes
+        assert note.startswith(f"The cloud was away for {len(last.report.degraded)} of {last.report.tokens} tokens")
 
     def test_has_an_end(self, cloud: ScriptedCloud, device: Resident) -> None:
         settings = device.engine._settings
