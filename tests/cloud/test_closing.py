@@ -48,6 +48,7 @@ def opened(town: Town, stranger: Stranger) -> CloudAnswer:
 
 def test_a_long_answer_from_many_documents(town: Town, stranger: Stranger) -> None:
     session = opened(town, stranger)
+    session.answer.end()  # no token is decided any more
     session._titles = tuple(f"document {number}" for number in range(DOCUMENTS))
     outcome = session.answer.record
     outcome.shares = [(0.5, 0.25, 0.25)] * TOKENS
