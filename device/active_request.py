@@ -131,7 +131,8 @@ class ActiveRequest:
         match message:
             case Ready():
                 self.phase.join()
-                self._came()
+                # It takes part; what it was away for is told in the end.
+                self.record.notes[:] = [note for note in self.record.notes if note != self._absent]
                 self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
@@ -154,10 +155,6 @@ class ActiveRequest:
                 self._busy(message.retry_after / 1e6)
             case _:
                 self._deliver(message)
-
-    def _came(self) -> None:
-        """Take back that the cloud takes no part; what it was away for is told in the end."""
-        self.record.notes[:] = [note for note in self.record.notes if note != self._absent]
 
     def reopen(self) -> None:
         """Turn to a cloud that is connected (again) and does not know this answer."""
