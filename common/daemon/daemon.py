@@ -39,15 +39,17 @@ def _stay_local() -> None:
 
 
 @contextmanager
-def serving(name: str, settings: Settings) -> Iterator[tuple[ExitStack, ServiceManager]]:
+def serving(name: str, settings: Settings, worker: int | None = None) -> Iterator[tuple[ExitStack, ServiceManager]]:
     """A daemon's process: set up, and ended behind the block. What the block begins says on the stack how it ends, and
-    to the service manager how far it is.
+    to the service manager how far it is. `worker` is the number of a process that is one of several.
 
     A block that is told to stop, or fails with a start's exceptions (`EXPECTED`), does not return.
     """
     manager = ServiceManager.of(os.environ)
     with stopping(), one_line_errors(name):
-        log_to_stderr(settings.log_level, settings.log_format, NOISY)  # no level logs prompts, documents or tokens
+        log_to_stderr(
+            settings.log_level, settings.log_format, NOISY, worker
+        )  # no level logs prompts, documents or tokens
         _stay_local()
         make_private(settings.private_folders)
         with ExitStack() as stack:

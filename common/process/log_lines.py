@@ -28,12 +28,16 @@ class AnswerName(str):
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`; `request` where the line belongs to
-    an answer, `exception` where one was logged.
+    """A JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`; `worker` in those of
+    one, `request` where the line belongs to an answer, `exception` where one was logged.
     """
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
-        value = {
+        value: dict[str, object] = self._worker | {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -48,10 +52,11 @@ class JsonLines(logging.Formatter):
         return json.dumps(value, ensure_ascii=False)
 
 
-def log_to_stderr(level: str, form: LogFormat, noisy: Iterable[str] = ()) -> None:
-    """Log from `level` on to stderr; of the loggers `noisy` warnings only."""
+def log_to_stderr(level: str, form: LogFormat, noisy: Iterable[str] = (), worker: int | None = None) -> None:
+    """Log from `level` on to stderr; of the loggers `noisy` warnings only. Lines of a `worker` have its number."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    text = _TEXT if worker is None else _TEXT.replace("%(message)s", f"worker {worker}: %(message)s")
+    handler.setFormatter(JsonLines(worker) if form == "json" else logging.Formatter(text))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in noisy:
         logging.getLogger(name).setLevel(logging.WARNING)

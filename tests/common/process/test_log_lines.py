@@ -28,11 +28,11 @@ def former() -> Iterator[None]:
     root.setLevel(level)
 
 
-def lines(capsys: pytest.CaptureFixture[str], form: LogFormat, *calls: Any) -> list[str]:
+def lines(capsys: pytest.CaptureFixture[str], form: LogFormat, *calls: Any, worker: int | None = None) -> list[str]:
     """What `calls` log, from the level info on."""
     root = logging.getLogger()
     root.handlers.clear()  # those of pytest would be closed
-    log_to_stderr("info", form, ["tests.noisy"])
+    log_to_stderr("info", form, ["tests.noisy"], worker)
     for call in calls:
         call()
     return capsys.readouterr().err.splitlines()
@@ -86,3 +86,12 @@ def test_lines_that_a_peer_causes_name_their_answer_too(capsys: pytest.CaptureFi
         capsys, "json", *2 * [lambda: quiet.tell(logging.INFO, "answer %s is open already", AnswerName.of(7))]
     )
     assert json.loads(line)["request"] == "00000007"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_of_one_of_several_workers_have_its_number(capsys: pytest.CaptureFixture[str], form: LogFormat) -> None:
+    (line,) = lines(capsys, form, lambda: log.info("it serves"), worker=3)
+    if form == "json":
+        assert (json.loads(line)["worker"], json.loads(line)["message"]) == (3, "it serves")
+    else:
+        assert line.endswith(" INFO worker 3: it serves")
