@@ -11,7 +11,7 @@ from cloud.settings import CloudSettings
 from common.configuration.settings import is_loopback
 from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, keep_loaded, serving
 from common.daemon.watchdog import Watchdog
-from common.metrics.server import PATH, MetricsServer
+from common.metrics.server import MetricsServer
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told, within
@@ -33,11 +33,11 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     """Serve until `Stopped`; the `stack` ends it then: first the devices are told, then the threads end."""
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
+    scraped = None if settings.metrics is None else stack.enter_context(_metered(settings.metrics))
     if settings.workers:
         from cloud.gateway.daemon import serve_by_workers
 
-        serve_by_workers(settings, keys, stack, manager)
-    scraped = None if settings.metrics is None else stack.enter_context(_metered(settings.metrics))
+        serve_by_workers(settings, keys, stack, manager, scraped)
     with receiving(settings, keys, end_process) as address:
         # Imported here: torch takes seconds, and a port that is taken already is told of at once.
         from cloud.sessions import Sessions
@@ -58,7 +58,6 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
     if scraped is not None:
         scraped.serve(sessions.metrics.text)
-        log.info("metrics on http://%s%s", scraped.address, PATH)
     manager.ready(f"serving devices on {link.address}")
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
     until_told()

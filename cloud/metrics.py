@@ -69,9 +69,9 @@ class CloudMetrics:
 
     def _readings(self) -> Iterator[Reading]:
         yield Reading("dragon_num_requests_running", "Sessions that are open", float(self._sessions()))
-        yield Reading("dragon_peers_connected", "Devices that have shaken hands", float(self._peers()))
         yield from model_readings(models_of(self._side))
-        if self.link is not None:
+        if self.link is not None:  # else it is the gateway's
+            yield Reading("dragon_peers_connected", "Devices that have shaken hands", float(self._peers()))
             yield from link_readings(self.link())
 
 

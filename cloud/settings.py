@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from common.configuration.settings import Address, Folder, Settings, is_loopback
 from proto.limits import MOST_DOCUMENTS
+
+LOCAL: Final = "local"  # a Ray cluster of this machine alone, which is started and ended with the daemon
 
 _PLACE = re.compile(r"(\[[^\]\s]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 
@@ -23,7 +25,15 @@ def _place(value: object) -> str:
     return text
 
 
+def _cluster(text: str) -> str:
+    match = _PLACE.fullmatch(text)
+    if text != LOCAL and (match is None or not 0 < int(match["port"]) < 2**16):
+        raise ValueError(f"the head of a Ray cluster is HOST:PORT, e.g. 192.0.2.7:6379; or {LOCAL}")
+    return text
+
+
 Place = Annotated[str, BeforeValidator(_place)]
+Cluster = Annotated[str, AfterValidator(_cluster)]
 
 
 class CloudSettings(Settings):
@@ -47,6 +57,10 @@ class CloudSettings(Settings):
     """Answers at a time of one device."""
     workers: int = Field(default=0, ge=0, le=256)
     """Processes that answer, each with a model, behind the one that devices reach; 0: one process does all."""
+    ray: Cluster | None = None
+    """Head of the Ray cluster on whose machines these processes run, as HOST:PORT; local: a cluster of this machine."""
+    worker_gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """GPUs that Ray reserves for each of them; a fraction shares one."""
     worker_silence_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Silence of such a process after which it is killed and another one is started."""
     eager: int = Field(default=4, ge=0, lt=2**20)
@@ -70,6 +84,6 @@ class CloudSettings(Settings):
                 f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network in the clear:"
                 " set curve = 'auto', or insecure = true"
             )
-        if self.workers and self.metrics is not None:
-            return "metrics are told by a cloud of one process: leave out metrics, or workers"
+        if self.ray is not None and not self.workers:
+            return f"ray = {self.ray!r} runs workers: say how many with workers"
         return None

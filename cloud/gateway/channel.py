@@ -1,25 +1,33 @@
-"""Frames between the gateway and its workers, over sockets of this machine that only their user can reach."""
+"""Frames between the gateway and its workers: over a socket that only this user can reach, or encrypted over TCP."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgpack
 import zmq
 
 from common.process.vital import Died
 from common.transport.interface import Peer
+from common.transport.keys import KeyPair
 from common.transport.outbox import Outbox, OutgoingMessage
+from common.transport.sockets import read_event
 from common.transport.turns import Turns
+from common.transport.zap import ZapAuthenticator
 
 MOST_MESSAGES: Final = 2**16  # that wait for one process
 MOST_BYTES: Final = 2**28
 _BATCH: Final = 64  # messages that are taken before what waits is sent
 _ENDING: Final = 200  # milliseconds for what is queued, in the end
+# Events of a connection that there is no more, or won't be.
+_LOST: Final = (
+    zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)  # fmt: skip
 
 
 class Kind(IntEnum):
@@ -30,6 +38,7 @@ class Kind(IntEnum):
     MESSAGE = 3  # of or for the device `peer`: `frame`
     GONE = 4  # the device's connection is lost
     PASSED = 5  # `value` bytes in all, of those for `peer`, wait here no more
+    METRICS = 6  # asks for the worker's metrics; in the answer `frame` has them, in Prometheus' text format
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,26 @@ def unpacked(data: bytes) -> Note:
     return Note(Kind(kind), Peer(connection, key) if connection else None, value, frame)
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelKeys:
+    """CURVE keys of one gateway's channel, made anew each time it starts. All of its workers have the same pair."""
+
+    gateway: str  # its public key (Z85)
+    worker: KeyPair
+    secret: str | None = field(default=None, repr=False)  # the gateway's own, which workers do not get
+
+    @classmethod
+    def new(cls) -> Self:
+        public, secret = (part.decode("ascii") for part in zmq.curve_keypair())
+        theirs = KeyPair(*(part.decode("ascii") for part in zmq.curve_keypair()))
+        return cls(public, theirs, secret)
+
+
 class Channel:
     """The thread that owns one socket: sends what other threads hand in, and hands over what comes.
 
-    One end listens, for as many others as come, by their names; the others connect, under the name that they are given.
+    One end listens, for as many others as come, by their names; the others connect, under the name that they are given,
+    once: a connection that is lost, and what was on its way, is not replaced, and `died` is told.
     """
 
     def __init__(
@@ -70,31 +95,50 @@ class Channel:
         take: Callable[[int, Note], None],
         *,
         name: int | None = None,
+        keys: ChannelKeys | None = None,
         died: Died | None = None,
         tick: Callable[[], None] = lambda: None,
         period: float | None = None,
     ) -> None:
         """`take` is called on the thread with the number of the process that a note is from, 0 for the listener's;
-        `name` is this process's number, None for the listener. `tick` is called every `period` seconds.
+        `name` is this process's number, None for the listener. With `keys` all is encrypted, and nobody gets in who has
+        not the workers' pair. `tick` is called every `period` seconds.
         """
         self._take = take
         self._tick = tick
         self._period = None if period is None else int(1e3 * period)
         self._listens = name is None
+        self._died = died
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER if self._listens else zmq.DEALER)
         self._socket.set_hwm(0)  # the outbox has the bounds
+        self._socket.tcp_keepalive = 1
         self._outbox = Outbox(MOST_MESSAGES, MOST_BYTES)
+        self._poller = zmq.Poller()
+        self._doorman: ZapAuthenticator | None = None
+        self._monitor: zmq.Socket[Any] | None = None
+        steps = [self._wait, self._receive, self._send, self._tick]
         if name is None:
+            if keys is not None:
+                self._doorman = self._guarded(keys)
+                steps.append(self._doorman.answer)
             self._socket.bind(address)
         else:
+            if keys is not None:
+                self._socket.curve_serverkey = keys.gateway.encode()
+                self._socket.curve_publickey = keys.worker.public.encode()
+                self._socket.curve_secretkey = keys.worker.secret.encode()
             self._socket.setsockopt(zmq.IDENTITY, _routing(name))
+            self._socket.reconnect_ivl = -1
+            self._monitor = self._socket.get_monitor_socket(_LOST)
+            self._poller.register(self._monitor, zmq.POLLIN)
+            steps.append(self._listen)
             self._socket.connect(address)
             self._outbox.open(0)
-        self._poller = zmq.Poller()
+        self.address = self._socket.get_string(zmq.LAST_ENDPOINT) if self._listens else address
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._outbox.fileno(), zmq.POLLIN)
-        self._turns = Turns("channel", [self._wait, self._receive, self._send, self._tick], self._wake, self._end, died)
+        self._turns = Turns("channel", steps, self._wake, self._end, died)
 
     def start(self) -> None:
         self._turns.start()
@@ -120,6 +164,14 @@ class Channel:
         data = packed(note)
         return self._outbox.put(OutgoingMessage(number, note.kind.name, data, len(data)))
 
+    def _guarded(self, keys: ChannelKeys) -> ZapAuthenticator:
+        """The answering end of handshakes, which lets workers in, and nobody else."""
+        assert keys.secret is not None
+        doorman = ZapAuthenticator(self._context, lambda key: key == keys.worker.public, lambda key: False)
+        doorman.protect(self._socket, keys.secret.encode())
+        self._poller.register(doorman.socket, zmq.POLLIN)
+        return doorman
+
     # --- the thread
 
     def _wake(self) -> None:
@@ -144,10 +196,24 @@ class Channel:
             self._socket.send_multipart([*routing, outgoing.frame], zmq.DONTWAIT)
             self._outbox.mark_sent(outgoing)
 
+    def _listen(self) -> None:
+        """See whether the connection is lost."""
+        assert self._monitor is not None
+        with contextlib.suppress(zmq.Again):
+            read_event(self._monitor)
+            if self._died is not None and not self._turns.closing.is_set():
+                self._died("channel", ConnectionError("the connection to the gateway is lost"))
+            self._turns.closing.set()
+
     def _end(self) -> None:
         with contextlib.suppress(zmq.ZMQError):
             self._send()
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
         self._socket.close(_ENDING)
+        if self._doorman is not None:
+            self._doorman.close()
         self._outbox.close()
         self._context.term()
 

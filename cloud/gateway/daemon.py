@@ -14,11 +14,14 @@ import psutil
 
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
+from cloud.gateway.metrics import GatewayMetrics
+from cloud.gateway.processes import Launcher, LocalLauncher
 from cloud.reception import receiving
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import KV_SHARE
 from common.daemon.watchdog import Watchdog
+from common.metrics.server import MetricsServer
 from common.process.service_manager import ServiceManager
 from common.process.stopping import until_told
 from common.process.vital import end_process
@@ -32,17 +35,19 @@ _LONGEST_PATH: Final = 90  # bytes of a socket's; systems allow a little more
 
 
 def serve_by_workers(
-    settings: CloudSettings, keys: CloudKeys | None, stack: ExitStack, manager: ServiceManager
+    settings: CloudSettings,
+    keys: CloudKeys | None,
+    stack: ExitStack,
+    manager: ServiceManager,
+    scraped: MetricsServer | None,
 ) -> None:
     """Serve devices by `settings.workers` processes until `Stopped`; the `stack` ends them then.
 
-    Raises `ConfigurationError` where none of them can serve.
+    Their metrics and the gateway's are told where they are `scraped`. Raises `ConfigurationError` where no worker can
+    serve.
     """
     with receiving(settings, keys, end_process) as address:
-        folder = socket_folder(settings.data / "workers")
-        stack.callback(partial(shutil.rmtree, folder, ignore_errors=True))
-        silence = settings.worker_silence_seconds
-        fleet = Fleet(settings.workers, settings_of_worker(settings), folder, silence, end_process)
+        fleet = Fleet(settings.workers, _launcher(settings, stack), settings.worker_silence_seconds, end_process)
         fleet.start()
         stack.callback(fleet.close)
         manager.status("starting: workers load their models")
@@ -56,9 +61,22 @@ def serve_by_workers(
     stack.enter_context(link)
     stack.callback(gateway.close)
     stack.enter_context(Watchdog(manager, {"link": link.ask, "channel": fleet.ask}, end_process))
+    if scraped is not None:
+        scraped.serve(GatewayMetrics(gateway, fleet, link.counters).text)
     manager.ready(f"serving devices on {link.address}")
     log.info("cloud ready on %s with workers", link.address)
     until_told()
+
+
+def _launcher(settings: CloudSettings, stack: ExitStack) -> Launcher:
+    values = settings_of_worker(settings)
+    if settings.ray is not None:
+        from cloud.gateway.ray_launcher import RayLauncher
+
+        return RayLauncher(settings.ray, values, settings.workers, values["threads"], settings.worker_gpus)
+    folder = socket_folder(settings.data / "workers")
+    stack.callback(partial(shutil.rmtree, folder, ignore_errors=True))
+    return LocalLauncher(values, f"ipc://{folder / 'workers'}")
 
 
 def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
@@ -67,7 +85,7 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
     count = settings.workers
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE
-    values["workers"] = 0
+    values |= {"workers": 0, "ray": None, "metrics": None}
     shares = 2 if settings.shares_machine else 1  # with a device's daemon
     values["threads"] = settings.threads or max(1, cores // shares // count)
     values["kv_bytes"] = max(2**20, memory // count)

@@ -1,24 +1,22 @@
-"""The workers of one machine: starts their processes, watches them, and starts those again that end or hang."""
+"""Keeps workers running: has them started, watches them, and has those started again that end or hang."""
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from cloud.gateway.channel import Channel, Kind, Note
-from common.process.python import child_command, python_environment
+from cloud.gateway.processes import Launcher, WorkerProcess
 from common.process.vital import Died
 
 log = logging.getLogger(__name__)
 
 _TICK: Final = 0.02  # seconds
+_TURN: Final = 0.005  # seconds between two looks at a worker that is told to end
 _FIRST_PAUSE: Final = 1.0  # seconds until a worker that ended is started again, doubled each time
 _LAST_PAUSE: Final = 60.0
 _PROVEN: Final = 60.0  # seconds of service after which it is as if it had never ended
@@ -29,6 +27,10 @@ class Serving(Protocol):
     """The gateway, as it is told of workers."""
 
     def joined(self, worker: int) -> None: ...
+
+    def leaving(self, worker: int) -> None: ...
+
+    def load(self, worker: int) -> int: ...
 
     def lost(self, worker: int) -> None: ...
 
@@ -42,32 +44,50 @@ class _Worker:
     """One of the places for a worker. A process that comes after another has a number of its own."""
 
     number: int
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     ready: float | None = None  # when it began to serve
     heard: float = 0.0
     pause: float = _FIRST_PAUSE
 
 
-class Fleet:
-    """Implements `Workers`. All of its work is done on the channel's thread, which lasts: with it the processes end.
+@dataclass(slots=True)
+class _Scrape:
+    """The metrics of all workers, on their way."""
 
-    `settings` are those of every worker; `silence` are the seconds without a sign of life after which one is killed.
+    waiting: dict[int, int]  # places by number, of those that have not answered
+    texts: dict[int, bytes] = field(default_factory=dict)  # by place
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def came(self, number: int, text: bytes | None) -> None:
+        """Note an answer, None where there won't be one."""
+        place = self.waiting.pop(number, None)
+        if place is not None and text is not None:
+            self.texts[place] = text
+        if not self.waiting:
+            self.done.set()
+
+
+class Fleet:
+    """Implements `Workers`. All of its work is done on the channel's thread, which lasts, as a `Launcher` wants it.
+
+    `silence` are the seconds without a sign of life after which a worker is killed.
     """
 
-    def __init__(
-        self, count: int, settings: Mapping[str, object], folder: Path, silence: float, died: Died | None = None
-    ) -> None:
-        """The socket is made in `folder`, which is this user's only."""
+    def __init__(self, count: int, launcher: Launcher, silence: float, died: Died | None = None) -> None:
         self.vocabulary = 0  # of the workers' model, once one is ready
         self._begun = threading.Event()  # one serves, or has ended before any did
         self._serving: Serving | None = None
-        self._settings = json.dumps(dict(settings), default=str).encode()
+        self._launcher = launcher
         self._silence = silence
-        self._address = f"ipc://{folder / 'workers'}"
-        self._channel = Channel(self._address, self._taken, died=died, tick=self._look, period=_TICK)
+        self._channel = Channel(
+            launcher.address, self._taken, keys=launcher.keys, died=died, tick=self._look, period=_TICK
+        )
         self._last = 0
+        self._ends = {"ended": 0, "silent": 0}  # of workers, by what happened
+        self._scrape: _Scrape | None = None
         self._closing = False
         self._places: list[_Worker | None] = [None] * count
+        self._leaving: list[_Worker] = []  # which others have replaced, and which have sessions still
         self._again: dict[int, tuple[float, float]] = dict.fromkeys(range(count), (0.0, _FIRST_PAUSE))
         self._closed = threading.Event()
 
@@ -101,6 +121,38 @@ class Fleet:
         """Have the thread call `answer` soon, as a sign that it works. From any thread."""
         self._channel.ask(answer)
 
+    @property
+    def serving(self) -> int:
+        """Workers that serve."""
+        return sum(worker.ready is not None for worker in self._workers())
+
+    @property
+    def ends(self) -> tuple[tuple[str, int], ...]:
+        """Ends of workers so far: those that `ended`, and those that were killed because they were `silent`."""
+        return tuple(self._ends.items())
+
+    def metrics(self, patience: float) -> dict[int, bytes]:
+        """The metrics of all workers that serve and tell them within `patience` seconds, by place. For one thread."""
+        scrapes: list[_Scrape] = []
+        asked = threading.Event()
+
+        def ask() -> None:
+            places = enumerate(self._places)
+            waiting = {worker.number: place for place, worker in places if worker and worker.ready is not None}
+            self._scrape = scrape = _Scrape(waiting)
+            scrapes.append(scrape)
+            for number in waiting:
+                self._channel.send(Note(Kind.METRICS), number)
+            if not waiting:
+                scrape.done.set()
+            asked.set()
+
+        self._channel.ask(ask)
+        if not asked.wait(patience):
+            return {}
+        scrapes[0].done.wait(patience)
+        return dict(scrapes[0].texts)
+
     def close(self) -> None:
         """End the workers, in order where that takes no longer than a moment, and the thread."""
         self._channel.ask(self._end)
@@ -110,7 +162,7 @@ class Fleet:
     # --- on the channel's thread
 
     def _workers(self) -> list[_Worker]:
-        return [worker for worker in self._places if worker is not None]
+        return [*(worker for worker in self._places if worker is not None), *self._leaving]
 
     def _taken(self, number: int, note: Note) -> None:
         worker = next((each for each in self._workers() if each.number == number), None)
@@ -126,6 +178,8 @@ class Fleet:
             self._begun.set()
         elif note.kind is Kind.MESSAGE and self._serving is not None:
             self._serving.said(number, note)
+        elif note.kind is Kind.METRICS and self._scrape is not None:
+            self._scrape.came(number, note.frame)
 
     def _look(self) -> None:
         if self._closing:
@@ -135,35 +189,68 @@ class Fleet:
             if worker is None:
                 if now >= self._again[place][0]:
                     self._begin(place)
-            elif worker.process.poll() is not None:
-                self._give_up(place, worker, f"ended (exit code {worker.process.returncode})", now)
-            elif worker.ready is not None and now - worker.heard > self._silence:
-                worker.process.kill()
-                worker.process.wait()
-                self._give_up(place, worker, f"was killed: no sign of life for {self._silence:.0f} s", now)
+            elif (how := self._end_of(worker, now)) is not None:
+                self._again_at(place, worker, now)
+                self._give_up(worker, how)
+            elif worker.process.leaving():
+                self._replace(place, worker, now)
+        self._look_at_leaving(now)
         if self._serving is not None:
             self._serving.tick()
+
+    def _end_of(self, worker: _Worker, now: float) -> str | None:
+        """The end of a worker, for people, who may have been silent and was killed just now; None while it lives."""
+        how = worker.process.ended()
+        if how is not None:
+            self._ends["ended"] += 1
+        elif worker.ready is not None and now - worker.heard > self._silence:
+            worker.process.kill()
+            self._ends["silent"] += 1
+            how = f"was killed: no sign of life for {self._silence:.0f} s"
+        return how
+
+    def _replace(self, place: int, worker: _Worker, now: float) -> None:
+        """Start another worker, elsewhere, and let this one finish what it has."""
+        log.info("worker %d leaves: its machine is taken away; another one is started", worker.number)
+        self._places[place], self._again[place] = None, (now, _FIRST_PAUSE)
+        self._leaving.append(worker)
+        if self._serving is not None:
+            self._serving.leaving(worker.number)
+
+    def _idle(self, worker: _Worker) -> bool:
+        return self._serving is not None and self._serving.load(worker.number) == 0
+
+    def _look_at_leaving(self, now: float) -> None:
+        for worker in list(self._leaving):
+            how = self._end_of(worker, now)
+            if how is None and self._idle(worker) and any(each and each.ready is not None for each in self._places):
+                worker.process.terminate()
+                how = "left: it has nothing to do any more"
+            if how is not None:
+                self._leaving.remove(worker)
+                self._give_up(worker, how)
 
     def _begin(self, place: int) -> None:
         self._last += 1
         number = self._last
-        command = child_command("cloud.gateway.worker", str(number), str(place), self._address)
-        process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
-        assert process.stdin is not None
-        process.stdin.write(self._settings)
-        process.stdin.close()
         self._channel.open(number)
+        process = self._launcher.start(number, place, self._channel.address)
         self._places[place] = _Worker(number, process, pause=self._again[place][1])
 
-    def _give_up(self, place: int, worker: _Worker, what: str, now: float) -> None:
-        log.warning("worker %d %s; another one is started", worker.number, what)
+    def _again_at(self, place: int, worker: _Worker, now: float) -> None:
+        """Have another worker started in the place of one that has ended, later where it ends each time."""
         self._places[place] = None
-        self._channel.shut(worker.number)
-        if worker.ready is None:
-            self._begun.set()
         proven = worker.ready is not None and now - worker.ready > _PROVEN
         pause = _FIRST_PAUSE if proven else worker.pause
         self._again[place] = now + (0.0 if proven else pause), min(2 * pause, _LAST_PAUSE)
+
+    def _give_up(self, worker: _Worker, how: str) -> None:
+        log.warning("worker %d %s", worker.number, how)
+        self._channel.shut(worker.number)
+        if self._scrape is not None:
+            self._scrape.came(worker.number, None)
+        if worker.ready is None:
+            self._begun.set()
         if self._serving is not None:
             self._serving.lost(worker.number)
 
@@ -173,9 +260,9 @@ class Fleet:
             worker.process.terminate()
         until = time.monotonic() + _ENDING
         for worker in self._workers():
-            try:
-                worker.process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            while worker.process.ended() is None and time.monotonic() < until:
+                time.sleep(_TURN)
+            if worker.process.ended() is None:
                 worker.process.kill()
-                worker.process.wait()
+        self._launcher.close()
         self._closed.set()

@@ -61,6 +61,8 @@ class Gateway:
 
     def __init__(self, workers: Workers, most_per_key: int) -> None:
         self.link: Link | None = None  # set before the link starts to deliver
+        self.busy = 0  # sessions so far for which there was no place, or no worker
+        self.sessions_lost = 0  # so far, with their workers
         self._workers = workers
         self._table = Table(most_per_key)
         self._fetches: set[Key] = set()  # sessions that are nothing but a document that is fetched
@@ -74,6 +76,12 @@ class Gateway:
         """Open sessions by worker."""
         with self._lock:
             return {worker: self._table.load(worker) for worker in self._table.workers}
+
+    @property
+    def devices(self) -> int:
+        """Devices that have shaken hands."""
+        with self._lock:
+            return len(self._table.devices)
 
     # --- the devices' link
 
@@ -119,10 +127,21 @@ class Gateway:
         with self._lock:
             self._table.joined(worker)
 
+    def leaving(self, worker: int) -> None:
+        """A worker gets no new sessions: it is taken away when it has none."""
+        with self._lock:
+            self._table.leaving(worker)
+
+    def load(self, worker: int) -> int:
+        """Sessions of a worker."""
+        with self._lock:
+            return self._table.load(worker)
+
     def lost(self, worker: int) -> None:
         """A worker is gone, and its sessions with it."""
         with self._lock:
             ended = self._table.lost(worker)
+            self.sessions_lost += len(ended)
             self._fetches.difference_update(ended)
             for number, peer in [each for each in self._passed if each[0] == worker]:
                 del self._passed[number, peer]
@@ -196,6 +215,7 @@ class Gateway:
                     if isinstance(message, Fetch):
                         self._fetches.add(key)
         if worker is None:
+            self.busy += 1
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
             return
         if hello is not None:

@@ -40,6 +40,7 @@ class Table:
         self._devices: dict[Peer, _Device] = {}
         self._sessions: dict[Key, int] = {}
         self._loads: dict[int, int] = {}  # sessions of the workers that serve
+        self._leaving: set[int] = set()  # of these, those that get no new ones
 
     @property
     def workers(self) -> list[int]:
@@ -61,7 +62,7 @@ class Table:
         """Note a device's hello; the worker that answers it, None where there is none now."""
         device = self._devices.setdefault(peer, _Device(hello))
         device.hello = hello
-        if device.home not in self._loads:
+        if not self._takes(device.home):
             device.home = self._least()
         if device.home is not None:
             device.introduced.add(device.home)
@@ -105,9 +106,8 @@ class Table:
         if device is None or least is None:
             return None
         home = device.home
-        if home not in self._loads:
+        if home is None or not self._takes(home):
             device.home = home = least
-        assert home is not None
         worker = home if self._loads[home] < self._loads[least] + self._slack else least
         self._sessions[key] = worker
         self._loads[worker] += 1
@@ -127,9 +127,15 @@ class Table:
         """A worker serves from now on."""
         self._loads.setdefault(worker, 0)
 
+    def leaving(self, worker: int) -> None:
+        """A worker gets no new sessions if another one can have them; those that it has go on."""
+        if worker in self._loads:
+            self._leaving.add(worker)
+
     def lost(self, worker: int) -> list[Key]:
         """A worker serves no more; the sessions that it had, which are free."""
         self._loads.pop(worker, None)
+        self._leaving.discard(worker)
         ended = [key for key, its in self._sessions.items() if its == worker]
         for key in ended:
             del self._sessions[key]
@@ -137,6 +143,11 @@ class Table:
             device.introduced.discard(worker)
         return ended
 
+    def _takes(self, worker: int | None) -> bool:
+        """Whether new sessions of a worker's devices go to it."""
+        return worker in self._loads and worker not in self._leaving
+
     def _least(self) -> int | None:
-        """The worker with the fewest sessions."""
-        return min(self._loads, key=lambda worker: (self._loads[worker], worker), default=None)
+        """The worker with the fewest sessions, one that leaves only where there is no other."""
+        taking = [worker for worker in self._loads if worker not in self._leaving] or list(self._loads)
+        return min(taking, key=lambda worker: (self._loads[worker], worker), default=None)

@@ -1,6 +1,6 @@
 """`python -m cloud.gateway.worker`: a process with a model, whose devices come by way of the gateway.
 
-Its settings are JSON on stdin. It ends with the gateway, however that ends.
+Its settings, and its keys where it needs some, are JSON on stdin. It ends with the gateway, however that ends.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ def main() -> None:
     """Serve until told to stop."""
     number, place, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     keep_private()
+    from cloud.gateway.channel import ChannelKeys
     from cloud.settings import CloudSettings
     from common.configuration.caches import keep_caches
     from common.daemon.daemon import THREADS_END, keep_loaded, serving
     from common.process.stopping import until_told, within
     from common.process.vital import end_process
+    from common.transport.keys import KeyPair
 
-    settings = CloudSettings(**json.load(sys.stdin))
+    given = json.load(sys.stdin)
+    settings = CloudSettings(**given["settings"])
+    keys = None if given["keys"] is None else ChannelKeys(given["keys"][0], KeyPair(*given["keys"][1:]))
     keep_caches(settings)
-    with serving(f"dragon cloud (worker {number})", settings) as (stack, _):
+    with serving(f"dragon cloud (worker {number})", settings, number) as (stack, _):
         from cloud.gateway.worker_link import WorkerLink
         from cloud.sessions import Sessions
         from common.daemon.side import SideRuntime
@@ -35,7 +39,7 @@ def main() -> None:
         stack.callback(partial(within, THREADS_END, side.close))
         sessions = Sessions(settings, side, process=True)
         ticker = Ticker(sessions.tick, end_process)
-        link = WorkerLink(address, number, sessions, died=end_process)
+        link = WorkerLink(address, number, sessions, keys=keys, metrics=sessions.metrics.text, died=end_process)
         sessions.link = link
         keep_loaded()
         link.start()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from cloud.gateway.channel import Channel, Kind, Note
+from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from common.process.vital import Died
 from common.transport.interface import Handler, Peer
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
@@ -21,12 +21,23 @@ class WorkerLink:
 
     watchdog: Final = 20.0  # seconds
 
-    def __init__(self, address: str, number: int, handler: Handler, died: Died | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        number: int,
+        handler: Handler,
+        *,
+        keys: ChannelKeys | None = None,
+        metrics: Callable[[], bytes] = bytes,
+        died: Died | None = None,
+    ) -> None:
+        """`metrics` tells this worker's, in Prometheus' text format."""
         self._handler = handler
+        self._metrics = metrics
         self._sent: dict[Peer, int] = {}  # bytes
         self._passed: dict[Peer, int] = {}  # bytes of these that wait nowhere any more
         self._lock = threading.Lock()  # of both
-        self._channel = Channel(address, self._taken, name=number, died=died)
+        self._channel = Channel(address, self._taken, name=number, keys=keys, died=died)
 
     def start(self) -> None:
         self._channel.start()
@@ -63,6 +74,8 @@ class WorkerLink:
     # --- on the channel's thread
 
     def _taken(self, number: int, note: Note) -> None:
+        if note.kind is Kind.METRICS:
+            self._channel.send(Note(Kind.METRICS, frame=self._metrics()))
         peer = note.peer
         if peer is None:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,3 +63,33 @@ def make_registry(process: bool = False) -> CollectorRegistry:
 def text(registry: CollectorRegistry) -> bytes:
     """All metrics of a registry, in Prometheus' text format."""
     return generate_latest(registry)
+
+
+def merged(own: bytes, others: Mapping[str, bytes], label: str) -> bytes:
+    """One text of several in Prometheus' text format: each family once, with the samples of all.
+
+    Those of `others` get `label` with their name as its value, which must need no quoting.
+    """
+    headers: dict[str, list[str]] = {}  # of families, with their HELP and TYPE
+    samples: dict[str, list[str]] = {}
+    for name, text in [("", own), *others.items()]:
+        family = ""
+        known = frozenset(headers)
+        for line in text.decode().splitlines():
+            if line.startswith("# "):
+                family = line.split(" ", 3)[2]
+                if family not in known:
+                    headers.setdefault(family, []).append(line)
+            elif line:
+                samples.setdefault(family, []).append(_labelled(line, label, name) if name else line)
+    lines = (line for family, begun in headers.items() for line in [*begun, *samples.get(family, [])])
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _labelled(sample: str, label: str, value: str) -> str:
+    """A sample with one label more. A metric's name has neither a brace nor a space."""
+    name, brace, rest = sample.partition("{")
+    if brace and " " not in name:
+        return f'{name}{{{label}="{value}",{rest}'
+    name, _, rest = sample.partition(" ")
+    return f'{name}{{{label}="{value}"}} {rest}'

@@ -51,6 +51,7 @@ class MetricsServer:
     def serve(self, text: Callable[[], bytes]) -> None:
         """Answer with `text`, which is called for every scrape, from now on."""
         self._text = text
+        log.info("metrics on http://%s%s", self.address, PATH)
 
     @property
     def connections(self) -> int:

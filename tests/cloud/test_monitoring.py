@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from cloud.gateway.fleet import Fleet
+from cloud.gateway.gateway import Gateway
+from cloud.gateway.metrics import GatewayMetrics
+from cloud.gateway.processes import LocalLauncher
+from common.transport.counters import CountersSnapshot
 from device.http.metrics import HttpMetrics
 from tests.cloud.town import Resident, Town
 from tests.support.metrics import Metrics
@@ -19,18 +24,28 @@ SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), 
 
 
 @pytest.fixture(scope="module")
-def told(town: Town, device: Resident) -> dict[str, dict[str, str]]:
-    """Types of all metrics by name, of each daemon."""
+def told(town: Town, device: Resident, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Types of all metrics by name, of each daemon; the gateway's are those that a cloud of one process has not."""
     device.ask("Where is my dance class?", max_tokens=4)
     interface = bytes(HttpMetrics(lambda: 0).response(device.engine.metrics()).body)
     found = {"device": Metrics(interface.decode()), "cloud": Metrics(town.sessions.metrics.text().decode())}
-    return {side: metrics.kinds for side, metrics in found.items()}
+    kinds = {side: metrics.kinds for side, metrics in found.items()}
+    launcher = LocalLauncher({}, f"ipc://{tmp_path_factory.mktemp('socket') / 's'}")
+    fleet = Fleet(0, launcher, 1.0)
+    fleet.start()
+    own = Metrics(GatewayMetrics(Gateway(fleet, 1), fleet, CountersSnapshot).text().decode()).kinds
+    fleet.close()
+    return kinds | {
+        "gateway": {
+            name: kind for name, kind in own.items() if name.startswith("dragon_") and name not in kinds["cloud"]
+        }
+    }
 
 
 @pytest.fixture(scope="module")
 def samples(told: dict[str, dict[str, str]]) -> set[str]:
     """Names as queries have them."""
-    kinds = told["device"] | told["cloud"]
+    kinds = told["device"] | told["cloud"] | told["gateway"]
     return {name + suffix for name, kind in kinds.items() for suffix in SUFFIXES[kind]}
 
 
@@ -38,16 +53,15 @@ def test_the_table_has_every_metric_with_its_type_and_its_daemons(told: dict[str
     documented = {
         (code(name)[0].removesuffix("_total"), kind, on) for name, kind, on, meaning in table(PAGE, "metric") if meaning
     }
-    names = told["device"].keys() | told["cloud"].keys()
     exposed = set()
-    for name in names:
+    for name in told["device"].keys() | told["cloud"].keys() | told["gateway"].keys():
         sides = [side for side in told if name in told[side]]
         exposed.add((name, told[sides[0]][name], "both" if len(sides) == 2 else sides[0]))
     assert documented == exposed
 
 
 def test_alerts_and_tables_name_metrics_that_there_are(samples: set[str], told: dict[str, dict[str, str]]) -> None:
-    families = told["device"].keys() | told["cloud"].keys()
+    families = told["device"].keys() | told["cloud"].keys() | told["gateway"].keys()
     assert set(NAME.findall(PAGE)) - {"process_"} <= samples | families
 
 

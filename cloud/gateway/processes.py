@@ -1,0 +1,92 @@
+"""Processes of workers: what the fleet asks of them wherever they are, and those of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from typing import Protocol
+
+from cloud.gateway.channel import ChannelKeys
+from common.process.python import child_command, python_environment
+
+
+class WorkerProcess(Protocol):
+    """A worker's process. For one thread."""
+
+    def ended(self) -> str | None:
+        """The way in which it ended, for people; None while it runs."""
+
+    def leaving(self) -> bool:
+        """Whether the machine that it runs on is about to be taken away."""
+
+    def terminate(self) -> None:
+        """Have it end in order, soon."""
+
+    def kill(self) -> None:
+        """Have it end at once."""
+
+
+class Launcher(Protocol):
+    """Starts processes of workers. For one thread, which lasts."""
+
+    address: str  # where the gateway listens for them: ipc, or tcp with `*` for a port that is not chosen yet
+    keys: ChannelKeys | None  # with which they connect
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        """Start the worker of this number, which connects to `address`; `place` counts those that run at a time."""
+
+    def close(self) -> None:
+        """Let go of what they were started with; they have ended."""
+
+
+def worker_command(number: int, place: int, address: str) -> list[str]:
+    """The command of a worker, which reads its settings as JSON from stdin, and ends with this process."""
+    return child_command("cloud.gateway.worker", str(number), str(place), address)
+
+
+def given_to_worker(settings: Mapping[str, object], keys: ChannelKeys | None) -> bytes:
+    """JSON for a worker's stdin: its `settings`, and the keys with which it connects."""
+    parts = None if keys is None else [keys.gateway, keys.worker.public, keys.worker.secret]
+    return json.dumps({"settings": dict(settings), "keys": parts}, default=str).encode()
+
+
+class LocalLauncher:
+    """Starts workers on this machine, with `settings`; they end with the thread that starts them."""
+
+    def __init__(self, settings: Mapping[str, object], address: str) -> None:
+        self.address = address
+        self.keys: ChannelKeys | None = None  # only this user can reach the socket
+        self._given = given_to_worker(settings, None)
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        command = worker_command(number, place, address)
+        process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(self._given)
+        process.stdin.close()
+        return LocalProcess(process)
+
+    def close(self) -> None:
+        """There is nothing but the processes."""
+
+
+class LocalProcess:
+    """A process that was started here."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def ended(self) -> str | None:
+        code = self._process.poll()
+        return None if code is None else f"ended (exit code {code})"
+
+    def leaving(self) -> bool:
+        return False  # the gateway would be, too
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,135 @@
+"""`python -m cloud.gateway.ray_driver`: the process that talks to Ray, for the gateway.
+
+It is told by lines of JSON on stdin, the first one with what all workers need, and tells of them on stdout. Whatever
+happens to the cluster or to Ray's own threads happens here: the gateway, which has the keys, lives on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from typing import IO, Any, Final
+
+from cloud.settings import LOCAL
+from common.process.version import VERSION
+
+log = logging.getLogger(__name__)
+
+_STORE: Final = 80 * 2**20  # bytes of Ray's object store, where this process starts the cluster: nothing is put there
+_LOOK: Final = 2.0  # seconds between two looks for machines that are taken away
+
+
+class Driver:
+    """Starts and ends workers. Calls to Ray return at once; its threads tell what became of them."""
+
+    def __init__(self, ray: Any, wanted: dict[str, Any], out: IO[str]) -> None:
+        from cloud.gateway.ray_worker import CONCURRENCY, Seat
+
+        self._ray = ray
+        self._given = wanted["given"].encode()
+        # Ray starts none again: the gateway does, for workers of every kind, under a number of its own.
+        needs = {"num_cpus": wanted["cpus"], "num_gpus": wanted["gpus"], "max_restarts": 0, "max_task_retries": 0}
+        self._actor = ray.remote(Seat).options(**needs, max_concurrency=CONCURRENCY)
+        self._seats: dict[int, Any] = {}
+        self._machines: dict[int, str] = {}  # node ids, of workers that have been placed
+        self._out = out
+        self._lock = threading.Lock()  # of the stream and of the tables
+
+    def start(self, number: int, place: int, address: str) -> None:
+        """Have Ray find a machine for a worker; it waits until there is one."""
+        seat = self._actor.remote()
+        with self._lock:
+            self._seats[number] = seat
+
+        def placed(future: Future[str]) -> None:
+            if future.exception() is None:
+                with self._lock:
+                    self._machines[number] = future.result()
+
+        def ended(future: Future[str]) -> None:
+            error = future.exception()
+            with self._lock:
+                self._seats.pop(number, None)
+                self._machines.pop(number, None)
+            self.tell(ended=number, how=future.result() if error is None else f"was lost ({type(error).__name__})")
+
+        seat.machine.remote().future().add_done_callback(placed)
+        seat.serve.remote(VERSION, number, place, address, self._given).future().add_done_callback(ended)
+
+    def terminate(self, number: int) -> None:
+        """End a worker in order."""
+        if number in self._seats:
+            self._seats[number].terminate.remote()
+
+    def kill(self, number: int) -> None:
+        """End a worker at once."""
+        if number in self._seats:
+            self._ray.kill(self._seats[number])
+
+    def watch(self) -> None:
+        """Tell of workers whose machines are drained, over and over."""
+        from ray._private.state import state  # what Ray's own Serve asks: there is no public way
+
+        while True:
+            time.sleep(_LOOK)
+            try:
+                drained = set(state.get_draining_nodes())
+            except Exception as error:  # while the head is away
+                log.debug("The machines that are drained are not known: %s", type(error).__name__)
+                continue
+            with self._lock:
+                leaving = [number for number, machine in self._machines.items() if machine in drained]
+            if leaving:
+                self.tell(leaving=leaving)
+
+    def tell(self, **value: Any) -> None:
+        """Write a line for the gateway."""
+        with self._lock:
+            self._out.write(json.dumps(value) + "\n")
+            self._out.flush()
+
+
+def main() -> None:
+    """Start and end workers as told, until stdin ends."""
+    # Ray prints, and so do the libraries below it: what the gateway reads must be ours alone.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    wanted = json.loads(sys.stdin.readline())
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to anybody
+    import ray
+
+    try:
+        _join(ray, wanted)
+    except (OSError, RuntimeError, ValueError) as error:
+        why = f"the Ray cluster {wanted['cluster']} can't be joined: {str(error).splitlines()[0]}"
+        print(json.dumps({"failed": why}), file=out, flush=True)
+        sys.exit(1)
+    driver = Driver(ray, wanted, out)
+    threading.Thread(target=driver.watch, name="drained machines", daemon=True).start()
+    for line in sys.stdin:
+        match json.loads(line):
+            case {"start": [number, place, address]}:
+                driver.start(number, place, address)
+            case {"terminate": number}:
+                driver.terminate(number)
+            case {"kill": number}:
+                driver.kill(number)
+    ray.shutdown()
+
+
+def _join(ray: Any, wanted: dict[str, Any]) -> None:
+    common = {"namespace": "dragon", "log_to_driver": True, "configure_logging": False}
+    if wanted["cluster"] == LOCAL:
+        cpus, gpus = wanted["count"] * wanted["cpus"], wanted["count"] * wanted["gpus"] or None
+        ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=_STORE, **common)
+    else:
+        ray.init(address=wanted["cluster"], **common)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Starts workers on the machines of a Ray cluster. Ray chooses the machine; no message of an answer goes through it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from cloud.gateway.channel import ChannelKeys
+from cloud.gateway.processes import WorkerProcess, given_to_worker
+from cloud.settings import LOCAL
+from common.configuration.configuration import ConfigurationError
+from common.process.python import child_command, python_environment
+
+log = logging.getLogger(__name__)
+
+_ENDING: Final = 1.5  # seconds that the process which talks to Ray has for its end
+
+
+class RayLauncher:
+    """Has the workers started by a process that talks to Ray; another one is started when that has ended.
+
+    Workers connect over TCP, encrypted, with keys that are made anew each time.
+    """
+
+    def __init__(self, cluster: str, settings: Mapping[str, object], count: int, cpus: int, gpus: float) -> None:
+        """`cluster` is HOST:PORT of its head, or `LOCAL`; for each of `count` workers `cpus` and `gpus` are reserved.
+
+        Raises `ConfigurationError`.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise ConfigurationError(f"ray = {cluster!r} needs the package ray: pip install 'dragon-runtime[ray]'")
+        self.address = f"tcp://{own_address(cluster)}:*"
+        self.keys: ChannelKeys | None = ChannelKeys.new()
+        given = given_to_worker(settings, self.keys).decode()
+        self._wanted = {"cluster": cluster, "count": count, "cpus": cpus, "gpus": gpus, "given": given}
+        self._driver: _Driver | None = None
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        if self._driver is None or self._driver.ended:
+            self._driver = _Driver(self._wanted)
+        return self._driver.start(number, place, address)
+
+    def close(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+
+
+class _Driver:
+    """The process that talks to Ray, and what it has told."""
+
+    def __init__(self, wanted: Mapping[str, Any]) -> None:
+        self.ended = False
+        self._workers: dict[int, _RayProcess] = {}
+        self._lock = threading.Lock()  # of both
+        command = child_command("cloud.gateway.ray_driver")
+        self._process = subprocess.Popen(
+            command, env=python_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.tell(wanted)
+        self._reader = threading.Thread(target=self._read, name="ray driver", daemon=True)
+        self._reader.start()
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        worker = _RayProcess(self, number)
+        with self._lock:
+            self._workers[number] = worker
+            if self.ended:
+                worker.how = "was not started: the process that talks to Ray has ended"
+        self.tell({"start": [number, place, address]})
+        return worker
+
+    def tell(self, value: Mapping[str, Any]) -> None:
+        """Hand a line over, which is of no use any more where the process has ended."""
+        assert self._process.stdin is not None
+        with suppress(OSError, ValueError):  # the thread that reads sees the end
+            self._process.stdin.write(json.dumps(value) + "\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End the process, and what it has begun with it: in order where that takes no longer than a moment."""
+        assert self._process.stdin is not None
+        with suppress(OSError, ValueError):
+            self._process.stdin.close()
+        self._reader.join(_ENDING)
+        self._process.kill()
+        self._reader.join()
+
+    def _read(self) -> None:
+        why = "was lost: the process that talks to Ray has ended"
+        assert self._process.stdin is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "failed" in told:
+                why = f"was not started: {told['failed']}"
+            elif "leaving" in told:
+                with self._lock:
+                    for number in told["leaving"]:
+                        if number in self._workers:
+                            self._workers[number].leaves = True
+            else:
+                with self._lock:
+                    self._workers.pop(told["ended"]).how = told["how"]
+        self._process.wait()
+        for pipe in (self._process.stdout, self._process.stdin):
+            with suppress(OSError):  # of what was written and not read
+                pipe.close()
+        with self._lock:
+            self.ended = True
+            for worker in self._workers.values():
+                worker.how = why
+            self._workers.clear()
+
+
+class _RayProcess:
+    def __init__(self, driver: _Driver, number: int) -> None:
+        self.how: str | None = None
+        self.leaves = False
+        self._driver = driver
+        self._number = number
+
+    def ended(self) -> str | None:
+        return self.how
+
+    def leaving(self) -> bool:
+        return self.leaves
+
+    def terminate(self) -> None:
+        self._driver.tell({"terminate": self._number})
+
+    def kill(self) -> None:
+        self._driver.tell({"kill": self._number})
+
+
+def own_address(cluster: str) -> str:
+    """The address of this machine under which those of a cluster reach it. Raises `ConfigurationError`."""
+    if cluster == LOCAL:
+        return "127.0.0.1"
+    host, _, port = cluster.rpartition(":")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(place)  # nothing is sent: the system says which way it would go
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigurationError(f"ray = {cluster!r}: {host} can't be found ({error.strerror})") from None

@@ -1,0 +1,58 @@
+"""The place of one worker in a Ray cluster: an actor that has its process, on whichever machine Ray puts it.
+
+The worker is a process of its own below the actor's: it talks to the gateway and never to Ray, nothing of Ray's runs in
+it, and it ends with the actor.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from contextlib import suppress
+
+from cloud.gateway.processes import worker_command
+from common.process.python import python_environment
+from common.process.version import VERSION
+
+CONCURRENCY = 2  # calls at a time: `serve` takes as long as the worker lives
+
+
+class Seat:
+    """The actor. Ray kills it when its driver ends, or when the machine is taken away."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._told = False  # to end
+        self._lock = threading.Lock()
+
+    def serve(self, version: str, number: int, place: int, address: str, given: bytes) -> str:
+        """Run the worker until it ends; how it ended, for people. `version` is the gateway's."""
+        host = socket.gethostname()
+        if version != VERSION:
+            return f"can't start on {host}: dragon is {VERSION} there, and {version} at the gateway"
+        with self._lock:
+            if self._told:
+                return "was told to end"
+            process = subprocess.Popen(
+                worker_command(number, place, address), env=python_environment(), stdin=subprocess.PIPE
+            )
+            self._process = process
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, and its exit code says so
+            process.stdin.write(given)
+            process.stdin.close()
+        return f"ended on {host} (exit code {process.wait()})"
+
+    def machine(self) -> str:
+        """The id of the Ray node that this is on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def terminate(self) -> None:
+        """Have the worker end in order."""
+        with self._lock:
+            self._told = True
+            if self._process is not None:
+                self._process.terminate()

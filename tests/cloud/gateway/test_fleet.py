@@ -1,0 +1,259 @@
+"""A fleet whose workers are links in this process: kept running, asked for their metrics, and let in by their keys."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import zmq
+
+from cloud.gateway import fleet as fleet_module
+from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
+from cloud.gateway.fleet import Fleet
+from cloud.gateway.gateway import Gateway
+from cloud.gateway.metrics import GatewayMetrics
+from cloud.gateway.processes import WorkerProcess
+from cloud.gateway.worker_link import WorkerLink
+from common.transport.counters import CountersSnapshot
+from common.transport.keys import KeyPair
+from proto.messages import Cancel, Closed
+from tests.cloud.gateway.test_passing import HELLO, ONE, Devices, Heard
+from tests.cloud.test_giving_up import OPEN
+from tests.daemons.streaming import wait_until
+from tests.support.metrics import Metrics
+
+VOCABULARY = 100
+PATIENCE = 60.0  # seconds for what takes none
+SILENCE = 1.0
+REASON = "ended (for a test)"
+
+
+@dataclass
+class Worker:
+    """Stands for the process of a worker: what it would have for the gateway is in this one."""
+
+    link: WorkerLink
+    how: str | None = None
+    leaves: bool = False
+
+    def ended(self) -> str | None:
+        return self.how
+
+    def leaving(self) -> bool:
+        return self.leaves
+
+    def terminate(self) -> None:
+        self.end()
+
+    def kill(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.link.close()
+        self.how = REASON
+
+
+@dataclass
+class Launch:
+    """Starts such workers."""
+
+    address: str
+    keys: ChannelKeys | None = None
+    metrics: Callable[[int], bytes] = lambda place: f"# TYPE place gauge\nplace {place}\n".encode()
+    workers: list[Worker] = field(default_factory=list)
+    closed: bool = False
+    hold: threading.Event = field(default_factory=threading.Event)  # set: those that start don't serve yet
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        link = WorkerLink(address, number, Heard(), keys=self.keys, metrics=lambda: self.metrics(place))
+        link.start()
+        if not self.hold.is_set():
+            link.ready(VOCABULARY)
+        self.workers.append(worker := Worker(link))
+        return worker
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def launch(request: pytest.FixtureRequest, tmp_path: Path) -> Launch:
+    if request.param == "ipc":
+        return Launch(f"ipc://{tmp_path / 's'}")
+    return Launch("tcp://127.0.0.1:*", ChannelKeys.new())
+
+
+@pytest.fixture
+def fleet(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setattr(fleet_module, "_FIRST_PAUSE", 0.05)
+    fleet = Fleet(2, launch, PATIENCE)
+    fleet.start()
+    assert fleet.until_one_serves()
+    wait_until(lambda: fleet.serving == 2, "both serve")
+    yield fleet
+    fleet.close()
+    assert launch.closed
+
+
+def test_one_that_ends_is_followed_by_another(fleet: Fleet, launch: Launch) -> None:
+    gateway = Gateway(fleet, most_per_key=3)
+    fleet.serve(gateway)
+    assert sorted(gateway.sessions) == [1, 2]
+    launch.workers[0].end()
+    wait_until(lambda: sorted(gateway.sessions) == [2, 3], "another one has its place")
+    assert fleet.ends == (("ended", 1), ("silent", 0))
+    assert fleet.vocabulary == VOCABULARY
+
+
+def test_one_that_is_silent_is_killed(launch: Launch) -> None:
+    fleet = Fleet(1, launch, SILENCE)
+    fleet.start()
+    assert fleet.until_one_serves()
+    wait_until(lambda: fleet.ends[1] == ("silent", 1), "it is given up")
+    assert launch.workers[0].how is not None
+    fleet.close()
+
+
+def test_one_that_leaves_has_its_sessions_until_they_end(fleet: Fleet, launch: Launch) -> None:
+    devices = Devices()
+    gateway = Gateway(fleet, most_per_key=3)
+    gateway.link = devices
+    fleet.serve(gateway)
+    gateway.on_message(ONE, HELLO, 0)
+    gateway.on_message(ONE, replace(OPEN, session=5), 0)
+    (home,) = [number for number, load in gateway.sessions.items() if load]
+    leaving = launch.workers[home - 1]
+    leaving.leaves = True
+    wait_until(lambda: sorted(gateway.sessions) == [1, 2, 3], "another one serves in its place")
+    gateway.on_message(ONE, replace(OPEN, session=6), 0)
+    assert gateway.load(home) == 1  # though its devices' sessions go there
+    leaving.link.send(ONE, Closed(5, 0, 0, 0, 0, 0, 0))
+    wait_until(lambda: home not in gateway.sessions, "it has left")
+    assert leaving.how == REASON
+    assert fleet.ends == (("ended", 0), ("silent", 0))
+
+
+def test_the_last_one_leaves_when_another_serves(launch: Launch) -> None:
+    fleet, gateway = alone(launch)
+    hold = launch.hold
+    hold.set()
+    launch.workers[0].leaves = True
+    wait_until(lambda: len(launch.workers) == 2, "another one is started")
+    gateway.on_message(ONE, HELLO, 0)
+    gateway.on_message(ONE, replace(OPEN, session=5), 0)
+    assert gateway.load(1) == 1  # there is nobody else yet
+    gateway.on_message(ONE, Cancel(5), 0)
+    launch.workers[1].link.ready(VOCABULARY)
+    wait_until(lambda: list(gateway.sessions) == [2], "it has left")
+    fleet.close()
+
+
+def alone(launch: Launch) -> tuple[Fleet, Gateway]:
+    """A fleet of one worker, which serves."""
+    fleet = Fleet(1, launch, PATIENCE)
+    fleet.start()
+    assert fleet.until_one_serves()
+    gateway = Gateway(fleet, most_per_key=3)
+    gateway.link = Devices()
+    fleet.serve(gateway)
+    return fleet, gateway
+
+
+class TestMetrics:
+    def test_are_of_all_by_place(self, fleet: Fleet, launch: Launch) -> None:
+        gateway = Gateway(fleet, most_per_key=3)
+        fleet.serve(gateway)
+        metrics = GatewayMetrics(gateway, fleet, CountersSnapshot)
+        launch.workers[0].end()
+        wait_until(lambda: fleet.ends[0][1] == 1 and fleet.serving == 2, "another one has its place")
+        told = Metrics(metrics.text().decode())
+        assert [told.of("place", worker=place) for place in "01"] == [0, 1]
+        assert (told["dragon_workers_serving"], told.of("dragon_worker_ends_total", why="ended")) == (2, 1)
+        assert told["process_resident_memory_bytes"] > 0
+
+    def test_one_that_does_not_answer_is_left_out(self, fleet: Fleet, launch: Launch) -> None:
+        free = threading.Event()
+
+        def metrics(place: int) -> bytes:
+            if place == 1:
+                free.wait(PATIENCE)
+            return b"x 1\n"
+
+        launch.metrics = metrics
+        assert list(fleet.metrics(0.5)) == [0]
+        free.set()
+        wait_until(lambda: list(fleet.metrics(PATIENCE)) == [0, 1], "what came too late is no answer to the next")
+
+    def test_one_that_ends_meanwhile_is_not_waited_for(self, fleet: Fleet, launch: Launch) -> None:
+        begun, free = threading.Event(), threading.Event()
+
+        def metrics(place: int) -> bytes:
+            if place == 1:
+                begun.set()
+                free.wait(PATIENCE)
+            return b"x 1\n"
+
+        launch.metrics = metrics
+        found: list[dict[int, bytes]] = []
+        asking = threading.Thread(target=lambda: found.append(fleet.metrics(PATIENCE)))
+        asking.start()
+        assert begun.wait(PATIENCE)
+        launch.workers[1].how = REASON
+        asking.join(PATIENCE / 2)
+        assert list(found[0]) == [0]
+        free.set()
+
+
+class TestKeys:
+    """Over TCP anybody can knock."""
+
+    def test_a_stranger_is_told_of_no_worker_and_says_nothing(self) -> None:
+        keys = ChannelKeys.new()
+        taken: list[int] = []
+        gateway = Channel("tcp://127.0.0.1:*", lambda number, note: taken.append(number), keys=keys)
+        gateway.start()
+        gateway.open(1)
+        own = KeyPair(*(part.decode() for part in zmq.curve_keypair()))
+        lost: list[str] = []
+        strangers = [
+            self.worker(gateway.address, ChannelKeys(keys.gateway, own), lost),  # with a pair of its own
+            self.worker(gateway.address, ChannelKeys(own.public, keys.worker), lost),  # looks for another gateway
+            self.worker(gateway.address, None, lost),  # in the clear
+        ]
+        friend = self.worker(gateway.address, ChannelKeys(keys.gateway, keys.worker), lost)
+        for channel in [*strangers, friend]:
+            channel.send(Note(Kind.READY, value=1))
+        wait_until(lambda: bool(taken), "the one with the right keys is heard")
+        wait_until(lambda: len(lost) == len(strangers), "the others see that they are refused")
+        assert taken == [1]
+        for channel in [friend, *strangers, gateway]:
+            channel.close()
+
+    def test_a_worker_whose_connection_is_lost_ends(self) -> None:
+        """What was on its way would be missing: nothing goes on over another connection."""
+        keys = ChannelKeys.new()
+        gateway = Channel("tcp://127.0.0.1:*", lambda number, note: taken.append(number), keys=keys)
+        taken: list[int] = []
+        gateway.start()
+        lost: list[str] = []
+        worker = self.worker(gateway.address, keys, lost)
+        worker.send(Note(Kind.ALIVE))
+        wait_until(lambda: bool(taken), "it is connected")
+        gateway.close()
+        wait_until(lambda: lost == ["ConnectionError"], "it sees the end")
+        worker.close()
+
+    @staticmethod
+    def worker(address: str, keys: ChannelKeys | None, lost: list[str]) -> Channel:
+        channel = Channel(
+            address,
+            lambda number, note: None,
+            name=1,
+            keys=keys,
+            died=lambda thread, error: lost.append(type(error).__name__),
+        )
+        channel.start()
+        return channel
