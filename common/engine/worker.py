@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from common.answer.values import Drawn
-from common.engine.batcher import Batcher, Wish
+from common.engine.batcher import Batcher, Share, Wish
 from common.engine.budget import PassTimes
 from common.engine.emulation import MinimumTimes
 from common.engine.gate import Gate
@@ -23,6 +23,7 @@ from common.engine.jobs import Job
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
 from common.engine.passes import Entry, WorkDone, prompt_tokens
+from common.engine.peer_shares import PeerShares
 from common.engine.sampling import Sample, draw
 from common.engine.sequences import Feed
 from common.process.vital import Died, vital_thread
@@ -59,6 +60,7 @@ class Worker:
         self.done = WorkDone()
         self._minimum = minimum
         self._batcher = Batcher()
+        self._shares = PeerShares()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
         self._jobs: list[Job] = []
         self._tasks: deque[Task] = deque()
@@ -128,10 +130,17 @@ class Worker:
         wishes = [
             Wish(job.peer, len(feed.rows), len(feed.tokens), job.running, max(feed.logits, 1)) for job, feed in wanted
         ]
-        shares = self._batcher.plan(wishes, self.times.budget(running))
+        shares = self._plan(wishes, self.times.budget(running))
         entries = [Entry(*wanted[share.wish], share.tokens) for share in shares]
+        began = time.perf_counter()
         self._pass([entry for entry in entries if self._fits(entry)])
+        self._shares.note(wishes, shares, time.perf_counter() - began, self.times)
         return True
+
+    def _plan(self, wishes: Sequence[Wish], budget: int) -> list[Share]:
+        admitted = self._shares.admitted(wishes, self.times)
+        chosen = self._batcher.plan([wishes[index] for index in admitted], budget)
+        return [Share(admitted[share.wish], share.tokens) for share in chosen]
 
     def _renew_jobs(self) -> None:
         while self._new:
@@ -183,7 +192,8 @@ class Worker:
             return
         seconds = time.perf_counter() - clock
         self.done.seconds += seconds
-        self.times.observe(seconds, bool(stepping), prompt_tokens(entries), further)
+        stepped = sum(len(entry.feed.rows) * entry.tokens for entry in stepping)
+        self.times.observe(seconds, bool(stepping), prompt_tokens(entries), further, stepped)
         for entry, drafts in drawn:
             with _Blame(entry.job):
                 entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
