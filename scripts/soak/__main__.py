@@ -1,4 +1,4 @@
-"""`make soak MINUTES=5 [SEED=n]`: asks real daemons at random while they are broken at random, and checks every answer.
+"""`make soak MINUTES=5 [SEED=n] [WORKERS=n]`: asks real daemons at random, breaks them at random, checks every answer.
 
 What is asked and broken is a function of the seed (`plan.py`), and what must come of it a function of what is asked
 (`promises.py`, `checker.py`). Exit code 1 if an answer was wrong or lost, something grew, or a log tells of an error.
@@ -37,18 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.soak", description="Ask, break, and check what comes.")
     parser.add_argument("--minutes", type=float, default=5.0, help="of faults; more before and after (5)")
     parser.add_argument("--seed", type=int, default=None, help="of a run to be repeated; left out: a new one")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="processes of the cloud behind its gateway (0: one alone)"
+    )
     options = parser.parse_args(arguments)
     if not options.minutes > 0:
         parser.error("--minutes must be above 0")
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     plan = Plan(seed, 60 * options.minutes, questions(), END_TOKEN)
-    replay = f"make soak MINUTES={options.minutes:g} SEED={seed}"
+    replay = f"make soak MINUTES={options.minutes:g} SEED={seed}" + f" WORKERS={options.workers}" * bool(
+        options.workers
+    )
     print(f"seed {seed}; the same again: {replay}", flush=True)
     folder = ROOT / "build" / "soak" / str(seed)
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
     results = Results(seed, options.minutes, replay)
-    soak = Soak(plan, folder, results)
+    soak = Soak(plan, folder, results, options.workers)
     try:
         soak.run()
     except KeyboardInterrupt:
@@ -67,6 +72,7 @@ class Soak:
     plan: Plan
     folder: Path
     results: Results
+    workers: int = 0  # of the cloud
     stop: threading.Event = field(default_factory=threading.Event)
     titles: Mapping[str, Library] = field(default_factory=titles)
     references: dict[tuple[int, Library], Reference] = field(default_factory=dict)
@@ -78,7 +84,7 @@ class Soak:
         prepare(self.folder)
         temporary = place_for_temporary(self.folder)
         self._make_references()
-        with World(self.folder, self.plan.seed) as world:
+        with World(self.folder, self.plan.seed, self.workers) as world:
             self._began = time.monotonic()
             lives = Lives({"device": world.device, "cloud": world.cloud}, temporary, self._clock)
             asks, seen = self.plan.asks(), list[threading.Thread]()

@@ -17,6 +17,8 @@ Kind = Literal[
     "device stopped",
     "other cloud",
     "stranger",
+    "worker killed",
+    "worker stopped",
     "link cut",
     "black hole",
     "stalled up",
@@ -35,6 +37,8 @@ LANES: Final[tuple[Mapping[Kind, tuple[float, float]], ...]] = (
         "device stopped": (0.5, 6.0),
         "other cloud": (6.0, 15.0),
         "stranger": (3.0, 8.0),
+        "worker killed": (0.5, 6.0),
+        "worker stopped": (0.5, 30.0),  # until it is given up, or not
     },
     {
         "link cut": (0.5, 3.0),

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Self
 
+import psutil
+
 from scripts.daemons import ROOT, Daemon, Pair, fill_library, free_port
 from scripts.netlab.faulty_proxy import PERFECT, Direction, FaultyProxy, Line
 from scripts.soak.checker import Library
@@ -25,6 +27,7 @@ from scripts.soak.promises import CLOUD_FILE, DEVICE_FILE
 DOCUMENTS: Final = 40  # of each side
 OTHER: Final = "elsewhere-"  # how titles of the other cloud begin
 STEP_MS: Final = 30.0  # of a decode step: answers last, and leave the processor to the machine
+SILENCE: Final = 15.0  # seconds until a worker that hangs is given up
 PLACES: Final = 8  # of the cloud: one that is never given back is missed
 DISK: Final = "96m"
 WAY: Final = (0.05, 0.4)  # seconds one way, of a long one
@@ -95,13 +98,17 @@ def undisturbed(folder: Path, other: bool = False) -> Iterator[Pair]:
 class World:
     """Both daemons with a proxy between them, another cloud, and a stranger in a cloud's place. A context manager."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, workers: int = 0) -> None:
+        """The cloud answers by `workers` processes behind a gateway; 0: by one."""
         self.folder = folder
+        self._workers = workers
         port = free_port()
         self.proxy = FaultyProxy(port, seed=seed)
         between = int(self.proxy.address.rpartition(":")[2])
         settings = {"emulate_decode_ms": STEP_MS}
         device, cloud = settings | {"privacy": "balanced"}, settings | {"max_sessions": PLACES}
+        if workers:
+            cloud |= {"workers": workers, "max_sessions_per_key": PLACES, "worker_silence_seconds": SILENCE}
         self.pair = Pair(folder, device, cloud, between=between, cloud_port=port)
         self.device, self.cloud = self.pair.device, self.pair.cloud
         self._ports = {"cloud": port, "other cloud": free_port(), "stranger": free_port()}
@@ -141,8 +148,8 @@ class World:
         return self.device, self.cloud, self.other, self.stranger
 
     def can(self, kind: Kind) -> bool:
-        """Whether this machine allows the fault: a full disk needs one of its own, which root can make."""
-        return self.disks or "disk" not in kind
+        """Whether the fault can be: a full disk needs one of its own, which root can make, and a worker a gateway."""
+        return (self.disks or "disk" not in kind) and (self._workers > 0 or "worker" not in kind)
 
     def harm(self, fault: Fault) -> Callable[[], None]:
         """Begin a fault; the result ends it."""
@@ -160,6 +167,8 @@ class World:
                 daemon = self.cloud if fault.kind == "cloud stopped" else self.device
                 _signal(daemon, signal.SIGSTOP)
                 return lambda: _signal(daemon, signal.SIGCONT)
+            case "worker killed" | "worker stopped":
+                return self._harm_worker(fault.kind == "worker killed", fault.strength)
             case "other cloud" | "stranger":
                 self._lead_to(fault.kind)
                 return lambda: self._lead_to("cloud")
@@ -179,6 +188,27 @@ class World:
                 return self._way(Line(rate=RATE[0] * (RATE[1] / RATE[0]) ** fault.strength))
             case "device disk full" | "cloud disk full":
                 return _fill(self.folder / fault.kind.split()[0])
+
+    def _harm_worker(self, kill: bool, strength: float) -> Callable[[], None]:
+        """Kill or stop one of the workers, if the cloud has any now."""
+        process = self.cloud.process
+        try:
+            children = psutil.Process(process.pid).children() if process is not None and self.cloud.running else []
+            found = sorted(
+                (each for each in children if "cloud.gateway.worker" in each.cmdline()), key=lambda one: one.pid
+            )
+            worker = found[int(strength * len(found)) % len(found)] if found else None
+            if worker is not None:
+                worker.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)
+        except psutil.Error:  # it has just ended
+            worker = None
+
+        def end() -> None:
+            with contextlib.suppress(psutil.Error):
+                if worker is not None and not kill:
+                    worker.send_signal(signal.SIGCONT)
+
+        return end
 
     def _cloud(self, name: str, environment: dict[str, str]) -> Daemon:
         bind = {"threads": 1, "bind": f"tcp://127.0.0.1:{self._ports[name]}", "emulate_decode_ms": STEP_MS}
