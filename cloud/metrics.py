@@ -12,7 +12,7 @@ from common.answer.report import SideReport
 from common.daemon.side import SideRuntime
 from common.methods.catalog import METHODS, opened_by
 from common.metrics import exposition
-from common.metrics.answers import OTHER, AnswerMetrics
+from common.metrics.answers import BUSY, OTHER, AnswerMetrics
 from common.metrics.exposition import Reading, Readings
 from common.metrics.state import link_readings, model_readings, models_of, note_build
 from common.transport.counters import CountersSnapshot
@@ -21,7 +21,6 @@ from proto.rounds import Decided, Verdict
 
 FIRST = Draft | Target | Verdict | Decided | Generated  # messages that bring a device's answer forward
 REASONS: Final = ("closed", "cancelled", "gone")  # of the end of a session
-BUSY: Final = "busy"
 # Codes of `Error`, all of this side's own. Another one would be told as `OTHER`.
 KINDS: Final = (
     BUSY,

@@ -7,8 +7,8 @@ from typing import Final
 
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
-from cloud.metrics import BUSY
 from common.metrics import exposition
+from common.metrics.answers import BUSY
 from common.metrics.exposition import Reading, Readings
 from common.metrics.state import link_readings
 from common.transport.counters import CountersSnapshot

@@ -25,6 +25,7 @@ WHOLE_ANSWER: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 3
 WAITING: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)
 
 OTHER: Final = "other"  # in place of a word that is not one of a label's
+BUSY: Final = "busy"  # a failure: there was no place
 FAILURES: Final = ("invalid", "no_memory", "failed", "internal")
 
 

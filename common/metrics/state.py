@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from common.daemon.model_runtime import ModelRuntime
-from common.daemon.side import SideRuntime
 from common.engine.kv.line import in_line
 from common.metrics.exposition import Reading
 from common.process.version import VERSION
 from common.transport.counters import CountersSnapshot, Flow
+
+if TYPE_CHECKING:  # a gateway has neither, and does without torch
+    from common.daemon.model_runtime import ModelRuntime
+    from common.daemon.side import SideRuntime
 
 
 def note_build(registry: CollectorRegistry, side: SideRuntime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,7 @@ from cloud.gateway.gateway import Gateway
 from cloud.gateway.metrics import GatewayMetrics
 from cloud.gateway.processes import WorkerProcess
 from cloud.gateway.worker_link import WorkerLink
+from common.process.python import python_environment
 from common.transport.counters import CountersSnapshot
 from common.transport.keys import KeyPair
 from proto.messages import Cancel, Closed
@@ -257,3 +260,14 @@ class TestKeys:
         )
         channel.start()
         return channel
+
+
+def test_a_gateway_does_without_what_only_workers_need() -> None:
+    """It is small: what decodes and searches is not even imported."""
+    program = (
+        "import sys, cloud.daemon, cloud.gateway.daemon; print(*{'torch', 'faiss', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=python_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
