@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
+import psutil
 
 from common.transport.keys import KeyFolder
 from proto.fields import Side
@@ -132,6 +133,17 @@ class Daemon:
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The processes of a cloud's workers on this machine, the oldest first; none of one that does not run.
+
+        Raises `psutil.Error` where one ends meanwhile.
+        """
+        if not self.running or self.process is None:
+            return []
+        children = psutil.Process(self.process.pid).children()
+        return sorted((each for each in children if "cloud.gateway.worker" in each.cmdline()), key=lambda one: one.pid)
 
     def stop(self) -> None:
         """Ask it to stop, and make it stop when it does not."""

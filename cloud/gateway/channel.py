@@ -77,9 +77,8 @@ class ChannelKeys:
 
     @classmethod
     def new(cls) -> Self:
-        public, secret = (part.decode("ascii") for part in zmq.curve_keypair())
-        theirs = KeyPair(*(part.decode("ascii") for part in zmq.curve_keypair()))
-        return cls(public, theirs, secret)
+        own = KeyPair.new()
+        return cls(own.public, KeyPair.new(), own.secret)
 
 
 class Channel:

@@ -22,6 +22,7 @@ from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import KV_SHARE
 from common.daemon.watchdog import Watchdog
 from common.metrics.server import MetricsServer
+from common.process.neighbours import usable_cores
 from common.process.service_manager import ServiceManager
 from common.process.stopping import until_told
 from common.process.vital import end_process
@@ -83,11 +84,10 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
     """The settings of one worker: its part of the machine's cores and memory."""
     values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
     count = settings.workers
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE
     values |= {"workers": 0, "ray": None, "metrics": None}
     shares = 2 if settings.shares_machine else 1  # with a device's daemon
-    values["threads"] = settings.threads or max(1, cores // shares // count)
+    values["threads"] = settings.threads or max(1, usable_cores() // shares // count)
     values["kv_bytes"] = max(2**20, memory // count)
     return values
 

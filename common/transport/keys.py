@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import zmq
 from zmq.utils import z85
@@ -35,6 +36,12 @@ class KeyPair:
 
     public: str
     secret: str = field(repr=False)
+
+    @classmethod
+    def new(cls) -> Self:
+        """A pair that nobody else has."""
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode("ascii"), secret.decode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +94,15 @@ class KeyFolder:
         """Make this machine's pair. Peers that trusted an older one must trust the new one."""
         if not replace and self._own.exists():
             raise TransportError(f"There is a key in {self._own} already; pass --replace to make a new one.")
-        public, secret = zmq.curve_keypair()
-        pair = KeyPair(public.decode("ascii"), secret.decode("ascii"))
+        pair = KeyPair.new()
         write_private(self._own, {"public": pair.public, "secret": pair.secret})
         return pair
 
     def own_or_new(self) -> KeyPair:
         """This machine's pair, made if there is none; of several that make it at once, all get the same."""
         if not self._own.exists():
-            public, secret = (part.decode("ascii") for part in zmq.curve_keypair())
-            write_private(self._own, {"public": public, "secret": secret}, replace=False)
+            pair = KeyPair.new()
+            write_private(self._own, {"public": pair.public, "secret": pair.secret}, replace=False)
         return self.own()
 
     def complete(self, peer: str | None = None) -> bool:

@@ -191,12 +191,8 @@ class World:
 
     def _harm_worker(self, kill: bool, strength: float) -> Callable[[], None]:
         """Kill or stop one of the workers, if the cloud has any now."""
-        process = self.cloud.process
         try:
-            children = psutil.Process(process.pid).children() if process is not None and self.cloud.running else []
-            found = sorted(
-                (each for each in children if "cloud.gateway.worker" in each.cmdline()), key=lambda one: one.pid
-            )
+            found = self.cloud.workers
             worker = found[int(strength * len(found)) % len(found)] if found else None
             if worker is not None:
                 worker.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)

@@ -65,18 +65,11 @@ def text_of(pair: Pair, seed: int) -> str:
     return text
 
 
-def workers(pair: Pair) -> list[psutil.Process]:
-    """The processes of workers, the oldest first."""
-    assert pair.cloud.process is not None
-    children = psutil.Process(pair.cloud.process.pid).children()
-    return sorted((each for each in children if "cloud.gateway.worker" in each.cmdline()), key=lambda one: one.pid)
-
-
 def serving(pair: Pair) -> list[int]:
     """Numbers of the workers that are there and have said that they serve."""
     log = pair.cloud.log.read_text()
     numbers = []
-    for process in workers(pair):
+    for process in pair.cloud.workers:
         words = process.cmdline()
         number = int(words[words.index("cloud.gateway.worker") + 1])
         if f"worker {number} serves" in log:
@@ -106,14 +99,14 @@ class Answers:
 
 def test_answers_are_those_of_one_process(pair: Pair, expected: list[str]) -> None:
     answers = Answers(pair)
-    assert all(each.num_threads() > 1 for each in workers(pair))
+    assert all(each.num_threads() > 1 for each in pair.cloud.workers)
     assert answers.all() == expected
 
 
 def test_a_worker_is_killed_in_the_middle(pair: Pair, expected: list[str]) -> None:
     before = serving(pair)
     answers = Answers(pair)
-    workers(pair)[0].kill()
+    pair.cloud.workers[0].kill()
     assert answers.all() == expected
     wait_until(lambda: len(serving(pair)) == 2, "another worker serves", STARTED)
     assert serving(pair) != before
@@ -123,7 +116,7 @@ def test_a_worker_is_killed_in_the_middle(pair: Pair, expected: list[str]) -> No
 def test_one_hangs_and_the_other_is_killed(pair: Pair, expected: list[str]) -> None:
     """Devices wait until another one serves, and none waits for one that never answers."""
     answers = Answers(pair)
-    hanging, other = workers(pair)
+    hanging, other = pair.cloud.workers
     hanging.suspend()
     other.kill()
     assert answers.all() == expected
@@ -133,7 +126,7 @@ def test_one_hangs_and_the_other_is_killed(pair: Pair, expected: list[str]) -> N
 def test_the_gateway_is_killed_and_started_again(pair: Pair, expected: list[str]) -> None:
     """Nothing of it is left, and the device has another cloud soon."""
     answers = Answers(pair)
-    left = workers(pair)
+    left = pair.cloud.workers
     pair.cloud.kill()
     wait_until(lambda: not any(each.is_running() for each in left), "its workers have ended")
     pair.cloud.start()
@@ -141,7 +134,7 @@ def test_the_gateway_is_killed_and_started_again(pair: Pair, expected: list[str]
 
 
 def test_stopping(pair: Pair) -> None:
-    left, data = workers(pair), pair.data / "cloud"
+    left, data = pair.cloud.workers, pair.data / "cloud"
     process = pair.cloud.process
     assert process is not None
     began = time.monotonic()

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-import zmq
 
 from common.process.python import child_command, python_environment
 from common.transport.interface import Peer
@@ -54,7 +53,7 @@ class _Device:
     def __init__(self, address: str, key: str) -> None:
         self._came = threading.Event()
         self.last: Message | None = None
-        own = KeyPair(*(part.decode() for part in zmq.curve_keypair()))
+        own = KeyPair.new()
         self.link = DeviceLink(address, DeviceKeys(own, key), self, LIMITS)
 
     def on_connected(self, peer: Peer) -> None:

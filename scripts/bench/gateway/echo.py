@@ -20,8 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-import zmq
-
 from cloud.gateway.channel import ChannelKeys
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
@@ -87,7 +85,7 @@ class _Launcher:
 
 def serve(mode: str) -> None:
     """Be a cloud until stdin ends."""
-    own = KeyPair(*(part.decode() for part in zmq.curve_keypair()))
+    own = KeyPair.new()
     keys = CloudKeys(own, lambda key: True)
     with ExitStack() as stack:
         if mode == "direct":

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-import zmq
 
 from cloud.gateway import fleet as fleet_module
 from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
@@ -219,7 +218,7 @@ class TestKeys:
         gateway = Channel("tcp://127.0.0.1:*", lambda number, note: taken.append(number), keys=keys)
         gateway.start()
         gateway.open(1)
-        own = KeyPair(*(part.decode() for part in zmq.curve_keypair()))
+        own = KeyPair.new()
         lost: list[str] = []
         strangers = [
             self.worker(gateway.address, ChannelKeys(keys.gateway, own), lost),  # with a pair of its own
