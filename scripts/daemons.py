@@ -113,7 +113,10 @@ launch: Callable[[str, Sequence[str], Mapping[str, str], Path], Process] = run_m
 
 @dataclass
 class Daemon:
-    """One daemon process. `flags` are settings; its output goes to `log`; `environment` is on top of the usual one."""
+    """One daemon process. `flags` are settings; its output goes to `log`; `environment` is on top of the usual one.
+
+    `patience` are the seconds that it may take to start.
+    """
 
     role: str
     data: Path
@@ -122,6 +125,7 @@ class Daemon:
     process: Process | None = field(default=None)
     _before: int = field(default=0, init=False)  # bytes of its log when it was started
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float = START_PATIENCE
 
     def start(self) -> None:
         """Start the process; it is not ready yet."""
@@ -164,10 +168,11 @@ class Daemon:
 
     def wait_for(self, text: str) -> None:
         """Wait until the daemon has logged `text` since it was started. Raises `StartFailed`."""
-        deadline = time.monotonic() + START_PATIENCE
+        deadline = time.monotonic() + self.patience
         while text not in self.log.read_bytes()[self._before :].decode(errors="replace"):
             if not self.running or time.monotonic() > deadline:
-                raise StartFailed(f"the {self.role} daemon did not start:\n{self.log.read_text()[-2000:]}")
+                how = f"did not start within {self.patience:.0f} s" if self.running else "ended"
+                raise StartFailed(f"the {self.role} daemon {how}:\n{self.log.read_text()[-2000:]}")
             time.sleep(POLL)
 
 
@@ -175,7 +180,8 @@ class Pair:
     """A cloud and a device daemon on this machine, on free ports. A context manager: both are up inside.
 
     `between` is the port that the device connects to when it is not the cloud's own (a proxy's). In an open `lab` each
-    daemon runs in its side's namespace, and the link between them is encrypted.
+    daemon runs in its side's namespace, and the link between them is encrypted. `patience` are the seconds that each of
+    them, and the link, may take to come up.
     """
 
     def __init__(
@@ -186,6 +192,7 @@ class Pair:
         between: int | None = None,
         cloud_port: int | None = None,
         lab: NetLab | None = None,
+        patience: float = START_PATIENCE,
     ) -> None:
         self.data = data
         self.lab = lab
@@ -195,8 +202,13 @@ class Pair:
         host = "127.0.0.1" if lab is None else lab.address("cloud")
         bind = {"bind": f"tcp://{host}:{self.cloud_port}"}
         connect = {"port": self.http_port, "cloud": f"tcp://{host}:{between or self.cloud_port}"}
-        self.cloud = Daemon("cloud", data, {"threads": 1} | bind | dict(cloud or {}), data / "cloud.log")
-        self.device = Daemon("device", data, {"threads": 1} | connect | dict(device or {}), data / "device.log")
+        self._patience = patience
+
+        def daemon(role: Side, flags: dict[str, object]) -> Daemon:
+            return Daemon(role, data, {"threads": 1} | flags, data / f"{role}.log", patience=patience)
+
+        self.cloud = daemon("cloud", bind | dict(cloud or {}))
+        self.device = daemon("device", connect | dict(device or {}))
 
     def __enter__(self) -> Pair:
         try:
@@ -233,7 +245,7 @@ class Pair:
 
     def wait_for_cloud(self, state: str) -> None:
         """Wait until the device sees its cloud in `state`. Raises `StartFailed`."""
-        deadline = time.monotonic() + START_PATIENCE
+        deadline = time.monotonic() + self._patience
         while (seen := self.status()["cloud"])["state"] != state:
             if time.monotonic() > deadline:
                 raise StartFailed(f"the cloud is {seen['state']}, not {state}: {seen['detail']}")

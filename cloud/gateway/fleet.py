@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _TICK: Final = 0.02  # seconds
 _TURN: Final = 0.005  # seconds between two looks at a worker that is told to end
+_REMINDER: Final = 20.0  # seconds between two sentences about a worker that does not serve yet
 _FIRST_PAUSE: Final = 1.0  # seconds until a worker that ended is started again, doubled each time
 _LAST_PAUSE: Final = 60.0
 _PROVEN: Final = 60.0  # seconds of service after which it is as if it had never ended
@@ -45,6 +46,8 @@ class _Worker:
 
     number: int
     process: WorkerProcess
+    begun: float
+    reminders: int = 0
     ready: float | None = None  # when it began to serve
     heard: float = 0.0
     pause: float = _FIRST_PAUSE
@@ -194,6 +197,14 @@ class Fleet:
                 self._give_up(worker, how)
             elif worker.process.leaving():
                 self._replace(place, worker, now)
+            elif worker.ready is None and now - worker.begun > _REMINDER * (worker.reminders + 1):
+                worker.reminders += 1
+                log.info(
+                    "worker %d does not serve after %.0f s: %s",
+                    worker.number,
+                    now - worker.begun,
+                    worker.process.awaited(),
+                )
         self._look_at_leaving(now)
         if self._serving is not None:
             self._serving.tick()
@@ -235,7 +246,7 @@ class Fleet:
         number = self._last
         self._channel.open(number)
         process = self._launcher.start(number, place, self._channel.address)
-        self._places[place] = _Worker(number, process, pause=self._again[place][1])
+        self._places[place] = _Worker(number, process, time.monotonic(), pause=self._again[place][1])
 
     def _again_at(self, place: int, worker: _Worker, now: float) -> None:
         """Have another worker started in the place of one that has ended, later where it ends each time."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from cloud.gateway.channel import ChannelKeys
 from common.process.python import child_command, python_environment
+
+LOADS: Final = "it loads its models"
 
 
 class WorkerProcess(Protocol):
@@ -19,6 +21,9 @@ class WorkerProcess(Protocol):
 
     def leaving(self) -> bool:
         """Whether the machine that it runs on is about to be taken away."""
+
+    def awaited(self) -> str:
+        """A sentence for people about one that does not serve yet."""
 
     def terminate(self) -> None:
         """Have it end in order, soon."""
@@ -83,6 +88,9 @@ class LocalProcess:
 
     def leaving(self) -> bool:
         return False  # the gateway would be, too
+
+    def awaited(self) -> str:
+        return LOADS
 
     def terminate(self) -> None:
         self._process.terminate()

@@ -50,6 +50,7 @@ class Driver:
             if future.exception() is None:
                 with self._lock:
                     self._machines[number] = future.result()
+                self.tell(placed=number)
 
         def ended(future: Future[str]) -> None:
             error = future.exception()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from cloud.gateway.channel import ChannelKeys
-from cloud.gateway.processes import WorkerProcess, given_to_worker
+from cloud.gateway.processes import LOADS, WorkerProcess, given_to_worker
 from cloud.settings import LOCAL
 from common.configuration.configuration import ConfigurationError
 from common.process.python import child_command, python_environment
@@ -57,6 +57,7 @@ class _Driver:
 
     def __init__(self, wanted: Mapping[str, Any]) -> None:
         self.ended = False
+        self.wanted = f"Ray has found no place for it yet (free CPUs: {wanted['cpus']}, free GPUs: {wanted['gpus']:g})"
         self._workers: dict[int, _RayProcess] = {}
         self._lock = threading.Lock()  # of both
         command = child_command("cloud.gateway.ray_driver")
@@ -99,6 +100,10 @@ class _Driver:
             told = json.loads(line)
             if "failed" in told:
                 why = f"was not started: {told['failed']}"
+            elif "placed" in told:
+                with self._lock:
+                    if told["placed"] in self._workers:
+                        self._workers[told["placed"]].placed = True
             elif "leaving" in told:
                 with self._lock:
                     for number in told["leaving"]:
@@ -122,6 +127,7 @@ class _RayProcess:
     def __init__(self, driver: _Driver, number: int) -> None:
         self.how: str | None = None
         self.leaves = False
+        self.placed = False
         self._driver = driver
         self._number = number
 
@@ -130,6 +136,9 @@ class _RayProcess:
 
     def leaving(self) -> bool:
         return self.leaves
+
+    def awaited(self) -> str:
+        return LOADS if self.placed else self._driver.wanted
 
     def terminate(self) -> None:
         self._driver.tell({"terminate": self._number})

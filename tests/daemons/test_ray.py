@@ -74,7 +74,7 @@ def place(fresh_data: Callable[[], Path], model: dict[str, Any]) -> Iterator[Tow
             "worker_silence_seconds": SILENCE,
             "metrics": port,
         }
-        with Pair(fresh_data(), model, model | crowd) as pair:
+        with Pair(fresh_data(), model, model | crowd, patience=STARTED) as pair:
             town = Town(machines, pair, port)
             town.places = places
             yield town

@@ -131,7 +131,6 @@ def run_from(script: Path, outside: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(daemons, "perform", perform)
     monkeypatch.setattr(daemons, "launch", launch)
-    monkeypatch.setattr(daemons, "START_PATIENCE", PATIENCE)
 
 
 def test_every_line_of_readme_is_run() -> None:
@@ -177,7 +176,7 @@ def test_both_sides_answer(installation: Path, wheels: Wheels, tmp_path: Path, m
     for name, text in NOTES.items():  # parsed by a child of the command
         (notes / f"{name}.html").write_text(f"<p>{text}</p>")
     add_documents(data, "device", notes)
-    with Pair(data, device={"patience": PATIENCE}) as pair:
+    with Pair(data, device={"patience": PATIENCE}, patience=PATIENCE) as pair:
         asked = dragon("ask", "Where is my dance class?", "--json", "--url", pair.url, timeout=PATIENCE)
     assert asked.returncode == 0, asked.stderr
     result = json.loads(asked.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -46,6 +47,9 @@ class Worker:
 
     def leaving(self) -> bool:
         return self.leaves
+
+    def awaited(self) -> str:
+        return "it waits for a test"
 
     def terminate(self) -> None:
         self.end()
@@ -116,6 +120,22 @@ def test_one_that_is_silent_is_killed(launch: Launch) -> None:
     assert fleet.until_one_serves()
     wait_until(lambda: fleet.ends[1] == ("silent", 1), "it is given up")
     assert launch.workers[0].how is not None
+    fleet.close()
+
+
+def test_one_that_does_not_serve_yet_is_told_of(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fleet_module, "_REMINDER", 0.05)
+    caplog.set_level(logging.INFO)
+    launch.hold.set()
+    fleet = Fleet(1, launch, PATIENCE)
+    fleet.start()
+    wait_until(
+        lambda: caplog.text.count("worker 1 does not serve after 0 s: it waits for a test") == 2, "over and over"
+    )
+    launch.workers[0].link.ready(VOCABULARY)
+    assert fleet.until_one_serves()
     fleet.close()
 
 
