@@ -126,6 +126,7 @@ def main() -> None:
 def _join(ray: Any, wanted: dict[str, Any]) -> None:
     common = {"namespace": "dragon", "log_to_driver": True, "configure_logging": False}
     if wanted["cluster"] == LOCAL:
+        os.environ.setdefault("RAY_worker_niceness", "0")
         cpus, gpus = wanted["count"] * wanted["cpus"], wanted["count"] * wanted["gpus"] or None
         ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=_STORE, **common)
     else:

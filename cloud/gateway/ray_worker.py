@@ -6,6 +6,7 @@ it, and it ends with the actor.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import threading
@@ -34,6 +35,8 @@ class Seat:
         with self._lock:
             if self._told:
                 return "was told to end"
+            with suppress(PermissionError):  # Ray's processes stand back behind all others; only root may undo that
+                os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
             process = subprocess.Popen(
                 worker_command(number, place, address), env=python_environment(), stdin=subprocess.PIPE
             )

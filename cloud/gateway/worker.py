@@ -6,10 +6,14 @@ Its settings, and its keys where it needs some, are JSON on stdin. It ends with 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import sys
 from functools import partial
 
 from common.process.private_files import keep_private
+
+log = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -47,6 +51,8 @@ def main() -> None:
         ticker.start()
         stack.callback(ticker.close)
         stack.enter_context(Watchdog(link, side.threads | {"link": link.ask}, end_process))
+        if (niceness := os.nice(0)) > 0:
+            log.warning("its niceness is %d: whatever else runs on this machine goes first", niceness)
         link.ready(side.decoder.vocabulary)
         until_told()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,8 @@ def town(place: Town) -> Town:
 
 def test_answers_are_those_of_one_process(town: Town, expected: list[str]) -> None:
     assert Answers(town.pair).all() == expected
+    if os.getuid() == 0:
+        assert [process.nice() for process in town.workers] == [0] * WORKERS
     told = town.metrics
     assert all(told.of("dragon_generation_tokens_total", worker=str(place)) > 0 for place in range(WORKERS))
     log = town.pair.cloud.log.read_text()
