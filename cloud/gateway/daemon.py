@@ -14,6 +14,7 @@ import psutil
 
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
+from cloud.gateway.librarian import Librarian
 from cloud.gateway.metrics import GatewayMetrics
 from cloud.gateway.processes import Launcher, LocalLauncher
 from cloud.reception import receiving
@@ -21,6 +22,7 @@ from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import KV_SHARE
 from common.daemon.watchdog import Watchdog
+from common.library.snapshots import publish
 from common.metrics.server import MetricsServer
 from common.process.neighbours import usable_cores
 from common.process.service_manager import ServiceManager
@@ -48,6 +50,9 @@ def serve_by_workers(
     serve.
     """
     with receiving(settings, keys, end_process) as address:
+        if settings.ray is not None:
+            publish(settings.library)
+            stack.callback(Librarian(settings_of_worker(settings)).close)
         fleet = Fleet(settings.workers, _launcher(settings, stack), settings.worker_silence_seconds, end_process)
         fleet.start()
         stack.callback(fleet.close)

@@ -50,10 +50,10 @@ def worker_command(number: int, place: int, address: str) -> list[str]:
     return child_command("cloud.gateway.worker", str(number), str(place), address)
 
 
-def given_to_worker(settings: Mapping[str, object], keys: ChannelKeys | None) -> bytes:
-    """JSON for a worker's stdin: its `settings`, and the keys with which it connects."""
+def given_to_worker(settings: Mapping[str, object], keys: ChannelKeys | None, snapshots: bool) -> bytes:
+    """JSON for a worker's stdin: its `settings`, the keys with which it connects, and whether it searches snapshots."""
     parts = None if keys is None else [keys.gateway, keys.worker.public, keys.worker.secret]
-    return json.dumps({"settings": dict(settings), "keys": parts}, default=str).encode()
+    return json.dumps({"settings": dict(settings), "keys": parts, "snapshots": snapshots}, default=str).encode()
 
 
 class LocalLauncher:
@@ -62,7 +62,7 @@ class LocalLauncher:
     def __init__(self, settings: Mapping[str, object], address: str) -> None:
         self.address = address
         self.keys: ChannelKeys | None = None  # only this user can reach the socket
-        self._given = given_to_worker(settings, None)
+        self._given = given_to_worker(settings, None, snapshots=False)
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
         command = worker_command(number, place, address)

@@ -39,7 +39,8 @@ def main() -> None:
         from common.daemon.ticker import Ticker
         from common.daemon.watchdog import Watchdog
 
-        side = SideRuntime("cloud", settings, end_process, watches=place == 0)
+        snapshots: bool = given["snapshots"]  # else the first worker keeps the library, which all search
+        side = SideRuntime("cloud", settings, end_process, watches=place == 0 and not snapshots, snapshots=snapshots)
         stack.callback(partial(within, THREADS_END, side.close))
         sessions = Sessions(settings, side, process=True)
         ticker = Ticker(sessions.tick, end_process)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from common.answer.errors import RequestError
 from common.answer.report import Origin
@@ -37,6 +38,8 @@ from common.estimates.profiler import Profiler
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import NoDocumentFits, UnknownDocument
 from common.library.library import Hit, Library
+from common.library.publishing import Follower
+from common.library.snapshots import newest
 from common.library.watching import FolderWatcher
 from common.process.startup import Startup
 from common.process.vital import Died
@@ -70,9 +73,11 @@ class SideRuntime:
         verifying: LocalTarget | None = None,
         startup: Startup | None = None,
         watches: bool = True,
+        snapshots: bool = False,
     ) -> None:
         """Loads everything, and the models that `draft` and `verifying` name; the `startup` is told what is loaded.
-        With `watches`, changes in watched folders are read. Raises `ModelError`, `LibraryError` or
+        With `watches`, changes in watched folders are read. With `snapshots`, what is searched is the library's newest
+        snapshot, at any time. Raises `ModelError`, `LibraryError` or
         `ConfigurationError`, one sentence each.
         """
         startup = Startup() if startup is None else startup
@@ -89,9 +94,10 @@ class SideRuntime:
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         scorer = load_scorer(settings, self.tokenizer, self.embedder)
         startup.at("opening the library")
-        self.library = Library(
-            settings.library, self.embedder, approximate_from=settings.approximate_from, kind=settings.search
-        )
+        place = newest(settings.library) if snapshots else settings.library
+        if place is None:
+            raise ConfigurationError(f"data = {settings.data}: there is no snapshot of the library")
+        self.library = self._opened(place)  # another one for each snapshot
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval")
@@ -119,6 +125,7 @@ class SideRuntime:
             self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died, startup)
         self.histories = Histories()
         self._watcher = FolderWatcher(settings, self.library) if watches else None
+        self._follower = Follower(settings.library, place, self._opened, self._replace) if snapshots else None
 
     def _profiled_line(self) -> DecodeLine:
         settings = self.settings
@@ -129,6 +136,19 @@ class SideRuntime:
                 f"kv_bytes = {settings.kv_bytes} is too small for an answer from {settings.documents} documents: "
                 f"{error.needed} bytes are needed at least"
             ) from None
+
+    def _opened(self, folder: Path) -> Library:
+        settings = self.settings
+        return Library(folder, self.embedder, approximate_from=settings.approximate_from, kind=settings.search)
+
+    def _replace(self, library: Library) -> None:
+        """Search another library from now on. Searches are made one after another: the former one is in none."""
+
+        def replace_it() -> None:
+            former, self.library = self.library, library
+            former.close()
+
+        self._retrieval.submit(replace_it, lambda error: library.close())
 
     @property
     def scorer(self) -> DocumentScorer:
@@ -194,6 +214,8 @@ class SideRuntime:
     def close(self) -> None:
         if self._watcher is not None:
             self._watcher.close()
+        if self._follower is not None:
+            self._follower.close()
         self.messages.close()
         self._formats.close()
         self._retrieval.close()

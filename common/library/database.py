@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryOutdated
+
+PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
 _FORMAT = 4
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
@@ -70,8 +73,13 @@ def damaged(path: Path, what: str) -> LibraryDamaged:
 def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
     """A connection in which committed means on the disk. Raises `LibraryOutdated` for an earlier format, unless that is
     to be brought up to date.
+
+    A published one is read as a file that never changes: without locks, which a file system of several machines may
+    lack.
     """
-    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    published = is_published(path.parent)
+    place = f"file:{quote(str(path))}?immutable=1" if published else path
+    connection = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=published)
     # Text on a damaged page may not decode; its checksum then tells, instead of an exception from the driver.
     connection.text_factory = lambda content: content.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_COLUMN)
@@ -83,7 +91,8 @@ def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
                 f"the library {path.parent} has format {version} of an earlier version: `dragon library list` brings it"
                 " up to date, as every command and daemon that opens it"
             )
-        connection.execute("PRAGMA journal_mode = WAL")
+        if not published:
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA cell_size_check = ON")
@@ -91,6 +100,11 @@ def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def is_published(folder: Path) -> bool:
+    """Whether nobody changes the library in `folder` any more."""
+    return (folder / PUBLISHED).exists()
 
 
 def intact(content: object, checksum: int) -> bool:
@@ -209,6 +223,16 @@ class Database:
         """Bring all that was committed into the database's own file; whether nobody's reading kept it from that."""
         ((busy, _, _),) = self.all("PRAGMA wal_checkpoint(TRUNCATE)")
         return not busy
+
+    def copy(self, path: Path) -> None:
+        """Write all that was committed to a database at `path`, in one file without a log."""
+        with self._translated():
+            copied = sqlite3.connect(path, isolation_level=None)
+            try:
+                self._connection.backup(copied)
+                copied.execute("PRAGMA journal_mode = DELETE")
+            finally:
+                copied.close()
 
     def _prepare(self) -> None:
         version = self.all("PRAGMA user_version")[0][0]

@@ -15,10 +15,9 @@ from typing import IO, Any
 import faiss
 
 from common.library import approximate
-from common.library.store import Store
+from common.library.store import INDEX, Store
 from common.process.durable_files import replacing
 
-INDEX = "index.faiss"
 TEMPORARY = "index.faiss.new"
 _MAGIC = b"dragon-index-1\n"
 HEADER = 512  # bytes, JSON padded with spaces

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from common.library import seal
 from common.library.chunks import Chunker
+from common.library.database import is_published
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
 from common.library.embedding_again import reembed
 from common.library.errors import LibraryBusy, LibraryError, LibraryOutdated
@@ -62,8 +63,8 @@ class Hit:
 class Library:
     """Documents, chunks and vectors in one folder; safe to use from several threads and processes.
 
-    One process at a time may change it, any number may search it, and a change is seen by the next search.
-    The folder is made when missing. Every failure is a `LibraryError`.
+    One process at a time may change it, any number may search it, and a change is seen by the next search; a snapshot
+    that was published can only be searched. The folder is made when missing. Every failure is a `LibraryError`.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Library:
             self._sealed = seal.check(self.folder)
         except OSError as error:
             raise LibraryError(f"the library {folder} can't be read: {error.strerror}") from error
+        self._published = is_published(self.folder)
         self._embedder = embedder
         self._chunker = chunker
         self._kind = kind
@@ -117,6 +119,8 @@ class Library:
     @property
     def counts(self) -> Counts:
         """Number of documents and chunks, counted once after every change: a daemon may ask at any time."""
+        if self._published and self._counted is not None:  # also when it is closed
+            return self._counted[1]
         with self._reading():
             commit = self._store.state().commit
             if self._counted is None or self._counted[0] != commit:
@@ -126,6 +130,8 @@ class Library:
     @property
     def identity(self) -> str:
         """Name of the content as it is now: another one after every change, empty if there never was any."""
+        if self._published and self._counted is not None:
+            return self._counted[0]
         with self._reading():
             return self._store.state().commit
 
@@ -339,6 +345,8 @@ class Library:
     @contextmanager
     def _unsealed(self) -> Iterator[None]:
         """Hold the writer lock, without a seal, which is made again when nothing is written any more."""
+        if self._published:
+            raise LibraryError(f"the library {self.folder} is a snapshot of another one: change that one")
         with writer_lock(self.folder):
             try:
                 seal.remove(self.folder)
@@ -369,7 +377,7 @@ class Library:
 
     def _keep(self) -> None:
         """Write the index file and the seal where they were missing, unless somebody who will write them is at work."""
-        if self._index.saved and self._sealed:
+        if self._published or (self._index.saved and self._sealed):
             return
         try:
             with writer_lock(self.folder), self._lock:

@@ -27,6 +27,7 @@ from common.library.readings import Readings
 from common.library.tags import Tags
 
 DATABASE = "library.sqlite"
+INDEX = "index.faiss"  # beside it
 READING = "reading/"  # begins the names of work on documents
 _MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
@@ -99,6 +100,10 @@ class Store:
     def gather(self) -> bool:
         """Bring all that was committed into the database's own file; False if others' reading kept it from that."""
         return self._database.gather()
+
+    def copy(self, folder: Path) -> None:
+        """Write the content as it is now to a database in `folder`."""
+        self._database.copy(folder / DATABASE)
 
     def reading(self) -> AbstractContextManager[None]:
         """One snapshot for everything that is read inside, whatever other processes commit meanwhile."""

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from scripts.daemons import Pair, free_port
+from scripts.daemons import Pair, add_documents, dragon, free_port
 from tests.daemons.ray_machines import RayMachines
 from tests.daemons.streaming import wait_until
 from tests.daemons.test_workers import Answers, expected, model
@@ -97,6 +97,25 @@ def test_answers_are_those_of_one_process(town: Town, expected: list[str]) -> No
     assert all(told.of("dragon_generation_tokens_total", worker=str(place)) > 0 for place in range(WORKERS))
     log = town.pair.cloud.log.read_text()
     assert "worker 1: starting: loading the language model" in log  # what workers say is in the gateway's log
+
+
+def test_what_is_added_to_the_library_is_searched_by_all(town: Town, tmp_path: Path, expected: list[str]) -> None:
+    """While answers are under way, which go on with what they have found."""
+    answers = Answers(town.pair)
+    data = town.pair.data
+
+    def found() -> bool:
+        report = town.pair.complete("What does the cinema Quornel show?", max_tokens=1)["dragon"]
+        return "cinema" in [source["title"] for source in report["sources"]]
+
+    assert not found()
+    (tmp_path / "cinema.md").write_text("The cinema Quornel shows silent films on Mondays.")
+    add_documents(data, "cloud", tmp_path)
+    assert answers.all() == expected
+    wait_until(found, "it is found")
+    assert dragon("library", "remove", "--role", "cloud", str(tmp_path), data=data).returncode == 0
+    wait_until(lambda: not found(), "it is not found any more")
+    time.sleep(2.0)  # the other worker looks every second
 
 
 def test_a_worker_is_killed_in_the_middle(town: Town, expected: list[str]) -> None:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from common.library.chunks import Chunk
 from common.library.index import VectorIndex
-from common.library.index_file import INDEX
-from common.library.store import FileRecord, Store
+from common.library.store import INDEX, FileRecord, Store
 
 COSINE = 0.9  # of a made-up vector with the real one that it is a neighbour of
 _FILE = 64  # chunks of a document

@@ -15,9 +15,9 @@ import pytest
 
 from common.library import index_file
 from common.library.chunks import Chunker
-from common.library.index_file import INDEX, TEMPORARY
+from common.library.index_file import TEMPORARY
 from common.library.library import Library
-from common.library.store import Store
+from common.library.store import INDEX, Store
 from tests.common.library.conftest import Write
 from tests.common.library.test_approximate import EVERYTHING, FROM, opened, put_many, trained
 from tests.common.library.test_faults import ROOT, check, content, damage, fill

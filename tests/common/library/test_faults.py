@@ -22,9 +22,9 @@ import pytest
 from common.library import database, index_file, seal
 from common.library.chunks import Chunker
 from common.library.errors import LibraryDamaged, LibraryError, LibraryFull
-from common.library.index_file import INDEX, TEMPORARY
+from common.library.index_file import TEMPORARY
 from common.library.library import Library
-from common.library.store import DATABASE
+from common.library.store import DATABASE, INDEX
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import DIMENSION, ToyEmbedder
 

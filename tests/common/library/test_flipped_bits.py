@@ -12,10 +12,9 @@ import pytest
 from common.library.chunks import Chunker
 from common.library.database import damaged
 from common.library.errors import LibraryDamaged, LibraryError
-from common.library.index_file import INDEX
 from common.library.library import Library, SearchKind
 from common.library.seal import SEAL
-from common.library.store import DATABASE
+from common.library.store import DATABASE, INDEX
 from tests.common.library.conftest import Write
 from tests.common.library.test_faults import fill
 from tests.common.library.toy_embedder import ToyEmbedder

@@ -11,8 +11,8 @@ import pytest
 
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError
-from common.library.index_file import INDEX
 from common.library.library import Library
+from common.library.store import INDEX
 from common.scoring.static import StaticScorer
 from tests.common.library.conftest import Write
 

@@ -1,0 +1,99 @@
+"""Snapshots of a library for processes on other machines, which can't open the database that is being written.
+
+SQLite's log of writes works on one machine only. So each content is copied to a folder of its own below the library's,
+named after its commit, and never changed: any number may read it, over whatever file system they share.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from common.library.database import PUBLISHED
+from common.library.errors import LibraryError
+from common.library.store import INDEX, Store
+from common.process.durable_files import put_in_place, replacing
+from common.process.private_files import private_folder
+
+_FOLDER: Final = "snapshots"
+_NEWEST: Final = "newest"  # the file that names the one to read
+_NOTHING: Final = "empty"  # name of a content without any commit
+_MADE: Final = ".new"  # begins the name of one that is being made
+_KEPT: Final = 60.0  # seconds until a snapshot goes that another one has replaced
+
+
+def publish(library: Path) -> Path:
+    """Copy the library in this folder as it is now, unless that was done; the copy's folder. For one process at a time.
+
+    Raises `LibraryError`.
+    """
+    folder = library / _FOLDER
+    try:
+        private_folder(library)
+        private_folder(folder)
+        store = Store(library)
+        try:
+            with store.reading():
+                name = store.state().commit or _NOTHING
+            if newest(library) != folder / name:
+                name = _copied(store, library, folder)
+        finally:
+            store.close()
+        with replacing(folder / _NEWEST) as file:
+            file.write(name.encode())
+    except OSError as error:
+        raise LibraryError(f"the library {library} can't be published: {error.strerror}") from error
+    return folder / name
+
+
+def newest(library: Path) -> Path | None:
+    """The folder of the latest snapshot of the library in this folder; None where there is none."""
+    folder = library / _FOLDER
+    try:
+        found = folder / (folder / _NEWEST).read_text()
+    except OSError:
+        return None
+    return found if found.is_dir() else None
+
+
+def tidy(library: Path) -> None:
+    """Remove the snapshots that nobody reads any more: others have replaced them some time ago."""
+    folder, kept = library / _FOLDER, newest(library)
+    if kept is None or time.time() - (folder / _NEWEST).stat().st_mtime < _KEPT:
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and path != kept:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _copied(store: Store, library: Path, folder: Path) -> str:
+    """Make the copy, of what is in the library by then; its name."""
+    made = folder / _MADE
+    shutil.rmtree(made, ignore_errors=True)
+    private_folder(made)
+    store.copy(made)
+    (made / PUBLISHED).touch()
+    with suppress(FileNotFoundError):  # it names its content: one of another content is of use, too, or ignored
+        _link(library / INDEX, made / INDEX)
+    copy = Store(made)
+    try:
+        name = copy.state().commit or _NOTHING
+    finally:
+        copy.close()
+    if not (folder / name).is_dir():
+        put_in_place(made, folder / name)
+    return name
+
+
+def _link(path: Path, made: Path) -> None:
+    """The index file is replaced and never changed, so that another name for it is as good as a copy."""
+    try:
+        os.link(path, made)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(path, made)
