@@ -23,6 +23,8 @@ MOST_MESSAGES: Final = 2**16  # that wait for one process
 MOST_BYTES: Final = 2**28
 _BATCH: Final = 64  # messages that are taken before what waits is sent
 _ENDING: Final = 200  # milliseconds for what is queued, in the end
+# Milliseconds, a day. -1 means never, but then the end of a context whose connection was just lost may wait for ever.
+_NEVER: Final = 10**8
 # Events of a connection that there is no more, or won't be.
 _LOST: Final = (
     zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -128,7 +130,7 @@ class Channel:
                 self._socket.curve_publickey = keys.worker.public.encode()
                 self._socket.curve_secretkey = keys.worker.secret.encode()
             self._socket.setsockopt(zmq.IDENTITY, _routing(name))
-            self._socket.reconnect_ivl = -1
+            self._socket.reconnect_ivl = _NEVER
             self._monitor = self._socket.get_monitor_socket(_LOST)
             self._poller.register(self._monitor, zmq.POLLIN)
             steps.append(self._listen)
