@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from cloud.gateway.channel import Kind, Note
-from cloud.gateway.table import Key, Table
+from cloud.gateway.table import Table
 from common.answer.failures import starting, stopping, unknown_session
 from common.process.quiet_log import QuietLog
 from common.transport.interface import Peer
@@ -65,7 +65,6 @@ class Gateway:
         self.sessions_lost = 0  # so far, with their workers
         self._workers = workers
         self._table = Table(most_per_key)
-        self._fetches: set[Key] = set()  # sessions that are nothing but a document that is fetched
         self._passed: dict[tuple[int, Peer], _Passed] = {}
         self._lines = QuietLog(log)
         self._closing = False
@@ -94,7 +93,6 @@ class Gateway:
     def on_gone(self, peer: Peer) -> None:
         with self._lock:
             workers = self._table.gone(peer)
-            self._fetches = {key for key in self._fetches if key[0] != peer}
             for worker in workers:
                 self._passed.pop((worker, peer), None)
         self._tell(workers, Note(Kind.GONE, peer))
@@ -142,7 +140,6 @@ class Gateway:
         with self._lock:
             ended = self._table.lost(worker)
             self.sessions_lost += len(ended)
-            self._fetches.difference_update(ended)
             for number, peer in [each for each in self._passed if each[0] == worker]:
                 del self._passed[number, peer]
         for peer, session in ended:
@@ -159,7 +156,7 @@ class Gateway:
                 return
             news = not isinstance(message, Welcome) or self._table.welcomed(peer, frame)
             if self._ends(peer, message) and self._table.find(key := (peer, session_of(message))) == worker:
-                self._free(key)
+                self._table.free(key)
             self._passed.setdefault((worker, peer), _Passed()).bytes += len(frame)
         if news:
             self.link.forward(peer, type(message).__name__, frame)
@@ -187,12 +184,8 @@ class Gateway:
         """Whether a worker's message is the last one of its session."""
         if isinstance(message, Fetched):
             last = message.count == 0 or (message.index + 1, message.part + 1) == (message.count, message.parts)
-            return last and (peer, message.session) in self._fetches
+            return last and self._table.fetches((peer, message.session))
         return isinstance(message, Closed | Busy | Error)
-
-    def _free(self, key: Key) -> None:
-        self._fetches.discard(key)
-        self._table.free(key)
 
     def _greet(self, peer: Peer, hello: Hello) -> None:
         frame = encode(hello)
@@ -209,11 +202,9 @@ class Gateway:
             worker, hello = self._table.find(key), None
             full = worker is None and self._table.full(peer)
             if worker is None and not full and not self._closing:
-                opening = self._table.opened(key)
+                opening = self._table.opened(key, fetches=isinstance(message, Fetch))
                 if opening is not None:
                     worker, hello = opening.worker, opening.hello
-                    if isinstance(message, Fetch):
-                        self._fetches.add(key)
         if worker is None:
             self.busy += 1
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
@@ -227,7 +218,7 @@ class Gateway:
         with self._lock:
             worker = self._table.find((peer, session))
             if isinstance(message, Cancel | Error):
-                self._free((peer, session))
+                self._table.free((peer, session))
         if worker is not None:
             self._workers.send(Note(Kind.MESSAGE, peer, frame=encode(message)), worker)
         elif isinstance(message, Sync | Close):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from common.transport.interface import Peer, owner
 
 Key = tuple[Peer, int]  # a device's connection, and the number of its session
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    worker: int
+    fetches: bool  # it is nothing but a document that is fetched
 
 
 @dataclass(slots=True)
@@ -17,6 +24,7 @@ class _Device:
     home: int | None = None  # the worker that it was introduced to first: its sessions go there as far as loads allow
     introduced: set[int] = field(default_factory=set)  # workers that know it
     told: bytes = b""  # the latest welcome that was passed on
+    sessions: dict[int, _Session] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +39,15 @@ class Table:
     """Devices, workers and the sessions between them. For one thread at a time.
 
     A session stays with its worker. New ones of a device go where its others are, or were, unless another worker has
-    `slack` sessions fewer: documents and prompts that a worker has read are quick to be read again.
+    `slack` sessions fewer: documents and prompts that a worker has read are quick to be read again. Opening and freeing
+    one takes no longer because others have many.
     """
 
     def __init__(self, most_per_key: int, slack: int = 2) -> None:
         self._most_per_key = most_per_key
         self._slack = slack
         self._devices: dict[Peer, _Device] = {}
-        self._sessions: dict[Key, int] = {}
+        self._of_keys: Counter[str | int] = Counter()  # sessions of devices, by what they count for
         self._loads: dict[int, int] = {}  # sessions of the workers that serve
         self._leaving: set[int] = set()  # of these, those that get no new ones
 
@@ -79,9 +88,9 @@ class Table:
     def gone(self, peer: Peer) -> list[int]:
         """Forget a device; the workers that have to be told."""
         knowing = self.known_to(peer)
+        for session in self._sessions(peer):
+            self.free((peer, session))
         self._devices.pop(peer, None)
-        for key in [key for key in self._sessions if key[0] == peer]:
-            self.free(key)
         return knowing
 
     def known_to(self, peer: Peer) -> list[int]:
@@ -93,14 +102,19 @@ class Table:
 
     def find(self, key: Key) -> int | None:
         """The worker of a session."""
-        return self._sessions.get(key)
+        session = self._session(key)
+        return None if session is None else session.worker
+
+    def fetches(self, key: Key) -> bool:
+        """Whether a session is nothing but a document that is fetched."""
+        session = self._session(key)
+        return session is not None and session.fetches
 
     def full(self, peer: Peer) -> bool:
         """Whether a device has as many sessions as it may, on all workers together."""
-        mine = owner(peer)
-        return sum(owner(key[0]) == mine for key in self._sessions) >= self._most_per_key
+        return self._of_keys[owner(peer)] >= self._most_per_key
 
-    def opened(self, key: Key) -> Opening | None:
+    def opened(self, key: Key, fetches: bool = False) -> Opening | None:
         """Place a session; None where no worker serves, or the device has not said hello."""
         device, least = self._devices.get(key[0]), self._least()
         if device is None or least is None:
@@ -109,7 +123,8 @@ class Table:
         if home is None or not self._takes(home):
             device.home = home = least
         worker = home if self._loads[home] < self._loads[least] + self._slack else least
-        self._sessions[key] = worker
+        device.sessions[key[1]] = _Session(worker, fetches)
+        self._of_keys[owner(key[0])] += 1
         self._loads[worker] += 1
         known = worker in device.introduced
         device.introduced.add(worker)
@@ -117,9 +132,16 @@ class Table:
 
     def free(self, key: Key) -> None:
         """Note the end of a session, if it is open."""
-        worker = self._sessions.pop(key, None)
-        if worker in self._loads:
-            self._loads[worker] -= 1
+        session = self._session(key)
+        if session is None:
+            return
+        del self._devices[key[0]].sessions[key[1]]
+        mine = owner(key[0])
+        self._of_keys[mine] -= 1
+        if not self._of_keys[mine]:
+            del self._of_keys[mine]
+        if session.worker in self._loads:
+            self._loads[session.worker] -= 1
 
     # --- workers
 
@@ -136,12 +158,21 @@ class Table:
         """A worker serves no more; the sessions that it had, which are free."""
         self._loads.pop(worker, None)
         self._leaving.discard(worker)
-        ended = [key for key, its in self._sessions.items() if its == worker]
-        for key in ended:
-            del self._sessions[key]
-        for device in self._devices.values():
+        ended = []
+        for peer, device in self._devices.items():
             device.introduced.discard(worker)
+            ended += [(peer, number) for number, session in device.sessions.items() if session.worker == worker]
+        for key in ended:
+            self.free(key)
         return ended
+
+    def _sessions(self, peer: Peer) -> list[int]:
+        device = self._devices.get(peer)
+        return [] if device is None else list(device.sessions)
+
+    def _session(self, key: Key) -> _Session | None:
+        device = self._devices.get(key[0])
+        return None if device is None else device.sessions.get(key[1])
 
     def _takes(self, worker: int | None) -> bool:
         """Whether new sessions of a worker's devices go to it."""

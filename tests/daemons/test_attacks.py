@@ -1,4 +1,5 @@
-"""Attacks on a running cloud daemon by whoever reaches its port, and by whoever holds a trusted key.
+"""Attacks on a running cloud daemon by whoever reaches its port, and by whoever holds a trusted key: on one of a single
+process, and on the gateway of one of several.
 
 A busy machine only adds to what an answer takes. So the quickest answer under attack is compared with the slowest one
 in quiet: an attack that costs every answer more than that is seen however busy the machine is.
@@ -21,6 +22,7 @@ from proto.framing import encode
 from scripts.daemons import Pair
 from tests.attacks.side_by_side import Attacker, resident_bytes
 from tests.daemons.intruder import let_in
+from tests.daemons.streaming import wait_until
 
 QUESTION = "When does the place of my dance class open?"
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 11, "max_tokens": 32}
@@ -39,13 +41,22 @@ class Besieged:
     expected: dict[str, Any]  # the answer without an attack
 
 
-@pytest.fixture(scope="module")
-def besieged(fresh_data: Callable[[], Path]) -> Iterator[Besieged]:
+@pytest.fixture(
+    scope="module", params=[pytest.param(0, id="one"), pytest.param(2, id="gateway", marks=pytest.mark.walkthrough)]
+)
+def besieged(request: pytest.FixtureRequest, fresh_data: Callable[[], Path]) -> Iterator[Besieged]:
     data = fresh_data()
     keys = let_in(data)
-    with Pair(data, {"patience": 60.0}) as pair:
+    with Pair(data, {"patience": 60.0}, {"workers": request.param}) as pair:
+        wait_until(lambda: len(pair.cloud.workers) == request.param, "all workers are there")
         told = (*keys, hello(data / "intruder").hex())
         yield Besieged(pair, told, pair.complete(QUESTION, **SAMPLED))
+
+
+def memory_of(pair: Pair) -> int:
+    """Bytes of the cloud's processes."""
+    assert pair.cloud.process is not None
+    return sum(map(resident_bytes, [pair.cloud.process.pid, *(worker.pid for worker in pair.cloud.workers)]))
 
 
 def hello(data: Path) -> bytes:
@@ -60,8 +71,7 @@ def hello(data: Path) -> bytes:
 @pytest.mark.parametrize(("kind", "trusted"), CASES, ids=[f"{kind}{'-trusted' * trusted}" for kind, trusted in CASES])
 def test_answers_are_the_same_beside_it_and_take_no_longer(besieged: Besieged, kind: str, trusted: bool) -> None:
     pair, expected = besieged.pair, besieged.expected
-    assert pair.cloud.process is not None
-    before = resident_bytes(pair.cloud.process.pid)
+    before = memory_of(pair)
     times: dict[bool, list[float]] = {False: [], True: []}
     address = f"tcp://127.0.0.1:{pair.cloud_port}"
     with Attacker(kind, address, *(besieged.keys if trusted else ())) as attacker:
@@ -76,7 +86,7 @@ def test_answers_are_the_same_beside_it_and_take_no_longer(besieged: Besieged, k
                 assert answer["choices"] == expected["choices"]
                 assert report["degraded"] == [] and report["notes"] == expected["dragon"]["notes"]
     quiet, busy = (statistics.median(times[each]) for each in (False, True))
-    grown = resident_bytes(pair.cloud.process.pid) - before
+    grown = memory_of(pair) - before
     name = f"{kind}{' with a trusted key' * trusted}"
     print(
         f"{name}: {1000 * quiet:.2f} ms per token quiet, {1000 * busy:.2f} ms attacked "

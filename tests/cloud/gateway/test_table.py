@@ -101,9 +101,10 @@ def test_only_news_are_passed_on() -> None:
 )
 def test_loads_are_what_is_open(events: list[tuple[str, int, int]]) -> None:
     """Beside a model that keeps nothing but who has what."""
-    table, held, serving = Table(16), dict[tuple[Peer, int], int](), set[int]()
+    table, held, serving = Table(2), dict[tuple[Peer, int], int](), set[int]()
+    peers = [Peer(number, str(number % 3)) for number in range(1, 5)]  # two of them are of one device
     for event, number, session in events:
-        peer = Peer(number, str(number))
+        peer = peers[number - 1]
         key = peer, session
         match event:
             case "greet":
@@ -132,6 +133,8 @@ def test_loads_are_what_is_open(events: list[tuple[str, int, int]]) -> None:
         counts = Counter(held.values())
         assert {worker: table.load(worker) for worker in table.workers} == {each: counts[each] for each in serving}
         assert all(table.find(each) == worker for each, worker in held.items())
+        of_keys = Counter(each[0].key for each in held)
+        assert [table.full(each) for each in peers] == [of_keys[each.key] >= 2 for each in peers]
 
 
 def test_free_twice_is_free() -> None:
