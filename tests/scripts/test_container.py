@@ -30,6 +30,7 @@ __all__ = ["fresh_data", "libraries", "starts"]
 FOLDER = ROOT / "scripts" / "container"
 CONTAINERFILE = (FOLDER / "Containerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+GATEWAY: dict[str, Any] = yaml.safe_load((FOLDER / "compose.gateway.yaml").read_text())
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -108,9 +109,13 @@ def test_what_serves_nothing_is_not_healthy(said: bytes) -> None:
         assert health(closed_port(), port) == 1
 
 
-@pytest.mark.parametrize(("role", "kind"), [("device", DeviceSettings), ("cloud", CloudSettings)])
-def test_services_run_with_settings_that_there_are(role: str, kind: type[Settings]) -> None:
-    command, *flags = COMPOSE["services"][role]["command"]
+@pytest.mark.parametrize(
+    ("compose", "role", "kind"),
+    [(COMPOSE, "device", DeviceSettings), (COMPOSE, "cloud", CloudSettings), (GATEWAY, "cloud", CloudSettings)],
+    ids=["device", "cloud", "gateway"],
+)
+def test_services_run_with_settings_that_there_are(compose: dict[str, Any], role: str, kind: type[Settings]) -> None:
+    command, *flags = compose["services"][role]["command"]
     assert command == role
     _, given = parse_flags(kind, flags)
     assert load_settings(kind, overrides=given)
@@ -123,6 +128,31 @@ def test_nobody_else_reaches_them() -> None:
     assert COMPOSE["networks"]["link"]["internal"] is True and services["cloud"]["networks"] == ["link"]
     mounted = {role: {volume.split(":")[0] for volume in services[role]["volumes"]} for role in ("device", "cloud")}
     assert not mounted["device"] & mounted["cloud"]
+
+
+def test_metrics_are_scraped_where_they_are_and_by_nobody_else() -> None:
+    services, networks = GATEWAY["services"], COMPOSE["networks"] | GATEWAY["networks"]
+    scrapes = yaml.safe_load(GATEWAY["configs"]["scrapes"]["content"])["scrape_configs"]
+    places = {job["static_configs"][0]["targets"][0] for job in scrapes}
+    _, given = parse_flags(CloudSettings, services["cloud"]["command"][1:])
+    _, own = parse_flags(DeviceSettings, COMPOSE["services"]["device"]["command"][1:])
+    cloud, device = load_settings(CloudSettings, overrides=given), load_settings(DeviceSettings, overrides=own)
+    assert cloud.metrics is not None
+    assert places == {f"cloud:{cloud.metrics.rpartition(':')[2]}", f"device:{device.port}"}
+    inside = {name for name, each in services.items() if "metrics" in each["networks"]}
+    assert networks["metrics"]["internal"] is True and inside == {"cloud", "device", "prometheus", "grafana"}
+    assert set(COMPOSE["services"]["cloud"]["networks"]) <= set(services["cloud"]["networks"])
+    assert [each["ports"] for each in services.values() if "ports" in each] == [["127.0.0.1:3000:3000"]]
+
+
+def test_the_dashboard_is_the_one_that_is_documented() -> None:
+    mounted = [volume.split(":") for volume in GATEWAY["services"]["grafana"]["volumes"]]
+    (source, target) = next((each[0], Path(each[1])) for each in mounted if each[0].startswith("."))
+    assert (FOLDER / source).resolve() == ROOT / "docs" / "monitoring" / "grafana.json"
+    provider = yaml.safe_load(GATEWAY["configs"]["dashboards"]["content"])["providers"][0]
+    assert Path(provider["options"]["path"]) == target.parent
+    known = {name for each in (COMPOSE, GATEWAY) for name in each.get("configs", {})}
+    assert {each["source"] for service in GATEWAY["services"].values() for each in service.get("configs", [])} == known
 
 
 def test_files_that_are_copied_are_there_and_let_in() -> None:
