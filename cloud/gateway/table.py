@@ -21,7 +21,7 @@ class _Device:
     """A connection that said hello."""
 
     hello: bytes  # its frame
-    home: int | None = None  # the worker that it was introduced to first: its sessions go there as far as loads allow
+    home: int | None = None  # the worker that its sessions go to as far as loads allow
     introduced: set[int] = field(default_factory=set)  # workers that know it
     told: bytes = b""  # the latest welcome that was passed on
     sessions: dict[int, _Session] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Opening:
 class Table:
     """Devices, workers and the sessions between them. For one thread at a time.
 
-    A session stays with its worker. New ones of a device go where its others are, or were, unless another worker has
-    `slack` sessions fewer: documents and prompts that a worker has read are quick to be read again. Opening and freeing
-    one takes no longer because others have many.
+    A session stays with its worker. New ones of a device go to its home, as documents and prompts that a worker has
+    read are quick to be read again, unless another worker has `slack` sessions fewer. All workers are home to as many
+    devices. Opening and freeing a session takes no longer because others have many.
     """
 
     def __init__(self, most_per_key: int, slack: int = 2) -> None:
@@ -49,6 +49,7 @@ class Table:
         self._devices: dict[Peer, _Device] = {}
         self._of_keys: Counter[str | int] = Counter()  # sessions of devices, by what they count for
         self._loads: dict[int, int] = {}  # sessions of the workers that serve
+        self._homes: Counter[int] = Counter()  # devices at home with each of them
         self._leaving: set[int] = set()  # of these, those that get no new ones
 
     @property
@@ -71,8 +72,7 @@ class Table:
         """Note a device's hello; the worker that answers it, None where there is none now."""
         device = self._devices.setdefault(peer, _Device(hello))
         device.hello = hello
-        if not self._takes(device.home):
-            device.home = self._least()
+        self._settle(device)
         if device.home is not None:
             device.introduced.add(device.home)
         return device.home
@@ -90,7 +90,9 @@ class Table:
         knowing = self.known_to(peer)
         for session in self._sessions(peer):
             self.free((peer, session))
-        self._devices.pop(peer, None)
+        device = self._devices.pop(peer, None)
+        if device is not None and device.home is not None:
+            self._homes[device.home] -= 1
         return knowing
 
     def known_to(self, peer: Peer) -> list[int]:
@@ -119,9 +121,9 @@ class Table:
         device, least = self._devices.get(key[0]), self._least()
         if device is None or least is None:
             return None
+        self._settle(device)
         home = device.home
-        if home is None or not self._takes(home):
-            device.home = home = least
+        assert home is not None  # one serves
         worker = home if self._loads[home] < self._loads[least] + self._slack else least
         device.sessions[key[1]] = _Session(worker, fetches)
         self._of_keys[owner(key[0])] += 1
@@ -157,10 +159,13 @@ class Table:
     def lost(self, worker: int) -> list[Key]:
         """A worker serves no more; the sessions that it had, which are free."""
         self._loads.pop(worker, None)
+        self._homes.pop(worker, None)
         self._leaving.discard(worker)
         ended = []
         for peer, device in self._devices.items():
             device.introduced.discard(worker)
+            if device.home == worker:
+                device.home = None
             ended += [(peer, number) for number, session in device.sessions.items() if session.worker == worker]
         for key in ended:
             self.free(key)
@@ -174,11 +179,24 @@ class Table:
         device = self._devices.get(key[0])
         return None if device is None else device.sessions.get(key[1])
 
+    def _settle(self, device: _Device) -> None:
+        """Give a device a home, unless it has one; none where no worker serves."""
+        if self._takes(device.home):
+            return
+        if device.home is not None:
+            self._homes[device.home] -= 1
+        device.home = min(self._taking(), key=lambda worker: (self._homes[worker], worker), default=None)
+        if device.home is not None:
+            self._homes[device.home] += 1
+
     def _takes(self, worker: int | None) -> bool:
         """Whether new sessions of a worker's devices go to it."""
         return worker in self._loads and worker not in self._leaving
 
     def _least(self) -> int | None:
-        """The worker with the fewest sessions, one that leaves only where there is no other."""
-        taking = [worker for worker in self._loads if worker not in self._leaving] or list(self._loads)
-        return min(taking, key=lambda worker: (self._loads[worker], worker), default=None)
+        """The worker with the fewest sessions."""
+        return min(self._taking(), key=lambda worker: (self._loads[worker], worker), default=None)
+
+    def _taking(self) -> list[int]:
+        """Workers that get new sessions; those that leave only where there is no other."""
+        return [worker for worker in self._loads if worker not in self._leaving] or list(self._loads)

@@ -35,6 +35,7 @@ SUITES = {
     "sessions": ("tokens per second of many devices on one cloud", "scripts.bench.sessions.suite"),
     "fairness": ("devices that ask now and then, beside one that asks for all that it may", "scripts.bench.fairness"),
     "gateway": ("a message by way of the gateway against none; memory of idle sessions", "scripts.bench.gateway"),
+    "cluster": ("where many devices' answers go among many workers, simulated", "scripts.bench.cluster"),
     "workers": ("a cloud of several processes against one: latency, tokens per second", "scripts.bench.workers"),
     "edgellm": ("answers of a target that is larger than its memory, by its drafts", "scripts.bench.edgellm.suite"),
     "scoring": ("what document weights do to answers and what they cost", "scripts.bench.scoring.suite"),

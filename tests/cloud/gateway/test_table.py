@@ -54,6 +54,25 @@ def test_devices_are_spread() -> None:
     assert Counter(homes) == {1: 2, 2: 2}
 
 
+def test_all_workers_are_home_to_as_many_devices() -> None:
+    """Whoever comes first: they all say hello when a cloud starts, before any of them asks."""
+    table = table_of(4)
+    peers = [Peer(number, str(number)) for number in range(40)]
+    homes = {peer: table.greeted(peer, HELLO) for peer in peers}
+    assert Counter(homes.values()) == dict.fromkeys((1, 2, 3, 4), 10)
+    lost = [peer for peer, home in homes.items() if home == 2]
+    table.lost(2)
+    table.joined(5)
+    assert {table.greeted(peer, HELLO) for peer in lost} == {5}
+    for peer in lost:
+        table.gone(peer)
+    assert {table.greeted(Peer(number, str(number)), HELLO) for number in range(50, 60)} == {5}
+    table.leaving(5)
+    assert 5 not in {table.greeted(Peer(number, str(number)), HELLO) for number in range(50, 60)}
+    table.joined(6)
+    assert {table.greeted(Peer(number, str(number)), HELLO) for number in range(60, 70)} == {6}
+
+
 def test_a_key_has_a_share_of_all_workers_together() -> None:
     table = table_of(2, most_per_key=3)
     again = Peer(3, "one")  # another connection of the same device
