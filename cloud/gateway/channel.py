@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -105,24 +106,27 @@ class Channel:
         `name` is this process's number, None for the listener. With `keys` all is encrypted, and nobody gets in who has
         not the workers' pair. `tick` is called every `period` seconds.
         """
+        self.turns = Turns("channel", died)
         self._take = take
         self._tick = tick
-        self._period = None if period is None else int(1e3 * period)
+        self._period = period
+        self._next = 0.0  # when the next tick is due
         self._listens = name is None
         self._died = died
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER if self._listens else zmq.DEALER)
         self._socket.set_hwm(0)  # the outbox has the bounds
         self._socket.tcp_keepalive = 1
-        self._outbox = Outbox(MOST_MESSAGES, MOST_BYTES)
-        self._poller = zmq.Poller()
+        self._outbox = Outbox(MOST_MESSAGES, MOST_BYTES, self.turns.signal)
+        self.sockets: list[tuple[Any, int]] = [(self._socket, zmq.POLLIN)]
+        self.receiving = [self._receive]
+        self.sending = [self._send, self._tick_when_due]
         self._doorman: ZapAuthenticator | None = None
         self._monitor: zmq.Socket[Any] | None = None
-        steps = [self._wait, self._receive, self._send, self._tick]
         if name is None:
             if keys is not None:
                 self._doorman = self._guarded(keys)
-                steps.append(self._doorman.answer)
+                self.receiving.append(self._doorman.answer)
             self._socket.bind(address)
         else:
             if keys is not None:
@@ -132,25 +136,23 @@ class Channel:
             self._socket.setsockopt(zmq.IDENTITY, _routing(name))
             self._socket.reconnect_ivl = _NEVER
             self._monitor = self._socket.get_monitor_socket(_LOST)
-            self._poller.register(self._monitor, zmq.POLLIN)
-            steps.append(self._listen)
+            self.sockets.append((self._monitor, zmq.POLLIN))
+            self.sending.append(self._listen)
             self._socket.connect(address)
             self._outbox.open(0)
         self.address = self._socket.get_string(zmq.LAST_ENDPOINT) if self._listens else address
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self._outbox.fileno(), zmq.POLLIN)
-        self._turns = Turns("channel", steps, self._wake, self._end, died)
+        self.turns.add(self)
 
     def start(self) -> None:
-        self._turns.start()
+        self.turns.start()
 
     def close(self) -> None:
         """Send what waits, if that takes no longer than a moment, and end the thread."""
-        self._turns.close()
+        self.turns.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
         """Have the thread call `answer` soon, as a sign that it works. From any thread."""
-        self._turns.ask(answer)
+        self.turns.ask(answer)
 
     def open(self, number: int) -> None:
         """Let notes be sent to the process of this number."""
@@ -170,18 +172,20 @@ class Channel:
         assert keys.secret is not None
         doorman = ZapAuthenticator(self._context, lambda key: key == keys.worker.public, lambda key: False)
         doorman.protect(self._socket, keys.secret.encode())
-        self._poller.register(doorman.socket, zmq.POLLIN)
+        self.sockets.append((doorman.socket, zmq.POLLIN))
         return doorman
 
     # --- the thread
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._outbox.wake()
+    def deadline(self) -> float | None:
+        """Time of the next tick, if there are any."""
+        return None if self._period is None else self._next
 
-    def _wait(self) -> None:
-        if self._outbox.fileno() in dict(self._poller.poll(self._period)):
-            self._outbox.acknowledge()
+    def _tick_when_due(self) -> None:
+        now = time.monotonic()
+        if self._period is not None and now >= self._next:
+            self._next = now + self._period
+            self._tick()
 
     def _receive(self) -> None:
         for _ in range(_BATCH):
@@ -202,11 +206,12 @@ class Channel:
         assert self._monitor is not None
         with contextlib.suppress(zmq.Again):
             read_event(self._monitor)
-            if self._died is not None and not self._turns.closing.is_set():
+            if self._died is not None and not self.turns.closing.is_set():
                 self._died("channel", ConnectionError("the connection to the gateway is lost"))
-            self._turns.closing.set()
+            self.turns.closing.set()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Send the rest, if that takes no longer than a moment, and close all."""
         with contextlib.suppress(zmq.ZMQError):
             self._send()
         if self._monitor is not None:

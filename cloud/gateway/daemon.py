@@ -61,7 +61,7 @@ def serve_by_workers(
             raise ConfigurationError("no worker could be started; it has said why")
     gateway = Gateway(fleet, settings.max_sessions_per_key)
     limits = Limits(payload_bytes=largest_payload(fleet.vocabulary))
-    link = CloudLink(address, keys, gateway, limits, insecure=settings.insecure, died=end_process)
+    link = CloudLink(address, keys, gateway, limits, insecure=settings.insecure, died=end_process, beside=fleet.turns)
     gateway.link = link
     fleet.serve(gateway)
     stack.enter_context(link)

@@ -85,6 +85,7 @@ class Fleet:
         self._channel = Channel(
             launcher.address, self._taken, keys=launcher.keys, died=died, tick=self._look, period=_TICK
         )
+        self.turns = self._channel.turns  # of the thread
         self._last = 0
         self._ends = {"ended": 0, "silent": 0}  # of workers, by what happened
         self._scrape: _Scrape | None = None
@@ -104,17 +105,14 @@ class Fleet:
 
     def serve(self, gateway: Serving) -> None:
         """Tell `gateway` of workers from now on, those that are ready first."""
-        done = threading.Event()
 
         def attach() -> None:
             self._serving = gateway
             for worker in self._workers():
                 if worker.ready is not None:
                     gateway.joined(worker.number)
-            done.set()
 
-        self._channel.ask(attach)
-        done.wait()
+        self.turns.perform(attach)
 
     def send(self, note: Note, number: int) -> bool:
         """Hand a note over for a worker, from any thread; False where it is gone, or too much waits for it."""

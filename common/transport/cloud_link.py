@@ -19,6 +19,7 @@ from common.transport.keys import CloudKeys, fingerprint, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
 from common.transport.loop import SocketLoop
 from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, metadata, prepare_socket
+from common.transport.turns import Turns
 from proto.messages import Message
 
 _LOG = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ class CloudLink(SocketLoop):
     """A cloud's socket for all its devices, listening when the constructor returns.
 
     A peer is known from its first message on. With keys, exactly the peers that `keys.allows` get in, and
-    `Peer.key` is checked on every message. `died` is told if the link's thread ends by itself. Raises
-    `TransportError` if `bind` can't be listened on.
+    `Peer.key` is checked on every message. `died` is told if one of the link's threads ends by itself. A link `beside`
+    others is served by their thread. Raises `TransportError` if `bind` can't be listened on.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class CloudLink(SocketLoop):
         *,
         insecure: bool = False,
         died: Died | None = None,
+        beside: Turns | None = None,
     ) -> None:
         require_safe(bind, keys is not None, insecure)
         self._accounts = Accounts(limits.work_per_second, limits.work_burst)
@@ -49,7 +51,9 @@ class CloudLink(SocketLoop):
         allows = None if keys is None else keys.allows
         encrypted = keys is not None
         self._pauses = Pauses(limits.pause_first, limits.pause_last)  # of keys
-        super().__init__(handler, limits, "cloud-link", addressed=True, encrypted=encrypted, allows=allows, died=died)
+        super().__init__(
+            handler, limits, "cloud-link", addressed=True, encrypted=encrypted, allows=allows, died=died, beside=beside
+        )
         self._routes: dict[bytes, Connection] = {}
         self._gone: set[bytes] = set()  # routing ids of connections that ended, of which something may be left to read
         self._live: dict[int, Connection | None] = {}  # by descriptor; None before the first message

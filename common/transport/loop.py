@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -51,18 +50,19 @@ class SocketLoop(ABC):
         encrypted: bool,
         allows: Callable[[str], bool] | None,
         died: Died | None,
+        beside: Turns | None = None,
     ) -> None:
+        """The socket's thread is that of the turns `beside`, which last longer; None: one of its own."""
         self.limits = limits
         self._addressed = addressed  # whether a routing id precedes each message
         self._encrypted = encrypted
         self._handler = handler
         self._context: zmq.Context[Any] = zmq.Context()
-        self._poller = zmq.Poller()
-        self._readable: dict[Any, int] = {}
-        self._outbox = Outbox(limits.queue_messages, limits.queue_bytes)
-        self._poller.register(self._outbox.fileno(), zmq.POLLIN)
+        self._guest = beside is not None
+        self._turns = Turns(name, died) if beside is None else beside
+        self._outbox = Outbox(limits.queue_messages, limits.queue_bytes, self._turns.signal)
         self._authenticator = ZapAuthenticator(self._context, allows, self._paused)
-        self._poller.register(self._authenticator.socket, zmq.POLLIN)
+        self.sockets: list[tuple[Any, int]] = [(self._authenticator.socket, zmq.POLLIN)]
         waiting, messages = 2 * limits.window_bytes, limits.messages_burst + limits.refused_burst
         self._guard = InflowGuard(InflowLimits(2 * limits.frame_bytes, waiting, 4 * waiting, messages), name, died)
         self._counters = LinkCounters()
@@ -76,9 +76,10 @@ class SocketLoop(ABC):
         self._closed = False
         # A connection's beginning is reported before it asks to be let in, so between letting it in and its first
         # message it is heard of.
-        steps = [self._wait, self._authenticate, self._watch, self._receive]
-        steps += [self._delivery.send, self._on_turn]
-        self._turns = Turns(name, steps, self._wake, self._tear_down, died)
+        self.receiving = [self._authenticate, self._watch, self._receive]
+        self.sending = [self._delivery.send, self._on_turn]
+        if not self._guest:
+            self._turns.add(self)
 
     def __enter__(self) -> Self:
         self.start()
@@ -90,13 +91,19 @@ class SocketLoop(ABC):
     def start(self) -> None:
         """Start the threads; the handler is called from now on."""
         self._guard.start()
-        self._turns.start()
+        if self._guest:
+            self._turns.perform(lambda: self._turns.add(self))
+        else:
+            self._turns.start()
 
     def close(self) -> None:
-        """Stop, free the socket and wait for the thread. What is queued is sent, if that takes no longer than a moment:
-        the other sides' sessions end with it.
+        """Stop and free the socket. What is queued is sent, if that takes no longer than a moment: the other sides'
+        sessions end with it.
         """
-        self._turns.close()
+        if self._guest:
+            self._turns.perform(lambda: self._turns.remove(self))
+        else:
+            self._turns.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
         """Have the socket's thread call `answer` soon, as a sign that it works. From any thread."""
@@ -153,15 +160,13 @@ class SocketLoop(ABC):
     def _adopt(self, made: zmq.Socket[Any], monitor: zmq.Socket[Any]) -> None:
         self._socket, self._monitor = made, monitor
         self._delivery.socket = made
-        self._poller.register(made, zmq.POLLIN)
-        self._poller.register(monitor, zmq.POLLIN)
+        self.sockets += [(made, zmq.POLLIN), (monitor, zmq.POLLIN)]
 
     def _discard(self) -> None:
         made, monitor = self._socket, self._monitor
         self._socket = self._monitor = self._delivery.socket = None
         if made is not None and monitor is not None:
-            self._poller.unregister(made)
-            self._poller.unregister(monitor)
+            del self.sockets[1:]
             made.disable_monitor()
             monitor.close(0)
             made.close(0)
@@ -196,28 +201,14 @@ class SocketLoop(ABC):
 
     # A turn of the thread.
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # the thread ended by itself
-            self._outbox.wake()
-
-    def _wait(self) -> None:
-        self._readable = {}
-        self._readable = dict(self._poller.poll(self._patience()))
-        if self._outbox.fileno() in self._readable:
-            self._outbox.acknowledge()
-
-    def _patience(self) -> int | None:
-        """Milliseconds to sleep at most; None is until something happens."""
-        now = time.monotonic()
-        deadlines = [self._deadline()]
-        if (retry := self._delivery.retry) is not None:
-            deadlines.append(now + retry)
-        times = [deadline for deadline in deadlines if deadline is not None]
-        return max(0, int((min(times) - now) * 1000) + 1) if times else None
+    def deadline(self) -> float | None:
+        """Time at which a turn is needed next; None if only after an event."""
+        times = [self._deadline(), None if (retry := self._delivery.retry) is None else time.monotonic() + retry]
+        return min((each for each in times if each is not None), default=None)
 
     def _authenticate(self) -> None:
         # Who was cut and comes again, as somebody else or on a link without keys, must not find his rest still here.
-        if not self._clearing and self._authenticator.socket in self._readable:
+        if not self._clearing and self._authenticator.socket in self._turns.readable:
             self._authenticator.answer()
 
     def _watch(self) -> None:
@@ -294,7 +285,8 @@ class SocketLoop(ABC):
         if connection.complaints.take(now):
             self._delivery.reply(connection, Error(0, code, text))
 
-    def _tear_down(self) -> None:
+    def end(self) -> None:
+        """Send the rest, and close all. On the thread."""
         if not self._closed:
             self._closed = True
             self._send_rest()

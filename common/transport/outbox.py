@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 from collections import deque
 from dataclasses import dataclass
+
+from common.transport.signal import Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +23,16 @@ class Outbox:
     """Bounded per connection in messages and bytes, so that one slow peer can't take another's place.
 
     A message counts until `mark_sent`, which the link calls when ZeroMQ has taken it: what waits for a slow peer
-    stays within the bound. `fileno()` is readable when messages may be waiting; register it in a poller.
-
-    No wake-up is lost: `put` appends before it looks at the flag, and the link lowers the flag
-    (`acknowledge`) before it looks at the queue (`take`). Either `put` sees the lowered flag and signals, or
-    `take` sees the message.
+    stays within the bound. The `signal` is given when messages may be waiting.
     """
 
-    def __init__(self, messages: int, size: int) -> None:
+    def __init__(self, messages: int, size: int, signal: Signal) -> None:
+        self._signal = signal
         self._limits = (messages, size)
         self._messages: deque[OutgoingMessage] = deque()
         self._pending: dict[int, list[int]] = {}  # connection -> [messages, bytes]
         self._lock = threading.Lock()
-        self._signalled = False
-        self._receiver, self._sender = socket.socketpair()
-        self._receiver.setblocking(False)
-        self._sender.setblocking(False)
         self.refused = 0
-
-    def fileno(self) -> int:
-        return self._receiver.fileno()
 
     def open(self, connection: int) -> None:
         """Accept messages for a connection."""
@@ -65,27 +55,13 @@ class Outbox:
             pending[0] += 1
             pending[1] += message.size
             self._messages.append(message)
-        self.wake()
+        self._signal.give()
         return True
 
     def pending(self, connection: int) -> int:
         """Bytes that wait for `connection`; 0 as well when it is gone."""
         with self._lock:
             return self._pending.get(connection, (0, 0))[1]
-
-    def wake(self) -> None:
-        """Make `fileno()` readable."""
-        if not self._signalled:
-            self._signalled = True
-            # A full buffer is a signal already; a closed one has no reader left.
-            with contextlib.suppress(OSError):
-                self._sender.send(b"\0")
-
-    def acknowledge(self) -> None:
-        """Lower the signal. Link thread only, when `fileno()` is readable and before `take`."""
-        with contextlib.suppress(BlockingIOError):
-            self._receiver.recv(4096)
-        self._signalled = False
 
     def take(self) -> list[OutgoingMessage]:
         """Everything queued, oldest first. Link thread only."""
@@ -106,5 +82,3 @@ class Outbox:
         with self._lock:
             self._pending.clear()
             self._messages.clear()
-        self._receiver.close()
-        self._sender.close()

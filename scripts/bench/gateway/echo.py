@@ -99,7 +99,7 @@ def serve(mode: str) -> None:
             stack.callback(fleet.close)
             fleet.until_one_serves()
             gateway = Gateway(fleet, most_per_key=2**19)
-            link = CloudLink("tcp://127.0.0.1:0", keys, gateway, LIMITS)
+            link = CloudLink("tcp://127.0.0.1:0", keys, gateway, LIMITS, beside=fleet.turns)
             gateway.link = link
             fleet.serve(gateway)
         stack.enter_context(link)

@@ -6,6 +6,8 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,19 @@ def test_a_handler_that_fails_at_every_message_does_not_fill_the_log(caplog: pyt
     assert 1 <= len(caplog.records) <= 6 and "secret" not in caplog.text
 
 
+@dataclass
+class Steps:
+    """A part without sockets, whose steps are due all the time."""
+
+    receiving: list[Callable[[], None]]
+    end: Callable[[], None] = lambda: None
+    sockets: tuple[()] = ()
+    sending: tuple[()] = ()
+
+    def deadline(self) -> float | None:
+        return 0.0
+
+
 def test_a_thread_that_goes_on_failing_pauses_and_ends_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "_MOST", 12)
     told: list[tuple[str, str]] = []
@@ -104,7 +119,8 @@ def test_a_thread_that_goes_on_failing_pauses_and_ends_with_its_reason(monkeypat
         told.append((name, type(error).__name__))
         died.set()
 
-    loop = Turns("a-link", [fail], lambda: None, ended.set, tell)
+    loop = Turns("a-link", tell)
+    loop.add(Steps([fail], ended.set))
     loop.start()
     assert died.wait(SECONDS)
     loop.close()
@@ -126,7 +142,8 @@ def test_a_turn_that_succeeds_forgives_the_failed_ones(monkeypatch: pytest.Monke
         if count % 3:
             raise OSError
 
-    loop = Turns("a-link", [fail_twice_of_three], lambda: None, lambda: None, None)
+    loop = Turns("a-link", None)
+    loop.add(Steps([fail_twice_of_three]))
     loop.start()
     assert enough.wait(SECONDS)
     loop.close()
@@ -152,7 +169,7 @@ from common.process.vital import end_process
 from tests.common.transport.support import Recorder
 
 class Broken(CloudLink):
-    def _wait(self):
+    def deadline(self):
         raise {error}
 
 turns._MOST = 3

@@ -13,6 +13,7 @@ from common.transport.address import TransportError, is_loopback, require_safe, 
 from common.transport.limits import Limits
 from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
+from common.transport.signal import Signal
 from proto.messages import Probe, ProbeReply
 
 STEPS = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200)
@@ -186,7 +187,8 @@ def outgoing(connection: int, size: int = 10) -> OutgoingMessage:
 
 
 def test_each_connection_has_its_own_share_of_the_queue() -> None:
-    outbox = Outbox(messages=3, size=100)
+    signal = Signal()
+    outbox = Outbox(3, 100, signal)
     assert not outbox.put(outgoing(1))  # unknown
     outbox.open(1)
     outbox.open(2)
@@ -202,26 +204,45 @@ def test_each_connection_has_its_own_share_of_the_queue() -> None:
     outbox.mark_sent(taken[1])  # after the end: nothing to account for
     assert outbox.refused == 6
     outbox.close()
+    signal.close()
 
 
 def test_the_signal_is_up_exactly_while_something_may_wait() -> None:
-    outbox = Outbox(messages=10, size=1000)
+    signal = Signal()
+    outbox = Outbox(10, 1000, signal)
     outbox.open(1)
 
     def signalled() -> bool:
-        return bool(select.select([outbox.fileno()], [], [], 0)[0])
+        return bool(select.select([signal.fileno()], [], [], 0)[0])
 
     assert not signalled()
     for _ in range(3):
         outbox.put(outgoing(1))
     assert signalled()
-    outbox.acknowledge()
+    signal.take(signalled())
+    outbox.put(outgoing(1))  # while the thread works, it need not be woken
     assert not signalled()
+    signal.lower()
     outbox.put(outgoing(1))  # between lowering the signal and looking at the queue
-    assert len(outbox.take()) == 4
+    assert len(outbox.take()) == 5
     assert signalled()
-    outbox.acknowledge()
+    signal.take(signalled())
+    signal.lower()
     assert outbox.take() == []
     outbox.put(outgoing(1))
     assert signalled()
     outbox.close()
+    signal.close()
+
+
+def test_a_signal_that_comes_while_the_thread_wakes_leaves_nothing_behind() -> None:
+    """Given when the thread has polled already: the next poll returns at once, and then no more."""
+    signal = Signal()
+    signal.give()
+    signal.take(readable=False)
+    signal.lower()
+    assert select.select([signal.fileno()], [], [], 0)[0]
+    signal.take(readable=True)
+    signal.lower()
+    assert not select.select([signal.fileno()], [], [], 0)[0]
+    signal.close()
