@@ -145,9 +145,8 @@ def violations(path: str, source: str) -> list[str]:
         )
         if forbidden:
             found.append(f"{path} imports {name}")
-    if package != "tests":
-        asking = filter(QUESTION.match, docstrings(path, source))
-        found += [f"{path}: a docstring begins with a question word: {text[:40]}" for text in asking]
+    asking = filter(QUESTION.match, docstrings(path, source))
+    found += [f"{path}: a docstring begins with a question word: {text[:40]}" for text in asking]
     lines = source.count("\n")
     if lines > MAXIMUM_LINES[package]:
         found.append(f"{path} has {lines} lines, more than {MAXIMUM_LINES[package]}: is it two things?")

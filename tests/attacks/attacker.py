@@ -162,7 +162,7 @@ def lattices(address: str, keys: Keys | None, hello: bytes) -> Iterator[int]:
 
 
 def heard(peer: zmq.Socket[bytes], patience: int | None = None) -> Iterator[Message]:
-    """What comes, until nothing does for so many milliseconds."""
+    """Messages that come, until none does for so many milliseconds."""
     while peer.poll(patience):
         yield decode(peer.recv(), LARGEST_PAYLOAD)
 

@@ -1,4 +1,4 @@
-"""What attacks cost a good device, and how much of it is the attacker's share of the machine.
+"""Costs of attacks to a good device, and how much of them is the attacker's share of the machine.
 
 `python -m tests.attacks.beside [ROUNDS]`. Answers are timed without an attack, with one, and with the same attack on
 another cloud daemon of this machine, in turns; some minutes for 8 rounds.

@@ -75,7 +75,7 @@ def tokens_of(device: Resident, **fields: Any) -> tuple[list[int], Finished]:
 
 @pytest.fixture(scope="module")
 def alone(town: Town) -> list[int]:
-    """What the verifier's model says by itself behind the whole document."""
+    """Tokens of the verifier's model by itself, behind the whole document."""
     decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_TOKENIZER), dtype="float32")
     side = town.cloud
     text = BETWEEN.join(hit.text for hit in side.library.passages(TITLE, QUESTION))

@@ -147,7 +147,7 @@ class TestCloud:
     def test_an_answer_that_ends_before_it_is_opened_there_is_not_opened(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What follows a cancellation would stay open until the cloud gives it up."""
+        """An opening behind its cancellation would stay open until the cloud gives it up."""
         break_search(device.side, monkeypatch)
         begin = device.side.begin
 
@@ -206,7 +206,7 @@ class TestDevice:
     def test_an_answer_that_ends_before_it_is_opened_there_is_not_opened(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What follows a cancellation would stay open until the cloud gives it up."""
+        """An opening behind its cancellation would stay open until the cloud gives it up."""
         break_search(device.side, monkeypatch)
         begin = device.side.begin
 

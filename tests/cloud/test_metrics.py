@@ -1,4 +1,4 @@
-"""What answers of a device and a cloud leave in their metrics."""
+"""Metrics of a device and a cloud behind their answers."""
 
 from __future__ import annotations
 

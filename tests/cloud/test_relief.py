@@ -50,7 +50,7 @@ def decided(device: Resident, method: str, **fields: Any) -> list[int]:
     ],
 )
 def test_one_token_is_left(device: Resident, method: str, fields: dict[str, Any]) -> None:
-    """What is cut to its most probable token is greedy, however hot."""
+    """A law that is cut to its most probable token is greedy, however hot."""
     greedy = decided(device, method, temperature=0.0)
     assert [decided(device, method, seed=seed, **HOT, **fields) for seed in (1, 2)] == [greedy] * 2
 

@@ -34,7 +34,7 @@ def folder(device: Resident) -> Path:
 
 
 def left(device: Resident) -> list[str]:
-    """What there is; files may go while it looks."""
+    """Files that there are; some may go while it looks."""
     return [name for _, folders, files in os.walk(folder(device)) for name in (*folders, *files)]
 
 
@@ -54,7 +54,7 @@ def own(answer: Finished) -> set[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def primed(device: Resident) -> None:
-    """What every answer reads is kept already."""
+    """Has what every answer reads kept already."""
     device.ask(QUESTION, sources="device", documents=1, max_tokens=4)
 
 

@@ -1,4 +1,4 @@
-"""What commands and daemons leave below their data folder is its user's alone, under the usual umask."""
+"""Files of commands and daemons below their data folder are its user's alone, under the usual umask."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Machine:
         self._starting: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
 
     def run(self, line: str) -> str:
-        """What a line prints, run where all that was started serves. It must end with exit code 0."""
+        """Output of a line, run where all that was started serves. It must end with exit code 0."""
         self.ready()
         command = ["bash", "-c", line]
         done = subprocess.run(command, cwd=self.home, env=self.environment, capture_output=True, text=True)
@@ -113,7 +113,7 @@ class Machine:
 
 
 def serving(line: str) -> str | None:
-    """What a line that goes on prints when it serves; None for one that ends."""
+    """Words that a line prints when it serves and goes on; None for one that ends."""
     match line.split()[:2]:
         case ["dragon", "up"]:
             return "both daemons serve"
@@ -124,7 +124,7 @@ def serving(line: str) -> str | None:
 
 @pytest.fixture
 def terminals() -> Iterator[ExitStack]:
-    """Where daemons go on until the test ends, the last one first."""
+    """Terminals in which daemons go on until the test ends, the last one first."""
     with ExitStack() as stack:
         yield stack
 

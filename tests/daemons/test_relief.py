@@ -27,7 +27,7 @@ class Place:
     proxy: FaultyProxy
 
     def answer(self, tokens: int, **fields: Any) -> list[str]:
-        """What the cloud verifies from beginning to end."""
+        """An answer that the cloud verifies from beginning to end."""
         self.pair.wait_for_cloud("connected")
         report = self.pair.complete(QUESTION, max_tokens=tokens, **FIELDS, **fields)["dragon"]
         assert report["degraded"] == []

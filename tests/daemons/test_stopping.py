@@ -49,7 +49,7 @@ HOLD_OUT = 60.0  # seconds, a device's patience: whatever comes earlier did not 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended."""
+    """The end of a process."""
 
     code: int
     seconds: float  # from the signal on

@@ -47,7 +47,7 @@ PATIENCE = 300.0  # seconds; what a busy machine takes to import and compile
 
 
 def run(*command: object, at: Path) -> str:
-    """What the command printed. Raises for one that fails."""
+    """Output of the command. Raises for one that fails."""
     return subprocess.run([*map(str, command)], cwd=at, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 

@@ -46,7 +46,7 @@ def server(shared_server: HttpServer, engine: TableEngine) -> HttpServer:
 
 @pytest.fixture
 def key_files(tmp_path: Path) -> ApiKeyFiles:
-    """Where the keys of a started server lie."""
+    """Places of the keys of a started server."""
     return ApiKeyFiles(tmp_path / "keys of the server")
 
 

@@ -1,4 +1,4 @@
-"""Which words of an answer are said to be a document's."""
+"""Citations: words of an answer that are said to be a document's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an answer is taken to repeat itself."""
+"""Repetition: when an answer is taken to repeat itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the container files run and name: real keys, real daemons, and the options that the program has."""
+"""Container files, by what they run and name: real keys, real daemons, and the options that the program has."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Metrics:
-    """What a daemon exposes at one moment."""
+    """Metrics of a daemon at one moment."""
 
     def __init__(self, text: str) -> None:
         families = list(text_string_to_metric_families(text))

@@ -1,4 +1,4 @@
-"""What README.md tells its readers to run, by the heading that it stands under."""
+"""Commands that README.md tells its readers to run, by the heading that they stand under."""
 
 from __future__ import annotations
 

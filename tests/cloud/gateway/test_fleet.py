@@ -254,7 +254,7 @@ class TestKeys:
             channel.close()
 
     def test_a_worker_whose_connection_is_lost_ends(self) -> None:
-        """What was on its way would be missing: nothing goes on over another connection."""
+        """Nothing goes on over another connection: messages that were on their way would be missing."""
         keys = ChannelKeys.new()
         gateway = Channel("tcp://127.0.0.1:*", lambda number, note: taken.append(number), keys=keys)
         taken: list[int] = []

@@ -1,4 +1,4 @@
-"""What rounds say about the network and the machines. Errors that are allowed are stated with each case."""
+"""Estimates of the network and the machines out of rounds. Errors that are allowed are stated with each case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a decision may read a confidence and not the drawn token's probability: the law of one position, enumerated."""
+"""The law of one position, enumerated: a decision may read a confidence, and not the drawn token's probability."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class TestGoodput:
 
 
 class TestNothingDrafted:
-    """Where drafts don't save time, none are made."""
+    """No drafts are made that don't save time."""
 
     def policy(self, undrafted: Undrafted, alpha: float, trials: Trials | None = None) -> Goodput:
         ahead = undrafted == "eager"

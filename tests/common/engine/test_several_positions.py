@@ -95,7 +95,7 @@ class TestVerification:
 
 
 def by_hand(decoder: Decoder, passes: Sequence[tuple[Sequence[int], int]]) -> float:
-    """How far logits are from those of fresh rows, where the rows of one answer are fed pass after pass with a path and
+    """Distance of logits from those of fresh rows, where the rows of one answer are fed pass after pass with a path and
     a number of distributions each.
     """
     document = documents(7)[0]

@@ -54,7 +54,7 @@ class Answer:
             self.tokens.append(self.random.randrange(3, 2000))
 
     def item(self, count: int) -> Item:
-        """What is to be fed for the last `count` distributions."""
+        """Tokens that are to be fed for the last `count` distributions."""
         self.wanted = TreeWork(0, tuple(self.path), tuple(self.tokens), tuple(self.parents), count)
         (self.fed,) = self.rows.feeds(self.wanted)
         return Item(self.fed.rows, self.fed.tokens, self.fed.logits, self.fed.parents)
@@ -89,7 +89,7 @@ class Answer:
         self.tokens, self.parents = tokens, parents
 
     def check_rows(self) -> None:
-        """What the rows hold of the decided tokens is what a fresh prefill gives."""
+        """The rows hold of the decided tokens what a fresh prefill gives."""
         item = self.item(1)
         self.take(self.decoder.forward([item]))
         for row, document in enumerate(self.documents):

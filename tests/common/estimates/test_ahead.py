@@ -1,4 +1,4 @@
-"""How far ahead a side decodes: which branches are worth their price, and how many of them a connection carries."""
+"""Lengths and branches that a side decodes ahead: which are worth their price, and how many a connection carries."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestBranches:
 
 
 class TestModel:
-    """What the estimates of a connection make of it."""
+    """Rules of decoding ahead by the estimates of a connection."""
 
     def model(self, own: float, other: float) -> PeerModel:
         return PeerModel("device", DecodeDelay(DecodeLine.of(0.0, own, 256.0)), DecodeLine.of(0.0, other, 256.0))

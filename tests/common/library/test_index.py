@@ -48,7 +48,7 @@ def brute_force(store: Store, k: int) -> list[int]:
 
 
 def histories(kinds: Sequence[str], names: str) -> st.SearchStrategy[list[Step]]:
-    """What may happen to a library and its index, step by step."""
+    """Histories of a library and its index, step by step."""
     return st.lists(st.tuples(st.sampled_from(kinds), st.sampled_from(names), st.integers(0, 9)), max_size=25)
 
 

@@ -77,7 +77,7 @@ def test_an_approximate_gelu_is_not_taken_for_the_exact_one() -> None:
 
 
 class TestModelsOfOtherKinds:
-    """What the replacement breaks is noticed when the model is loaded, and undone."""
+    """A replacement that breaks a model is noticed when that is loaded, and undone."""
 
     @pytest.mark.parametrize("harm", ["wrong numbers", "an error"])
     def test_the_model_stays_as_it_was(

@@ -1,4 +1,4 @@
-"""When a library is sealed and when it is not; that it is opened beside changes without false alarms."""
+"""Seals of a library: when there is one, and that it is opened beside changes without false alarms."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_change_that_fails_is_sealed_by_the_next_search(filled: Library, tmp_p
 def test_while_somebody_reads_all_the_time_there_is_none(
     filled: Library, write: Write, documents: Path, toy: ToyEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reader still needs can't be brought into the file."""
+    """Pages that a reader still needs can't be brought into the file."""
     monkeypatch.setattr("common.library.database._PATIENCE", 0.05)
     with Library(filled.folder, toy) as reader, reader._store.reading():
         reader._store.count()

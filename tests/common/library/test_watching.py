@@ -52,7 +52,7 @@ def until(seen: Callable[[], object], expected: object) -> None:
 
 
 def titles(library: Library) -> dict[str, str]:
-    """What a search finds, and where."""
+    """Titles that a search finds, and their places."""
     return {hit.text: hit.path for hit in library.search("note", 20)}
 
 

@@ -49,7 +49,7 @@ def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def needs(device: EdgeDevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Sequence[Need]]]:
-    """What answers claim, from the first to the last; the limits are as before when the test is over."""
+    """Claims of answers, from the first to the last; the limits are as before when the test is over."""
     claimed: list[Sequence[Need]] = []
 
     def noting(claim: Callable[[Sequence[Need]], Claim], needs: Sequence[Need]) -> Claim:

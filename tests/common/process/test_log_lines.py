@@ -29,7 +29,7 @@ def former() -> Iterator[None]:
 
 
 def lines(capsys: pytest.CaptureFixture[str], form: LogFormat, *calls: Any, worker: int | None = None) -> list[str]:
-    """What `calls` log, from the level info on."""
+    """Lines that `calls` log, from the level info on."""
     root = logging.getLogger()
     root.handlers.clear()  # those of pytest would be closed
     log_to_stderr("info", form, ["tests.noisy"], worker)

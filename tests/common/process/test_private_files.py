@@ -1,4 +1,4 @@
-"""What is made is this user's alone, what was not is mended; what the user names follows the user's umask."""
+"""Private files: made so, or mended; what the user names follows the user's umask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHERS = 0o077
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What others have rights to, of `folder` and all below."""
+    """Paths that others have rights to, of `folder` and all below."""
     found = [folder, *folder.rglob("*")]
     return [str(path) for path in found if not path.is_symlink() and path.stat().st_mode & OTHERS]
 

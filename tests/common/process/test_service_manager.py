@@ -1,4 +1,4 @@
-"""What a service manager is told, read from a socket as it has one."""
+"""Words to a service manager, read from a socket as it has one."""
 
 from __future__ import annotations
 

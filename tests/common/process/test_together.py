@@ -29,7 +29,7 @@ signal.signal(signal.SIGTERM, end)
 
 
 class Lines:
-    """What children print, in the order in which it comes."""
+    """Lines that children print, in the order in which they come."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[tuple[str, str]] = queue.Queue()

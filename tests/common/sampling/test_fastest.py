@@ -33,7 +33,7 @@ def direct(probabilities: torch.Tensor, depth: int, seed: int, position: int, te
 
 
 def found(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
-    """What compiled code finds, and the search over torch's bounds as well."""
+    """The fastest tokens by compiled code, and by the search over torch's bounds as well."""
     kernel, races = RaceKernel(len(probabilities)), [Race(seed, position, temperature, depth)]
     (only,) = kernel.run(probabilities[None], races)
     (searched,) = fastest(kernel.bounds(probabilities[None], races), [depth], exact_speeds(probabilities, races[0]))

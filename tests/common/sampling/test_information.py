@@ -1,4 +1,4 @@
-"""How far documents move a prediction."""
+"""Information: by how much documents move a prediction."""
 
 from __future__ import annotations
 

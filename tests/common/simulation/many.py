@@ -31,7 +31,7 @@ PATIENCE = 3600.0  # simulated seconds until an answer counts as lost
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of a batch."""
+    """Outcome of a batch."""
 
     tokens: int
     simulated: float  # seconds

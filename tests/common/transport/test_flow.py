@@ -1,4 +1,4 @@
-"""What is under way between two links is bounded, although ZeroMQ takes in whatever comes."""
+"""Bounds on the bytes under way between two links, although ZeroMQ takes in whatever comes."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_peer_above_its_rate_is_told_and_others_are_served() -> None:
 
 
 def test_a_peer_whose_messages_cost_too_much_is_told_and_others_are_served() -> None:
-    """What counts is the time of the link's thread: a peer has no more of it than its share."""
+    """The time of the link's thread counts: a peer has no more of it than its share."""
     limits, cost, messages = Limits(work_per_second=0.1, work_burst=0.2), 0.02, 200
 
     def work(peer: Peer, message: Message) -> None:

@@ -54,7 +54,7 @@ class Done:
 
 
 class Typed(str):
-    """What is typed at a terminal, rather than piped."""
+    """Input that is typed at a terminal, rather than piped."""
 
 
 class _Terminal(io.StringIO):

@@ -27,7 +27,7 @@ class Window(io.StringIO):
         return 7
 
     def lines(self) -> tuple[list[str], str]:
-        """What is seen, and what of it is dimmed. A character of two columns is followed by an empty cell."""
+        """Lines that are seen, and what of them is dimmed. A character of two columns is followed by an empty cell."""
         lines: list[list[tuple[str, bool]]] = [[]]
         column, dim, seen = 0, False, self.getvalue()
         for code, count, letter, character in re.findall(r"(\x1b\[(\d*)([A-Za-z]))|([^\x1b])", seen):

@@ -26,7 +26,7 @@ WAIT = 120.0  # seconds; what a busy machine takes to load torch twice
 
 @pytest.fixture
 def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
-    """What would be started with settings from the environment, on a machine with six cores."""
+    """Daemons that would be started with settings from the environment, on a machine with six cores."""
 
     def plan(**environment: object) -> Plan:
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What bodies come to, without a server."""
+"""Requests and answers by their bodies, without a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENGINE = TableEngine()
 
 
 def ask_completion(**fields: Any) -> Asked:
-    """What a completion comes to; its notes are all those that the client gets."""
+    """Outcome of a completion; its notes are all those that the client gets."""
     body, notes = parse(CompletionBody, encode({"prompt": "x"} | fields))
     asked = completion_asked(body, OPTIONS, ENGINE)
     return replace(asked, notes=notes + asked.notes)

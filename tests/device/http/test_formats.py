@@ -1,4 +1,4 @@
-"""What the OpenAI client and others get beside one chat answer: several answers, responses, vectors, tokens."""
+"""Formats beside one chat answer, for the OpenAI client and others: several answers, responses, vectors, tokens."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def in_loop(test: Callable[[], None]) -> None:
 
 
 def reached(places: tuple[Place, ...]) -> list[bool]:
-    """Whose turn it is."""
+    """The one whose turn it is."""
     waits = [place.reached() for place in places]
     states = []
     for wait in waits:

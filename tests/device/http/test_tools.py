@@ -160,7 +160,7 @@ class TestBodies:
 
 
 def parts(shape: CallShape, pieces: list[str], tokens: dict[int, int] | None = None) -> tuple[CallReader, list[Part]]:
-    """What a reader tells of an answer in pieces, some of which are of certain tokens."""
+    """Parts that a reader tells of an answer in pieces, some of which are of certain tokens."""
     reader, told = CallReader(shape), list[Part]()
     for at, piece in enumerate(pieces):
         told += reader.read(piece, [TokenEvent(piece, (tokens or {}).get(at, 1), at, False)])

@@ -51,7 +51,7 @@ class Visit:
         self.page.get_by_role("button", name="Ask", exact=True).wait_for()
 
     def serious(self) -> list[str]:
-        """What axe finds that is serious, in one line each."""
+        """Serious findings of axe, in one line each."""
         found = self.page.evaluate(_axe() + "; axe.run({resultTypes: ['violations']})")["violations"]
         return [
             f"{each['id']}: {each['help']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in SERIOUS

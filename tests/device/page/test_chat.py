@@ -318,7 +318,7 @@ class TestKey:
         assert words(answers(visit)) == ["open", "page", "other page"]
 
     def test_it_stays_in_its_tab(self, visits: Open, serve: Serve) -> None:
-        """What the browser keeps for longer, and what the page shows, have none of it."""
+        """The browser keeps none of it for longer, and the page shows none."""
         visit = visits(serve(api_key="a+b/c=").url + "/#key=a+b/c=")
         visit.ask("let me in")
         page = visit.page

@@ -99,7 +99,7 @@ def test_what_was_agreed_upon_is_needed_to_read_it(code: IndexCode) -> None:
 
 @pytest.mark.parametrize("code", FORMATS)
 def test_positions_may_all_be_without_a_token(code: IndexCode) -> None:
-    """Where each is named elsewhere, the receiver need not know how many there are."""
+    """The receiver need not know how many there are, as each is named elsewhere."""
     unnamed: Positions = [(each, None) for each, _ in BONUS]
     data = encode_lattice(unnamed, code, VOCABULARY)
     for without in (3, 4, 64):

@@ -1,4 +1,4 @@
-"""What a suite writes into the documents, and that documents ask for tables that there are."""
+"""Tables that a suite writes into the documents, and that documents ask for those that there are."""
 
 from __future__ import annotations
 

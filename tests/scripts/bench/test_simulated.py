@@ -1,4 +1,4 @@
-"""What the suite `scheduling` makes of simulated answers."""
+"""Tables that the suite `scheduling` makes of simulated answers."""
 
 from __future__ import annotations
 

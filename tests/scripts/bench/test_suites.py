@@ -93,7 +93,7 @@ def of_edgellm(samples: Samples, folder: Path) -> None:
 
 
 def of_methods(samples: Samples, folder: Path) -> None:
-    """What the report tells of its bytes is on the line."""
+    """The report tells the bytes that are on the line."""
     for answer in samples["answers"]:
         up, down = answer["forwarded"]
         assert answer["mode"] == "draft alone" or up > answer["report"]["sent_bytes"]
@@ -146,7 +146,7 @@ def of_sessions(samples: Samples, folder: Path) -> None:
 
 
 def of_theory(samples: Samples, folder: Path) -> None:
-    """Where the device is the faster side, the theorem's idealisations hold; one answer's noise remains."""
+    """The theorem's idealisations hold with the device the faster side; one answer's noise remains."""
     fast = [point for point in samples["points"]["points"] if point["device"] < 0.05]
     assert all(point["simulated"] == pytest.approx(point["theorem"], rel=0.15) for point in fast)
 

@@ -1,4 +1,4 @@
-"""What a run asks and breaks is a function of its seed, and all of it may be asked."""
+"""Plans: requests and faults are a function of the seed, and all of them may come."""
 
 from __future__ import annotations
 

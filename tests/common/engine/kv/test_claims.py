@@ -201,7 +201,7 @@ class Line(RuleBasedStateMachine):
             assert self.running
 
     def teardown(self) -> None:
-        """When running answers end, all get what they want, one after the other."""
+        """Running answers end: all get what they want, one after the other."""
         while self.running:
             for part in self.running.pop(0).parts:
                 part.leave()

@@ -38,7 +38,7 @@ def weights(file: Path) -> Weights:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What two got that asked for the same import at the same time, and how often it was made."""
+    """Results of two that asked for the same import at the same time, and how often it was made."""
 
     folders: list[Path]
     conversions: int

@@ -167,7 +167,7 @@ class TestTrees:
 
 
 class TestMutants:
-    """What is broken on purpose is noticed by the comparisons above."""
+    """Faults on purpose, which the comparisons above notice."""
 
     @few_pairs
     def test_places_instead_of_depths_as_positions(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ class TestWhatAPassCosts:
 
 
 class TestMutants:
-    """What is not honoured is noticed, when the model is loaded and by every comparison."""
+    """Windows that are not honoured are noticed, when the model is loaded and by every comparison."""
 
     @with_windows
     @pytest.mark.parametrize("error", [None, -1, 1], ids=["ignored", "too short", "too long"])

@@ -1,4 +1,4 @@
-"""What a process took that loads a model and decodes with it; `test_memory.py` runs it in one of its own."""
+"""Time and memory of a process that loads a model and decodes with it; `test_memory.py` runs it in one of its own."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_entities_that_multiply(suffix: str) -> None:
 
 
 def test_an_encrypted_pdf(reader: IsolatedReader) -> None:
-    """What deciphers it works within the limits of the process."""
+    """It is deciphered within the limits of the process."""
     statement = files.pdf(["Balance: 31 euros."], password="", algorithm="AES-256")
     assert "31 euros" in reader.read(".pdf", statement).sections[0].text
     with pytest.raises(Unreadable, match="it needs a password"):

@@ -51,7 +51,7 @@ class TestRepeatedDraft:
 
 
 class TestLookUps:
-    """What the other side asks is looked up a few at a time; those that are done make room."""
+    """Look-ups for the other side are made a few at a time; those that are done make room."""
 
     ASKED = 3 * MOST_LOOK_UPS
 

@@ -192,7 +192,7 @@ class Detached(DraftTree):
 
 
 class Repeating(DraftTree):
-    """What was asked for may be delivered twice."""
+    """Drafts may be delivered twice."""
 
     def drafted(self, draft: LocalDraft, branching: bool) -> bool:
         asked = list(self._asked)
@@ -225,7 +225,7 @@ def test_mutants_are_caught(mutant: type[DraftTree], monkeypatch: pytest.MonkeyP
 
 
 class TestRemote:
-    """What a peer sends is kept within bounds, and found under its own prefix only."""
+    """Drafts of a peer are kept within bounds, and found under their own prefix only."""
 
     @staticmethod
     def draft(number: int) -> Any:

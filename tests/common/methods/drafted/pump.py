@@ -179,7 +179,7 @@ class Pair:
                 self.degraded.append(action.degraded)
 
     def view(self, drawing: Any, position: int, probabilities: torch.Tensor) -> View:
-        """What the engine would make of a distribution [vocab]."""
+        """The view that the engine would make of a distribution [vocab]."""
         race = drawing.race(position)
         found = None if race is None else self.kernel.run(probabilities[None], [race])[0]
         view: View = drawing.drafted(position, probabilities, found)

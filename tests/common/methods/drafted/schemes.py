@@ -41,7 +41,7 @@ def _turns(known: Container[str]) -> list[dict[str, Any]]:
 
 
 def scheme_of(method: str, vocabulary: int, max_tokens: int, eos: tuple[int, ...] = (), **fields: Any) -> Scheme:
-    """What both sides make of a request with these fields."""
+    """The scheme of both sides for a request with these fields."""
     return scheme_and_request(method, vocabulary, max_tokens, eos, **fields)[0]
 
 

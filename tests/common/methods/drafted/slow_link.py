@@ -28,7 +28,7 @@ class SlowLink:
     now: float = 0.0  # seconds
 
     def history(self) -> RoundHistory:
-        """What is known before the first round."""
+        """Estimates before the first round."""
         return RoundHistory.expecting(DRAFT, self.verify, 2 * self.one_way)
 
 

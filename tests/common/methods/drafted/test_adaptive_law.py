@@ -65,7 +65,7 @@ def coin_verifier(path: Sequence[int]) -> NDArray[np.float64]:
 
 
 def p_value_of_coins(method: str, rate: float, **fields: Any) -> float:
-    """How probable a share of heads as far from a half as this one is. Each answer's policy begins without knowledge,
+    """Probability of a share of heads as far from a half as this one. Each answer's policy begins without knowledge,
     and learns from its first rounds.
     """
     heads, lengths = 0, set[int]()
@@ -116,7 +116,7 @@ MANY = 30  # answers
 
 
 def state(path: Sequence[int]) -> tuple[int, int]:
-    """What the distributions behind `path` depend on."""
+    """The state that the distributions behind `path` depend on."""
     return len(path) % 2, path[-1] % 3 if path else 3
 
 

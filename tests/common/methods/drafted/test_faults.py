@@ -285,7 +285,7 @@ class TestMutants:
 
     @pytest.mark.parametrize("fenced", [True, False])
     def test_behind_a_proposal_that_did_not_hold(self, fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where the last token of a proposal is replaced, the next one, sent ahead, begins where the answer is."""
+        """The next proposal, sent ahead, begins where the answer is, though the last token before was replaced."""
         if not fenced:
             monkeypatch.setattr(
                 Verifying, "_whole", property(lambda self: True, lambda self, value: None), raising=False

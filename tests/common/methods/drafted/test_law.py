@@ -146,7 +146,7 @@ def test_a_drafter_that_agrees_is_never_rejected(method: str) -> None:
 
 
 class TestMutants:
-    """What published programs or this one's beginnings did wrong, each of which another law gives away."""
+    """Errors of published programs, or of this one's beginnings, each of which another law gives away."""
 
     def check(self, change: Callable[[pytest.MonkeyPatch], None], method: str = "dsd", **fields: Any) -> None:
         scheme = scheme_of(method, VOCABULARY, TOKENS, **({"top_k": 0} | fields))

@@ -1,4 +1,4 @@
-"""What a policy is told of the rounds of an answer."""
+"""Rounds of an answer as a policy is told of them."""
 
 from __future__ import annotations
 

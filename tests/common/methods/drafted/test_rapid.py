@@ -112,7 +112,7 @@ class TestThePapersResidual:
 
 
 class TestMutants:
-    """What the paper or its program does, or a careless change would do, each given away by another law."""
+    """Errors of the paper or its program, or of a careless change, each given away by another law."""
 
     def check(self, change: Callable[[pytest.MonkeyPatch], None]) -> None:
         made = scheme(eta=5.0, top_k=0)
@@ -201,7 +201,7 @@ class TestLookingAhead:
             assert len(decode_sparse(message.payload, 7, 65)) == len(message.tokens)
 
     def test_a_verifier_that_is_gone_meanwhile(self) -> None:
-        """What was drafted to look ahead is a draft like others to a drafter that goes on alone."""
+        """Drafts that were made to look ahead are drafts like others to a drafter that goes on alone."""
         made = scheme_of("rapid", 7, 12, top_k=0)
         pair = Pair(made, table_model(7, 2), table_model(7, 1), Length(2))
         assert pair.draft()

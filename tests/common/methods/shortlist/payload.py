@@ -1,4 +1,4 @@
-"""What travels beside drafted tokens: a byte for each, the number of its runners-up, and the ids of all these."""
+"""Payload beside drafted tokens: a byte for each, the number of its runners-up, and the ids of all these."""
 
 from __future__ import annotations
 

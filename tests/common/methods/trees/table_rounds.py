@@ -38,7 +38,7 @@ def alone(model: Model, config: TreeConfig, seed: int, temperature: float) -> li
 
 
 def candidates(model: Model, path: Sequence[int], seed: int, temperature: float, count: int = 5) -> list[Candidate]:
-    """What a draft model tells behind `path`."""
+    """Candidates of a draft model behind `path`."""
     mixture = torch.from_numpy(model(path).astype(np.float32))
     drafter = Finishers(seed, temperature, count)
     (found,) = KERNEL.run(mixture[None], [drafter.race(len(path))])

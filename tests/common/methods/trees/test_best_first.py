@@ -135,7 +135,7 @@ class TestSteps:
     @settings(max_examples=60, deadline=None)
     @given(st.integers(0, 2**20), TIMES, st.integers(1, 20))
     def test_no_more_is_read_than_is_verified(self, seed: int, times: TreeTimes, size: int) -> None:
-        """What the draft model has room for depends on it."""
+        """The room of the draft model depends on it."""
         tree = grown(BestFirst(size, times, believing()), drawn(seed, 5))
         assert len(tree.read) <= size
 

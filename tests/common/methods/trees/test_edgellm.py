@@ -237,7 +237,7 @@ class TestWhatItDoes:
 
 
 class TestMutants:
-    """What the identity rests on in the engine: it must notice."""
+    """Faults of the engine that the identity must notice."""
 
     @staticmethod
     def differs(device: EdgeDevice) -> bool:

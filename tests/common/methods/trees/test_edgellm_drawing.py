@@ -1,4 +1,4 @@
-"""What a draft model tells of its distributions: the first finishers of the verifier's race."""
+"""Candidates out of a draft model's distributions: the first finishers of the verifier's race."""
 
 from __future__ import annotations
 

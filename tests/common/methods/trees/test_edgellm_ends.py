@@ -79,7 +79,7 @@ class TestProvisionalText:
 
 
 def on_terminal(command: Sequence[str]) -> str:
-    """What a command writes to a terminal of 200 columns."""
+    """Output of a command on a terminal of 200 columns."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (24, 200))
     with subprocess.Popen(command, stdout=its, stderr=subprocess.PIPE, env=os.environ | {"TERM": "xterm"}) as process:

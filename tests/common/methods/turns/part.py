@@ -1,4 +1,4 @@
-"""What the engine is asked: one distribution at a time, whose draw is the token."""
+"""Work for the engine: one distribution at a time, whose draw is the token."""
 
 from __future__ import annotations
 

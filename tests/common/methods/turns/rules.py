@@ -30,7 +30,7 @@ class Rules:
 
     @property
     def aggregator(self) -> Side:
-        """Whose turn it is."""
+        """The side whose turn it is."""
         return self.role if self.alone else "cloud" if self.position // self.turn % 2 else "device"
 
     @property
