@@ -158,6 +158,7 @@ class CloudLink(SocketLoop):
             if former is not None:
                 self._on_unreachable(former)
         if len(self._connections) >= self.limits.peers:
+            self._lines.tell(logging.WARNING, "turned a device away: this link takes %d at a time", self.limits.peers)
             self._turn_away(descriptor)
             return None
         # What took long to shake hands with may be silent longer: answers to this side's first words are under way.

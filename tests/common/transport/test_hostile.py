@@ -272,7 +272,9 @@ def test_a_peer_whose_messages_cost_too_much_is_told_and_others_are_served() -> 
         assert modest.errors() == [] and not cloud_side.gone
 
 
-def test_peers_above_the_limit_wait_outside_until_there_is_room(raw_peers: RawPeers) -> None:
+def test_peers_above_the_limit_wait_outside_until_there_is_room(
+    raw_peers: RawPeers, caplog: pytest.LogCaptureFixture
+) -> None:
     limits = Limits(peers=1, backoff_last=0.05)
     cloud_side, second = Recorder(), Recorder()
     with CloudLink(LOCAL, None, cloud_side, limits) as cloud:
@@ -285,6 +287,7 @@ def test_peers_above_the_limit_wait_outside_until_there_is_room(raw_peers: RawPe
             second.wait(lambda: second.gone)
             assert cloud_side.received() == [Cancel(1)]
             cloud_side.wait_polling(lambda: cloud.counters().disconnected >= 1)
+            assert "turned a device away: this link takes 1 at a time" in caplog.text
             first.close()
             cloud_side.wait(lambda: cloud_side.gone)
             second.wait_polling(lambda: link.status().state == "connected" and link.send(Cancel(3)))
