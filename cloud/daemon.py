@@ -43,7 +43,9 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         from cloud.sessions import Sessions
         from common.daemon.side import SideRuntime
         from common.daemon.ticker import Ticker
+        from common.library.snapshots import forget
 
+        forget(settings.library)  # a cloud in a Ray cluster had them
         side = SideRuntime("cloud", settings, end_process, startup=Startup(manager.status))
     stack.callback(partial(within, THREADS_END, side.close))
     sessions = Sessions(settings, side, process=True)

@@ -22,7 +22,7 @@ from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import KV_SHARE
 from common.daemon.watchdog import Watchdog
-from common.library.snapshots import publish
+from common.library.snapshots import forget, publish
 from common.metrics.server import MetricsServer
 from common.process.neighbours import usable_cores
 from common.process.service_manager import ServiceManager
@@ -50,7 +50,10 @@ def serve_by_workers(
     serve.
     """
     with receiving(settings, keys, end_process) as address:
-        if settings.ray is not None:
+        if settings.ray is None:
+            forget(settings.library)
+        else:
+            manager.status("starting: copies the library")
             publish(settings.library)
             stack.callback(Librarian(settings_of_worker(settings)).close)
         fleet = Fleet(settings.workers, _launcher(settings, stack), settings.worker_silence_seconds, end_process)

@@ -70,6 +70,11 @@ def tidy(library: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def forget(library: Path) -> None:
+    """Remove all snapshots of the library in this folder, which may have what was removed from that."""
+    shutil.rmtree(library / _FOLDER, ignore_errors=True)
+
+
 def _copied(store: Store, library: Path, folder: Path) -> str:
     """Make the copy, of what is in the library by then; its name."""
     made = folder / _MADE

@@ -15,7 +15,7 @@ from common.library import publishing, snapshots
 from common.library.errors import LibraryError
 from common.library.library import Library
 from common.library.publishing import Follower, Publisher
-from common.library.snapshots import newest, publish, tidy
+from common.library.snapshots import forget, newest, publish, tidy
 from common.library.store import DATABASE, INDEX
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -127,6 +127,14 @@ def test_those_that_were_replaced_go_when_nobody_reads_them(
     monkeypatch.setattr(snapshots, "_KEPT", 0.0)
     tidy(library.folder)
     assert not first.exists() and second.is_dir()
+
+
+def test_forgotten_ones_are_gone(library: Library) -> None:
+    publish(library.folder)
+    forget(library.folder)
+    assert newest(library.folder) is None
+    assert not any(path.is_dir() for path in library.folder.iterdir())
+    assert texts(library) == [FIRST]
 
 
 @pytest.fixture
