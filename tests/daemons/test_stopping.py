@@ -36,6 +36,7 @@ pytestmark = pytest.mark.timeout(400)
 log = logging.getLogger(__name__)
 
 END = 2.0  # seconds, beside those in which the machine does something else
+TELLING = 0.3  # seconds that a daemon has for the last words to its clients
 LOOK = 0.005
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
 BODY: dict[str, Any] = {"model": "dragon", "messages": [{"role": "user", "content": QUESTION}]}
@@ -179,8 +180,13 @@ class Reader:
         assert error["code"] == "stopping"
 
 
-def check_refused(answer: Future[httpx.Response]) -> None:
-    response = answer.result(PATIENCE)
+def check_refused(answer: Future[httpx.Response], ended: Ended) -> None:
+    """That a client was told, unless the machine took the time away that is there for that."""
+    try:
+        response = answer.result(PATIENCE)
+    except httpx.RemoteProtocolError:
+        assert ended.elsewhere > TELLING, ended
+        return
     assert (response.status_code, response.json()["error"]["code"]) == (503, "stopping")
 
 
@@ -257,7 +263,7 @@ def test_compiling_a_costly_schema(alone: Callable[..., Daemon]) -> None:
         wait_until(lambda: child(device, "common.processors.trial") is not None, "the schema is tried")
         there = children(device)
         ended = end(device)
-        check_refused(answer)
+        check_refused(answer, ended)
     all_gone(there)
     ended.check()
 

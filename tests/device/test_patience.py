@@ -128,10 +128,15 @@ class TestSlowAndHonest:
         """On a machine that does other work, too, steps wait for their turn: what was waited for before counts."""
         pause = 0.5 * PATIENCE
         cloud.script = deciding(lambda position: pause)
-        ask(device, placement="cloud", max_tokens=12)
-        usual = device.engine.cloud.peer.waits("speculative").seconds
-        assert usual is not None
-        assert usual >= 0.9 * pause
+        waits = device.engine.cloud.peer.waits("speculative")
+        for _ in range(
+            10
+        ):  # answers: one of a busy machine may be without its cloud in the end, and has waited for little
+            ask(device, placement="cloud", max_tokens=12)
+            if waits.seconds is not None:
+                break
+        assert waits.seconds is not None
+        assert waits.seconds >= 0.9 * pause
 
     def test_cloud_that_is_slower_than_it_says(self, cloud: ScriptedCloud, device: Resident) -> None:
         """It was waited for before, and comes well within what is usual: no busy machine delays it for so long."""
