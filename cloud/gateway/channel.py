@@ -16,7 +16,7 @@ from common.process.vital import Died
 from common.transport.interface import Peer
 from common.transport.keys import KeyPair
 from common.transport.outbox import Outbox, OutgoingMessage
-from common.transport.sockets import read_event
+from common.transport.sockets import NEVER, read_event
 from common.transport.turns import Turns
 from common.transport.zap import ZapAuthenticator
 
@@ -24,8 +24,6 @@ MOST_MESSAGES: Final = 2**16  # that wait for one process
 MOST_BYTES: Final = 2**28
 _BATCH: Final = 64  # messages that are taken before what waits is sent
 _ENDING: Final = 200  # milliseconds for what is queued, in the end
-# Milliseconds, a day. -1 means never, but then the end of a context whose connection was just lost may wait for ever.
-_NEVER: Final = 10**8
 # Events of a connection that there is no more, or won't be.
 _LOST: Final = (
     zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -134,7 +132,7 @@ class Channel:
                 self._socket.curve_publickey = keys.worker.public.encode()
                 self._socket.curve_secretkey = keys.worker.secret.encode()
             self._socket.setsockopt(zmq.IDENTITY, _routing(name))
-            self._socket.reconnect_ivl = _NEVER
+            self._socket.reconnect_ivl = NEVER
             self._monitor = self._socket.get_monitor_socket(_LOST)
             self.sockets.append((self._monitor, zmq.POLLIN))
             self.sending.append(self._listen)

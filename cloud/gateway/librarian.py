@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from common.process.python import child_command, python_environment
+from cloud.gateway.processes import started
+from common.process.python import child_command
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +57,5 @@ class Librarian:
         with self._lock:
             if self._closing.is_set():
                 return None
-            self._process = process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, and its exit code says so
-            process.stdin.write(self._settings)
-            process.stdin.close()
+            self._process = process = started(command, self._settings)
         return process

@@ -23,13 +23,11 @@ def main() -> None:
     settings = CloudSettings(**json.load(sys.stdin))
     keep_caches(settings)
     with serving("dragon cloud (library)", settings) as (stack, _):
-        from common.library.embedder import SentenceTransformerEmbedder
-        from common.library.library import Library
+        from common.library.commands import open_library
         from common.library.publishing import Publisher
         from common.library.watching import FolderWatcher
 
-        embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
-        library = Library(settings.library, embedder, approximate_from=settings.approximate_from, kind=settings.search)
+        library = open_library(settings)
         stack.callback(library.close)
         for thread in (FolderWatcher(settings, library), Publisher(library)):
             stack.callback(thread.close)

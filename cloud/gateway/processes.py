@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from cloud.gateway.channel import ChannelKeys
@@ -56,6 +57,16 @@ def given_to_worker(settings: Mapping[str, object], keys: ChannelKeys | None, sn
     return json.dumps({"settings": dict(settings), "keys": parts, "snapshots": snapshots}, default=str).encode()
 
 
+def started(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
+    """A process of this installation, which finds what it is `given` on its stdin."""
+    process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended, and its exit code says so
+        process.stdin.write(given)
+        process.stdin.close()
+    return process
+
+
 class LocalLauncher:
     """Starts workers on this machine, with `settings`; they end with the thread that starts them."""
 
@@ -65,12 +76,7 @@ class LocalLauncher:
         self._given = given_to_worker(settings, None, snapshots=False)
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
-        command = worker_command(number, place, address)
-        process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
-        assert process.stdin is not None
-        process.stdin.write(self._given)
-        process.stdin.close()
-        return LocalProcess(process)
+        return LocalProcess(started(worker_command(number, place, address), self._given))
 
     def close(self) -> None:
         """There is nothing but the processes."""

@@ -12,8 +12,7 @@ import subprocess
 import threading
 from contextlib import suppress
 
-from cloud.gateway.processes import worker_command
-from common.process.python import python_environment
+from cloud.gateway.processes import started, worker_command
 from common.process.version import VERSION
 
 CONCURRENCY = 2  # calls at a time: `serve` takes as long as the worker lives
@@ -37,14 +36,7 @@ class Seat:
                 return "was told to end"
             with suppress(PermissionError):  # Ray's processes stand back behind all others; only root may undo that
                 os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
-            process = subprocess.Popen(
-                worker_command(number, place, address), env=python_environment(), stdin=subprocess.PIPE
-            )
-            self._process = process
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, and its exit code says so
-            process.stdin.write(given)
-            process.stdin.close()
+            self._process = process = started(worker_command(number, place, address), given)
         return f"ended on {host} (exit code {process.wait()})"
 
     def machine(self) -> str:

@@ -16,13 +16,12 @@ from common.transport.interface import Handler, LinkStatus
 from common.transport.keys import DeviceKeys, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
 from common.transport.loop import SocketLoop
-from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, prepare_socket
+from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, NEVER, Connection, prepare_socket
 from common.transport.tcp import MEASURED
 from common.transport.zap import LATER
 from proto.messages import Message
 
 _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
-_NEVER: Final = 3_600_000  # ms until ZeroMQ reconnects by itself; a lost socket is replaced long before
 
 
 class DeviceLink(SocketLoop):
@@ -189,7 +188,7 @@ class DeviceLink(SocketLoop):
         self._retry_at = None
         self._since = now
         made, monitor = prepare_socket(self._context, zmq.DEALER, numeric(self.address), self.limits)
-        made.reconnect_ivl = _NEVER
+        made.reconnect_ivl = NEVER
         made.connect_timeout = int(self._silence * 1000)
         self._authenticator.protect(made)
         if self._curve is not None:

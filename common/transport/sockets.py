@@ -17,6 +17,9 @@ from common.transport.outbox import OutgoingMessage
 from common.transport.tcp import MEASURED
 from common.transport.window import SendWindow
 
+# Milliseconds until ZeroMQ connects again by itself; a lost socket is replaced, or given up, long before. Not -1, which
+# means never: then the end of a context whose connection was just lost may wait for ever.
+NEVER: Final = 3_600_000
 # Events of the socket monitor.
 HANDSHAKE_REFUSED: Final = {int(zmq.EVENT_HANDSHAKE_FAILED_AUTH), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)}
 HANDSHAKE_BROKEN: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
