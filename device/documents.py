@@ -15,8 +15,9 @@ from typing import Final
 
 from common.library.documents import most_bytes
 from common.library.errors import LibraryError, PathError, UnknownDocument
+from common.library.hit import Hit
 from common.library.ingest import is_within
-from common.library.library import Hit, Library
+from common.library.library import Library
 from common.library.readers.formats import SUFFIXES, refusal
 from common.library.states import forget_states
 from common.library.store import FileRecord, StoredChunk

@@ -18,7 +18,7 @@ from common.daemon.ticker import Ticker
 from common.engine.model.conversation import Conversation
 from common.engine.model.prompt import Query
 from common.engine.model.tool_words import ToolFormat
-from common.library.library import Hit
+from common.library.hit import Hit
 from common.methods.open_message import open_message
 from common.transport.counters import CountersSnapshot
 from device.active_request import ActiveRequest

@@ -15,7 +15,7 @@ from common.answer.request import Privacy, Request
 from common.engine.model.conversation import Conversation
 from common.engine.model.prompt import Query
 from common.engine.model.tool_words import ToolFormat
-from common.library.library import Hit
+from common.library.hit import Hit
 from common.library.readings import Reading
 from common.library.store import FileRecord, StoredChunk
 from device.doctor.checks import Finding

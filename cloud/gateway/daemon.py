@@ -54,6 +54,7 @@ def serve_by_workers(
             forget(settings.library)
         else:
             manager.status("starting: copies the library")
+            log.info("copying the library for the workers")
             publish(settings.library)
             stack.callback(Librarian(settings_of_worker(settings)).close)
         fleet = Fleet(settings.workers, _launcher(settings, stack), settings.worker_silence_seconds, end_process)

@@ -37,7 +37,8 @@ from common.estimates.peer_model import TYPICAL_CONTEXT
 from common.estimates.profiler import Profiler
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import NoDocumentFits, UnknownDocument
-from common.library.library import Hit, Library
+from common.library.hit import Hit
+from common.library.library import Library
 from common.library.publishing import Follower
 from common.library.snapshots import newest
 from common.library.watching import FolderWatcher

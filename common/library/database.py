@@ -6,21 +6,31 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
 
 from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryOutdated
 
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-_FORMAT = 4
+_FORMAT = 5
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
+_COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
 # Tags of folders, and of documents that were added by themselves.
 _TAGS = "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag))"
-_SINCE = {3: (_TAGS,)}  # what later formats have besides, by the format that lacks it
+# Chunks that are no more, by the latest content that had them.
+_REMOVED = (
+    "CREATE TABLE removed (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, chunk INTEGER NOT NULL)",
+    "CREATE INDEX removed_since ON removed (generation)",
+)
+_SINCE = {3: (_TAGS, *_REMOVED), 4: _REMOVED}  # what later formats have besides, by the format that lacks it
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
@@ -57,6 +67,7 @@ _SCHEMA = (
     ),
     "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
     _TAGS,
+    *_REMOVED,
     f"PRAGMA user_version = {_FORMAT}",
 )
 _VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keywords', 'row')"
@@ -204,6 +215,17 @@ class Database:
         with self._translated():
             return self._connection.execute(statement, values).fetchall()
 
+    def integers(self, statement: str, values: Sequence[object] = ()) -> NDArray[np.int64]:
+        """Every row of a query for integers [rows, columns]: of millions, too, without an object for each."""
+        with self._translated():
+            found = self._connection.execute(statement, values)
+            columns = len(found.description)
+            try:
+                flat = np.fromiter(chain.from_iterable(found), np.int64)
+            except (TypeError, ValueError) as error:  # a damaged page may even change a value's type
+                raise self.damaged("a number is none") from error
+        return flat.reshape(-1, columns)
+
     @contextmanager
     def function(self, name: str, call: Callable[[int], bool]) -> Iterator[None]:
         """Let queries call a function by this name, with an integer."""
@@ -225,11 +247,15 @@ class Database:
         return not busy
 
     def copy(self, path: Path) -> None:
-        """Write all that was committed to a database at `path`, in one file without a log."""
+        """Write all that was committed to a database at `path`, in one file without a log. Call inside of a transaction
+        for reading, else it begins again whenever somebody writes.
+
+        Signals are handled between two parts of it: a large one takes minutes.
+        """
         with self._translated():
             copied = sqlite3.connect(path, isolation_level=None)
             try:
-                self._connection.backup(copied)
+                self._connection.backup(copied, pages=_COPIED, progress=lambda *_: None)
                 copied.execute("PRAGMA journal_mode = DELETE")
             finally:
                 copied.close()

@@ -1,6 +1,7 @@
 """The FAISS index: a cache of the store's vectors, in memory and in a file.
 
-What it holds is brought up to date by comparing ids with those of the store.
+What a former content had is brought up to date by what was removed and added since. What a file has is compared with
+the store once, id by id.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from common.library import approximate, index_file
+from common.library import approximate, index_file, index_header
 from common.library.store import Store
-from common.library.training import Trainer
+from common.library.training import Trainer, sample
+
+EXHAUSTIVE = 2**20  # vectors that are searched one by one where lists are wanted, at most: 1.5 GB of 384 dimensions
+_LARGE = 2**28  # bytes of a file that isn't written again for every change
+_BEHIND = 64  # contents that its readers catch up with
+_FEW = 1024  # lists that are chosen at once, in seconds, where there are more vectors than that
 
 _faiss: Any = faiss  # its type stubs lack the parameters of a search
 
@@ -24,15 +30,18 @@ class VectorIndex:
 
     Exhaustive (`IndexFlatIP`) below `approximate_from` vectors, or always when that is 0. From there on a search looks
     into some of many lists (`IndexIVFScalarQuantizer`): what it finds is ranked by the exact vectors, but it may miss a
-    neighbour. The lists are trained beside the searches, which are exhaustive until that is done.
+    neighbour. The lists are trained beside the searches, which are exhaustive until that is done; of more than
+    `EXHAUSTIVE` vectors they look into a few long lists until then.
     """
 
-    def __init__(self, folder: Path, approximate_from: int = 0) -> None:
+    def __init__(self, folder: Path, approximate_from: int = 0, trains: bool = True) -> None:
         self._folder = folder
+        self._trains = trains
         self._approximate_from = approximate_from
         self._trainer = Trainer(folder)
         self._index: Any = None
         self._commit: str | None = None  # whose vectors are in the index
+        self._last = 0  # the highest id that was in it
         self._untrained = False  # whether lists are wanted, or others than there are
         self.saved = True  # False while the file, if there is one, is not of use for the next start
 
@@ -58,16 +67,27 @@ class VectorIndex:
         trained = self._trainer.take()
         if state.commit == self._commit and trained is None:
             return
-        index = self._index
-        if self._commit is None or not store.descends_from(self._commit):
-            index = index_file.read(self._folder, store)
-            self.saved = index is not None
+        index, commit = self._index, self._commit
         if trained is not None and store.descends_from(trained.commit):
-            index, self.saved = trained.index, False
+            index, commit, self.saved = trained.index, trained.commit, False
+            self._last = int(_ids(index).max(initial=0))
+        elif commit is None or not store.descends_from(commit):
+            index, commit = index_file.read(self._folder, store), None
+            self.saved = index is not None
         self._index, self._commit = None, None  # a failure below leaves nothing half done
         if state.dimension is not None:
-            self._index = self._updated(index, store, state.dimension)
+            self._index = self._updated(index, commit, store, state.dimension)
         self._commit = state.commit
+
+    def outdated(self, store: Store) -> bool:
+        """Whether the file should be written again: of a small index for every change, of a large one for many, since
+        its readers catch up with few.
+        """
+        told, size = index_header.told(self._folder)
+        if told is None or not self.saved:
+            return True
+        age = store.age(told.commit)
+        return age is None or age > (0 if size <= _LARGE else _BEHIND)
 
     def search(
         self, store: Store, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
@@ -76,7 +96,7 @@ class VectorIndex:
         `refresh`, in the same snapshot. `among` are the ids that may be found, ascending, None: all; where there are
         `k` of them, `k` are found.
         """
-        if self._untrained:
+        if self._untrained and self._trains:
             self._trainer.start()
         k = min(k, len(self) if among is None else len(among))
         if k <= 0:
@@ -95,23 +115,49 @@ class VectorIndex:
         if self._index is not None and self._commit is not None:
             index_file.write(self._folder, self._index, self._commit)
 
-    def _updated(self, index: Any, store: Store, dimension: int) -> Any:
-        present = store.chunk_ids()
-        wanted = 0 < self._approximate_from <= len(present)
-        if index is not None and index.d == dimension and (wanted or not approximate.is_approximate(index)):
-            _shrink(index, present)
-            _grow(index, store, dimension)
-        else:
+    def _updated(self, index: Any, commit: str | None, store: Store, dimension: int) -> Any:
+        """The index with the vectors of the present content. It had those of `commit`; None: unknown ones."""
+        count = store.count()
+        wanted = 0 < self._approximate_from <= count
+        if index is not None and (index.d != dimension or (approximate.is_approximate(index) and not wanted)):
             index = None
+        if index is not None and commit is not None:
+            _take_out(index, store.removed_since(commit))
+            self._grow(index, store)
+        if index is None or commit is None or index.ntotal != count:
+            index = self._compared(index, store, dimension, wanted and count > EXHAUSTIVE)
+        lists = approximate.is_approximate(index)
+        self._untrained = wanted and (not lists or approximate.has_doubled(index, count))
+        return index
+
+    def _compared(self, index: Any, store: Store, dimension: int, large: bool) -> Any:
+        """The index with the vectors of the present content, whatever it has; another one if that can't be."""
+        present = store.chunk_ids()
+        if index is not None:
+            own = _ids(index)
+            _take_out(index, np.setdiff1d(own, present))
+            self._last = int(own.max(initial=0))
+            self._grow(index, store)
         if index is None or not np.array_equal(_ids(index), present):
             self.saved = False  # no file served: there is none, it is of another kind, or lies about its content
-            index = faiss.IndexIDMap2(faiss.IndexFlatIP(dimension))
-            _grow(index, store, dimension)
+            self._last = 0
+            index = self._begun(store, dimension, large)
+            self._grow(index, store)
         if not np.array_equal(_ids(index), present):
             raise store.damaged("chunks and vectors don't belong together")
-        lists = approximate.is_approximate(index)
-        self._untrained = wanted and (not lists or approximate.has_doubled(index, len(present)))
         return index
+
+    def _begun(self, store: Store, dimension: int, large: bool) -> Any:
+        """An empty index; of many vectors the exhaustive one would hold too much, and a search take too long."""
+        if large:
+            return approximate.train(sample(store, _FEW, dimension), _FEW, lambda: False)
+        return faiss.IndexIDMap2(faiss.IndexFlatIP(dimension))
+
+    def _grow(self, index: Any, store: Store) -> None:
+        """Put in the chunks that are newer than every one that was ever in the index."""
+        for ids, vectors in store.vectors_after(self._last, index.d):
+            index.add_with_ids(vectors, ids)
+            self._last = int(ids[-1])
 
 
 def _ids(index: Any) -> NDArray[np.int64]:
@@ -121,14 +167,6 @@ def _ids(index: Any) -> NDArray[np.int64]:
     return ids
 
 
-def _shrink(index: Any, present: NDArray[np.int64]) -> None:
-    """Take out the chunks that are not `present`."""
-    gone = np.setdiff1d(_ids(index), present)
+def _take_out(index: Any, gone: NDArray[np.int64]) -> None:
     if len(gone) > 0:
         index.remove_ids(gone)
-
-
-def _grow(index: Any, store: Store, dimension: int) -> None:
-    """Put in the chunks that are newer than every one in the index."""
-    for ids, vectors in store.vectors_after(int(_ids(index).max(initial=0)), dimension):
-        index.add_with_ids(vectors, ids)

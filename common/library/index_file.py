@@ -6,7 +6,6 @@ It carries the name of its content and a checksum; a file that is missing, damag
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 from pathlib import Path
@@ -15,12 +14,11 @@ from typing import IO, Any
 import faiss
 
 from common.library import approximate
+from common.library.index_header import HEADER, Header, header, written
 from common.library.store import INDEX, Store
 from common.process.durable_files import replacing
 
 TEMPORARY = "index.faiss.new"
-_MAGIC = b"dragon-index-1\n"
-HEADER = 512  # bytes, JSON padded with spaces
 
 _faiss: Any = faiss  # its type stubs lack the two callback classes
 _log = logging.getLogger(__name__)
@@ -34,9 +32,9 @@ def write(folder: Path, index: Any, commit: str) -> None:
             file.write(b" " * HEADER)
             faiss.write_index(index, _faiss.PyCallbackIOWriter(file.write))
             file.flush()
-            content = header(commit, _digest(file))
+            told = Header(commit, _digest(file), index.nlist if approximate.is_approximate(index) else 0)
             file.seek(0)
-            file.write(content)
+            file.write(header(told))
     except (OSError, RuntimeError) as error:  # RuntimeError: FAISS's own, around a failed write
         _log.warning("the index file %s was not written, it is rebuilt when needed: %s", path, error)
 
@@ -47,9 +45,9 @@ def read(folder: Path, store: Store) -> Any:
     try:
         with path.open("rb") as file:
             named = written(file.read(HEADER))
-            if named is None or not store.descends_from(named[0]):
+            if named is None or not store.descends_from(named.commit):
                 return None
-            if _digest(file) != named[1]:
+            if _digest(file) != named.sha256:
                 _log.warning("the index file %s is damaged and is rebuilt", path)
                 return None
             size = file.seek(0, os.SEEK_END)
@@ -83,22 +81,6 @@ def _is_usable(index: Any) -> bool:
         and inner.d == index.d
         and inner.metric_type == faiss.METRIC_INNER_PRODUCT
     )
-
-
-def header(commit: str, digest: str) -> bytes:
-    """The file's beginning: of which commit its content is, and the SHA-256 of what follows."""
-    return (_MAGIC + json.dumps({"commit": commit, "sha256": digest}).encode()).ljust(HEADER)
-
-
-def written(content: bytes) -> tuple[str, str] | None:
-    """The commit and checksum that a file's header names; None when it isn't one of ours."""
-    if len(content) != HEADER or not content.startswith(_MAGIC):
-        return None
-    try:
-        named = json.loads(content[len(_MAGIC) :])
-        return str(named["commit"]), str(named["sha256"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _digest(file: IO[bytes]) -> str:

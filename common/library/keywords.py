@@ -39,14 +39,13 @@ class Keywords:
             "DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE file = ?)", [(file,) for file in files]
         )
 
-    def search(self, question: str, k: int, among: NDArray[np.int64] | None = None) -> list[int]:
-        """Ids of the up to `k` chunks whose words are most like those of the question, best first; `among` are the ids
-        that may be found, ascending, None: all.
+    def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> list[int]:
+        """Ids of the up to `k` of all the `chunks` whose words are most like those of the question, best first; `among`
+        are the ids that may be found, ascending, None: all.
         """
         if k <= 0:
             return []
         words = list(dict.fromkeys(map(_folded, re.findall(r"\w+", question))))[:_MOST_WORDS]
-        ((chunks,),) = self._database.all("SELECT count(*) FROM chunks")
         counts = {word: self._count(word) for word in words}
         rare = [word for word in words if counts[word] <= max(1, chunks // _COMMON)]
         told = any(counts[word] for word in rare)  # a word that is nowhere is rare, too

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -20,6 +19,7 @@ from common.library.database import is_published
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
 from common.library.embedding_again import reembed
 from common.library.errors import LibraryBusy, LibraryError, LibraryOutdated
+from common.library.hit import Hit
 from common.library.index import VectorIndex
 from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
 from common.library.keywords import fused
@@ -34,30 +34,6 @@ from common.process.private_files import private_folder
 SearchKind = Literal["dense", "keyword", "hybrid"]
 _EARLIER = 0.3  # share of earlier questions in what is searched for
 _CANDIDATES = 64  # of each ranking that are fused, at least
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A chunk that a search found. `path` is relative to the folder that was added."""
-
-    chunk: int
-    title: str
-    path: str
-    place: str  # in the document, e.g. «page 3»; may be empty
-    text: str
-    similarity: float  # cosine
-
-    @property
-    def source(self) -> str:
-        """Title and place, as a citation names them."""
-        return f"{self.title}, {self.place}" if self.place and self.place != self.title else self.title
-
-    @classmethod
-    def of(cls, chunk: StoredChunk, query: NDArray[np.float32]) -> Hit:
-        """The chunk as found by the unit vector [dimension] of a query."""
-        similarity = float(np.dot(chunk.vector.astype(np.float64), query.astype(np.float64)))
-        path = Path(chunk.path).relative_to(chunk.root).as_posix()
-        return cls(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity)
 
 
 class Library:
@@ -98,7 +74,8 @@ class Library:
         self._kind = kind
         self._lock = threading.Lock()  # guards the reading connection, the index and the counts
         self._counted: tuple[str, Counts] | None = None  # and of which commit
-        self._index = VectorIndex(self.folder, approximate_from)
+        # Whoever reads snapshots is given what one process has trained.
+        self._index = VectorIndex(self.folder, approximate_from, trains=not self._published)
         self._selections = Selections(self.folder)
         self._store = self._opened()
 
@@ -206,11 +183,11 @@ class Library:
             return reembed(store, self._embedder, progress)
 
     def remove(self, paths: Sequence[str | Path] | Literal["all"]) -> int:
-        """Forget documents; the number removed.
+        """Forget documents, in the index file, too; the number removed.
 
         A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it.
         """
-        with self._changing() as store:
+        with self._changing(thoroughly=True) as store:
             with store.reading():
                 files = store.files()
             chosen = [file.id for file in files if paths == "all" or any(_names(path, file) for path in paths)]
@@ -237,6 +214,12 @@ class Library:
         """Load the model and the index now, so that the first search is quick; raises what it would raise."""
         unit_vectors(self._embedder, ["warm"])
         self.search("warm", 1)
+
+    def settle(self) -> None:
+        """Take what was trained beside the searches, if it is ready, and write the index file where it is missing."""
+        with self._reading():
+            self._refresh()
+        self._keep()
 
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
         """Unit vectors [texts, dimension] of texts, as documents have them."""
@@ -313,9 +296,9 @@ class Library:
         if self._kind == "dense":
             return self._index.search(self._store, vector, k, among)
         if self._kind == "keyword":
-            return self._store.keywords.search(query, k, among)
+            return self._store.keywords.search(query, k, len(self._index), among)
         count = max(k, _CANDIDATES)
-        by_words = self._store.keywords.search(query, count, among)
+        by_words = self._store.keywords.search(query, count, len(self._index), among)
         return fused(self._index.search(self._store, vector, count, among), by_words)[:k]
 
     def _chosen(self, only: Sequence[str]) -> Selection | None:
@@ -339,7 +322,7 @@ class Library:
         except LibraryOutdated:
             with self._unsealed():
                 store = Store(self.folder, upgrade=True)
-                self._seal(store)
+                self._seal(store.gather())
                 return store
 
     @contextmanager
@@ -361,8 +344,10 @@ class Library:
             yield
 
     @contextmanager
-    def _changing(self) -> Iterator[Store]:
-        """A connection of its own, so that searches go on meanwhile; the index file follows at the end."""
+    def _changing(self, thoroughly: bool = False) -> Iterator[Store]:
+        """A connection of its own, so that searches go on meanwhile; the index file follows at the end where it is
+        small, or far behind, or has to do so `thoroughly`.
+        """
         with self._unsealed():
             store = Store(self.folder)
             try:
@@ -370,27 +355,34 @@ class Library:
             finally:
                 store.close()
             with self._reading():
-                self._index.refresh(self._store)
+                outdated = thoroughly or self._index.outdated(self._store)
+                if outdated:
+                    self._index.refresh(self._store)
             with self._lock:
-                self._index.save()
-                self._seal(self._store)
+                if outdated:
+                    self._index.save()
+                whole = self._store.gather()
+            self._seal(whole)
 
     def _keep(self) -> None:
         """Write the index file and the seal where they were missing, unless somebody who will write them is at work."""
         if self._published or (self._index.saved and self._sealed):
             return
         try:
-            with writer_lock(self.folder), self._lock:
-                if not self._index.saved:
-                    self._index.save()
+            with writer_lock(self.folder):
+                with self._lock:
+                    if not self._index.saved:
+                        self._index.save()
+                    whole = not self._sealed and self._store.gather()
                 if not self._sealed:
-                    self._seal(self._store)
+                    self._seal(whole)
         except LibraryBusy:
             return
 
-    def _seal(self, store: Store) -> None:
+    def _seal(self, whole: bool) -> None:
+        """Seal the database while nobody may write, if all of it is in its file."""
         self._sealed = True  # or left to the next change, where others read all the time
-        if store.gather():
+        if whole:
             seal.write(self.folder)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.library.library import Library
-from common.library.snapshots import newest, publish, tidy
+from common.library.snapshots import is_newest, newest, publish, tidy
 
 _LOOK: Final = 1.0  # seconds between two looks for another content
 _PAUSE: Final = 10.0  # seconds until what failed is tried again
@@ -50,22 +50,20 @@ class _Watch(ABC):
 
 
 class Publisher(_Watch):
-    """Publishes each content of a library that is open here, when it was indexed."""
+    """Publishes each content of a library that is open here, once it is indexed, and again when that was trained."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._published = ""
         super().__init__("publishing the library")
 
     def _look(self) -> float:
         tidy(self._library.folder)
-        identity = self._library.identity
-        if newest(self._library.folder) is not None and identity == self._published:
+        self._library.settle()
+        if is_newest(self._library.folder, self._library.identity):
             return _LOOK
         self._library.warm()  # else each of its readers would index it
         began = time.monotonic()
         made = publish(self._library.folder)
-        self._published = identity
         log.info("the library was published: %s, %d chunks", made.name, self._library.count)
         return max(_LOOK, (time.monotonic() - began) / _SHARE)
 

@@ -2,7 +2,8 @@
 
 Checksums within the database can't do that alone: a damaged page may hide rows, or words of the index of words. The
 file is as `sha256sum --check` takes it. It is not there while the library is being changed, nor after a change that was
-killed, until the next one or the next search makes it anew.
+killed, until the next one or the next search makes it anew. A large database has none: each opening and each change
+would take as long as reading all of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from common.process.durable_files import replacing, to_disk
 SEAL = f"{DATABASE}.sha256"
 _TEMPORARY = f"{SEAL}.new"
 _MOST = 256  # bytes; it has some 80
+_LARGE = 2**30  # bytes of a database that isn't sealed: half a million chunks, read in seconds
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +43,10 @@ def remove(folder: Path) -> None:
 
 
 def write(folder: Path) -> None:
-    """Seal the database, all of which is in its file; only the holder of the writer lock may."""
+    """Seal the database, all of which is in its file, unless it is large; only the holder of the writer lock may."""
     try:
+        if (folder / DATABASE).stat().st_size > _LARGE:
+            return
         with replacing(folder / SEAL, temporary=folder / _TEMPORARY) as file:
             file.write(_line(folder / DATABASE))
     except OSError as error:

@@ -1,7 +1,8 @@
 """Snapshots of a library for processes on other machines, which can't open the database that is being written.
 
 SQLite's log of writes works on one machine only. So each content is copied to a folder of its own below the library's,
-named after its commit, and never changed: any number may read it, over whatever file system they share.
+named after its commit and its index's lists, and never changed: any number may read it, over whatever file system they
+share.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from common.library import index_header
 from common.library.database import PUBLISHED
 from common.library.errors import LibraryError
-from common.library.store import INDEX, Store
+from common.library.store import DATABASE, INDEX, Store
 from common.process.durable_files import put_in_place, replacing
 from common.process.private_files import private_folder
 
@@ -38,16 +40,20 @@ def publish(library: Path) -> Path:
         store = Store(library)
         try:
             with store.reading():
-                name = store.state().commit or _NOTHING
-            if newest(library) != folder / name:
-                name = _copied(store, library, folder)
+                made = _made(store, library, folder)
         finally:
             store.close()
         with replacing(folder / _NEWEST) as file:
-            file.write(name.encode())
+            file.write(made.name.encode())
     except OSError as error:
         raise LibraryError(f"the library {library} can't be published: {error.strerror}") from error
-    return folder / name
+    return made
+
+
+def is_newest(library: Path, commit: str) -> bool:
+    """Whether the latest snapshot is of this commit, with the kind of index that there is now."""
+    found = newest(library)
+    return found is not None and found.name == _name(commit, library)
 
 
 def newest(library: Path) -> Path | None:
@@ -75,27 +81,33 @@ def forget(library: Path) -> None:
     shutil.rmtree(library / _FOLDER, ignore_errors=True)
 
 
-def _copied(store: Store, library: Path, folder: Path) -> str:
-    """Make the copy, of what is in the library by then; its name."""
-    made = folder / _MADE
+def _made(store: Store, library: Path, folder: Path) -> Path:
+    """Make the copy, unless there is one; its folder. Call inside of `store.reading()`."""
+    commit, made, former = store.state().commit, folder / _MADE, newest(library)
+    if former is not None and is_newest(library, commit):
+        return former
     shutil.rmtree(made, ignore_errors=True)
     private_folder(made)
-    store.copy(made)
+    if former is not None and former.name.startswith(f"{commit or _NOTHING}-"):
+        _link(former / DATABASE, made / DATABASE)  # another index of the same content
+    else:
+        store.copy(made)
     (made / PUBLISHED).touch()
     with suppress(FileNotFoundError):  # it names its content: one of another content is of use, too, or ignored
         _link(library / INDEX, made / INDEX)
-    copy = Store(made)
-    try:
-        name = copy.state().commit or _NOTHING
-    finally:
-        copy.close()
+    name = _name(commit, made)
     if not (folder / name).is_dir():
         put_in_place(made, folder / name)
-    return name
+    return folder / name
+
+
+def _name(commit: str, library: Path) -> str:
+    """Name of the snapshot of a commit with the kind of index that is in this folder."""
+    return f"{commit or _NOTHING}-{index_header.lists(library)}"
 
 
 def _link(path: Path, made: Path) -> None:
-    """The index file is replaced and never changed, so that another name for it is as good as a copy."""
+    """The file is replaced and never changed, so that another name for it is as good as a copy."""
     try:
         os.link(path, made)
     except FileNotFoundError:

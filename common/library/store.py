@@ -31,6 +31,7 @@ INDEX = "index.faiss"  # beside it
 READING = "reading/"  # begins the names of work on documents
 _MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
+_REMOVED = 2**20  # chunks that are no more are remembered, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +128,39 @@ class Store:
         return State(commits[0][0] if commits else "", embedder, dimension)
 
     def descends_from(self, commit: str) -> bool:
-        """Whether the content came out of that of `commit` by adding and removing chunks."""
-        return bool(self._database.all("SELECT 1 FROM commits WHERE name = ?", (commit,)))
+        """Whether the content came out of that of `commit` by adding and removing chunks, all known."""
+        return self.age(commit) is not None
+
+    def age(self, commit: str) -> int | None:
+        """Number of contents that there were after that of `commit`; None where the present one doesn't descend from
+        it.
+        """
+        query = "SELECT count(*) FROM commits WHERE generation >= (SELECT generation FROM commits WHERE name = ?)"
+        ((since,),) = self._database.all(query, (commit,))
+        return int(since) - 1 if since else None
+
+    def removed_since(self, commit: str) -> NDArray[np.int64]:
+        """Ids of the chunks [n] that are no more, of those that the content of `commit` had or that came after it."""
+        since = "generation >= (SELECT generation FROM commits WHERE name = ?)"
+        if self._database.all(f"SELECT 1 FROM removed JOIN chunks ON id = chunk WHERE {since} LIMIT 1", (commit,)):
+            raise self._database.damaged("a chunk was removed and is there")
+        return self._database.integers(f"SELECT chunk FROM removed WHERE {since}", (commit,))[:, 0]
 
     def set_embedder(self, identity: str, dimension: int) -> None:
         """Record the embedding model that all vectors come from, now that they do."""
         self._database.run("DELETE FROM model")
         self._database.run("INSERT INTO model VALUES (?, ?)", (identity, dimension))
         self._database.run("DELETE FROM commits")
+        self._database.run("DELETE FROM removed")
         self.advance()
 
     def advance(self) -> None:
         """Tell every reader that the content changed."""
         self._database.run("INSERT INTO commits (name) VALUES (?)", (secrets.token_hex(16),))
+        ends = "SELECT (SELECT min(number) FROM removed), (SELECT max(number) FROM removed)"
+        ((first, last),) = self._database.all(ends)
+        if first is not None and last - first >= _REMOVED:
+            self._forget_removed(last - _REMOVED // 2)
 
     def files(self) -> list[FileRecord]:
         """All documents, by path."""
@@ -182,27 +203,30 @@ class Store:
         """Forget documents with their chunks and vectors."""
         chosen = list(identifiers)
         self.keywords.remove(chosen)
+        self._database.run_many(
+            "INSERT INTO removed (generation, chunk)"
+            " SELECT (SELECT max(generation) FROM commits), id FROM chunks WHERE file = ?",
+            [(identifier,) for identifier in chosen],
+        )
         self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in chosen])
 
     def count(self) -> int:
-        """Number of chunks."""
-        return int(self._database.all("SELECT count(*) FROM chunks")[0][0])
+        """Number of chunks. It takes as long as there are documents."""
+        return int(self._database.all("SELECT coalesce(sum(chunks), 0) FROM files")[0][0])
 
     def counts(self) -> Counts:
-        """Number of documents and chunks. It takes as long as the library is large."""
+        """Number of documents and chunks. It takes as long as there are documents."""
         documents = self._database.all("SELECT count(*) FROM files")[0][0]
         return Counts(int(documents), self.count())
 
     def chunk_ids(self) -> NDArray[np.int64]:
         """Every chunk's id, ascending."""
         # The order by (file, id) is answered from the narrow index; the tables are full of text and vectors.
-        rows = self._database.all("SELECT id FROM chunks INDEXED BY chunks_of_file")
-        return np.sort(np.array([row[0] for row in rows], np.int64))
+        return np.sort(self._database.integers("SELECT id FROM chunks INDEXED BY chunks_of_file")[:, 0])
 
     def chunk_files(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Every chunk's id, and the id of its document [n] each, in no order."""
-        rows = self._database.all("SELECT id, file FROM chunks INDEXED BY chunks_of_file")
-        pairs = np.array(rows, np.int64).reshape(-1, 2)
+        pairs = self._database.integers("SELECT id, file FROM chunks INDEXED BY chunks_of_file")
         return pairs[:, 0], pairs[:, 1]
 
     def places(self) -> list[tuple[int, str, str]]:
@@ -309,6 +333,12 @@ class Store:
             "DELETE FROM staged WHERE substr(work, 1, ?) <> ? OR substr(work, 1, ?) = ?",
             (len(READING), READING, len(readings), readings),
         )
+
+    def _forget_removed(self, last: int) -> None:
+        """Forget which chunks were removed up to number `last`, and the contents that had them."""
+        past = "generation <= (SELECT generation FROM removed WHERE number = ?)"
+        for table in ("commits", "removed"):
+            self._database.run(f"DELETE FROM {table} WHERE {past}", (last,))
 
     def _check_document(self, path: object, root: object, title: object) -> None:
         texts = isinstance(path, str) and isinstance(root, str) and isinstance(title, str)

@@ -10,8 +10,10 @@ from typing import Any
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 
 from common.library import approximate
+from common.library.errors import LibraryDamaged
 from common.library.store import Store
 
 _SEED = 40  # of the sample
@@ -21,10 +23,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """An approximate index with all vectors of the content `commit`."""
+    """An approximate index with all vectors of the content `commit`, and of some chunks that were added after it."""
 
     commit: str
     index: Any
+
+
+def sample(store: Store, lists: int, dimension: int) -> NDArray[np.float32]:
+    """Vectors [n, dimension], drawn from those of all chunks, by which so many lists are chosen."""
+    present = store.chunk_ids()
+    most = min(len(present), lists * approximate.VECTORS_PER_LIST)
+    return store.vectors_of(np.sort(np.random.default_rng(_SEED).choice(present, most, replace=False)), dimension)
 
 
 class Trainer:
@@ -80,23 +89,27 @@ class Trainer:
         """The index; None when it was stopped. A content whose vectors are all new meanwhile begins anew."""
         while True:
             with store.reading():
-                state, present = store.state(), store.chunk_ids()
-                if state.dimension is None or len(present) == 0:
+                state, count = store.state(), store.count()
+                if state.dimension is None or count == 0:
                     return None
-                lists = approximate.list_count(len(present))
-                most = min(len(present), lists * approximate.VECTORS_PER_LIST)
-                chosen = np.sort(np.random.default_rng(_SEED).choice(present, most, replace=False))
-                sample = store.vectors_of(chosen, state.dimension)
-            index = approximate.train(sample, lists, self._closing.is_set)
-            del sample
+                lists = approximate.list_count(count)
+                chosen = sample(store, lists, state.dimension)
+            index = approximate.train(chosen, lists, self._closing.is_set)
+            del chosen
             if index is None:
                 return None
             with store.reading():
                 now = store.state()
                 if not store.descends_from(state.commit):
                     continue
+            # Each block in a snapshot of its own: the log of what others write meanwhile would grow for an hour.
+            try:
                 for ids, vectors in store.vectors_after(0, state.dimension):
                     if self._closing.is_set():
                         return None
                     index.add_with_ids(vectors, ids)
-                return Trained(now.commit, index)
+            except LibraryDamaged:
+                if store.descends_from(now.commit):
+                    raise
+                continue  # these are of another model
+            return Trained(now.commit, index)

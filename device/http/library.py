@@ -14,7 +14,7 @@ from starlette.datastructures import QueryParams
 
 from common.answer.errors import AnswerFailed
 from common.library.errors import LibraryBusy, LibraryError, PathError, UnknownDocument
-from common.library.library import Hit
+from common.library.hit import Hit
 from common.library.store import FileRecord, StoredChunk
 from common.library.tags import tags_of
 from device.http.errors import SERVER_ERROR, ApiError, answer_failed, sentence_of

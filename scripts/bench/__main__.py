@@ -31,6 +31,7 @@ SUITES = {
     "questions": ("right answers and honest ones by how documents are read", "scripts.bench.questions.suite"),
     "citations": ("footnotes of answers, judged, and answers that no document gave", "scripts.bench.citations"),
     "retrieval": ("chunks embedded per second, documents found by kind of search", "scripts.bench.retrieval.suite"),
+    "large-library": ("ten million chunks added, indexed, searched, published", "scripts.bench.retrieval.large"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
     "sessions": ("tokens per second of many devices on one cloud", "scripts.bench.sessions.suite"),
     "fairness": ("devices that ask now and then, beside one that asks for all that it may", "scripts.bench.fairness"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,30 +34,38 @@ class Searched:
         ]
 
 
-def grown(vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """The first `count` of `vectors` [n, dimension]; beyond n, neighbours of them in random directions."""
+def grown(vectors: NDArray[np.float32], count: int) -> Iterator[NDArray[np.float32]]:
+    """The first `count` of `vectors` [n, dimension], in blocks; beyond n, neighbours of them in random directions."""
     random = np.random.default_rng(7)
-    blocks, missing = [vectors[:count]], count - len(vectors)
+    yield vectors[:count]
+    missing = count - len(vectors)
     while missing > 0:
         near = vectors[:missing]
         noise = random.normal(size=near.shape)
         noise -= np.sum(noise * near, axis=1, keepdims=True) * near
         noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-        blocks.append((COSINE * near + np.sqrt(1 - COSINE**2) * noise).astype(np.float32))
+        yield (COSINE * near + np.sqrt(1 - COSINE**2) * noise).astype(np.float32)
         missing -= len(near)
-    return np.concatenate(blocks)
 
 
-def fill(folder: Path, vectors: NDArray[np.float32]) -> None:
-    """Make a library's database of vectors [n, dimension]; its texts are names."""
+def fill(
+    folder: Path, embedder: str, blocks: Iterable[NDArray[np.float32]], text: Callable[[int], str] = "chunk {}".format
+) -> None:
+    """Make a library's database of blocks of vectors [n, dimension], as of this `embedder`; `text` gives each one's, by
+    its number from 0 on.
+    """
     store = Store(folder)
-    with store.writing():
-        store.set_embedder("measured", vectors.shape[1])
-        for start in range(0, len(vectors), _FILE):
-            part = vectors[start : start + _FILE]
-            record = FileRecord(0, f"/{start}", "/", f"{start}", "", 0, 0, "", len(part))
-            store.put_file(record, [Chunk(0, 1, f"chunk {start + number}") for number in range(len(part))], part)
-        store.advance()
+    put = 0
+    for block in blocks:
+        with store.writing():
+            if put == 0:
+                store.set_embedder(embedder, block.shape[1])
+            for start in range(0, len(block), _FILE):
+                part = block[start : start + _FILE]
+                record = FileRecord(0, f"/{put}", "/", f"{put}", "", 0, 0, "", len(part))
+                store.put_file(record, [Chunk(0, 1, text(put + number)) for number in range(len(part))], part)
+                put += len(part)
+            store.advance()
     store.close()
 
 

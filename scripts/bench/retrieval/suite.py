@@ -35,10 +35,7 @@ def run(results: Results) -> None:
     """Fill a library with the heads and beginnings of the documents, then ask it; and search all of the documents by
     vectors. Raises `NoText`.
     """
-    named = os.environ.get(TEXT_FOLDER)
-    files = sorted(Path(named).glob("pep-*.rst")) if named else []
-    if not files:
-        raise NoText(f"set {TEXT_FOLDER} to a folder of Python's enhancement proposals (pep-*.rst)")
+    files = files_of()
     if results.short:
         files = files[:12]
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
@@ -54,6 +51,22 @@ def run(results: Results) -> None:
         _embedding(results, chunks)
         _search(results, Path(folder, "library"), embedder, texts, len(chunks))
         _approximate(results, Path(folder), embedder, files)
+
+
+def files_of() -> list[Path]:
+    """The documents to measure with. Raises `NoText` where there are none."""
+    named = os.environ.get(TEXT_FOLDER)
+    files = sorted(Path(named).glob("pep-*.rst")) if named else []
+    if not files:
+        raise NoText(f"set {TEXT_FOLDER} to a folder of Python's enhancement proposals (pep-*.rst)")
+    return files
+
+
+def chunks_of(files: list[Path], embedder: SentenceTransformerEmbedder, most: int) -> list[str]:
+    """Up to `most` chunks of the documents, drawn with a fixed seed."""
+    chunker = Chunker(embedder.tokenizer_file)
+    texts = [chunk.text for path in files for chunk in chunker.split(path.read_text("utf-8", errors="replace"))]
+    return [texts[index] for index in np.random.default_rng(2).permutation(len(texts))[:most]]
 
 
 def _embedding(results: Results, chunks: list[str]) -> None:
@@ -97,11 +110,9 @@ def _search(results: Results, folder: Path, embedder: SentenceTransformerEmbedde
 
 def _approximate(results: Results, folder: Path, embedder: SentenceTransformerEmbedder, files: list[Path]) -> None:
     real, large, asked = (40, 200, 4) if results.short else (REAL, LARGE, 50)
-    chunker = Chunker(embedder.tokenizer_file)
-    texts = [chunk.text for path in files for chunk in chunker.split(path.read_text("utf-8", errors="replace"))]
-    chosen = np.random.default_rng(2).permutation(len(texts))[:real]
-    results.say(f"embedding {len(chosen)} of {len(texts)} chunks")
-    vectors = unit_vectors(embedder, [texts[index] for index in chosen])
+    texts = chunks_of(files, embedder, real)
+    results.say(f"embedding {len(texts)} chunks")
+    vectors = unit_vectors(embedder, texts)
     queries = unit_vectors(embedder, [question.text for question in questions(files, asked)])
     compare(results, folder, vectors, queries, large)
 
@@ -117,7 +128,7 @@ def compare(
         results.say(f"{len(queries)} questions, {count} vectors")
         place = folder / f"of {count}"
         place.mkdir()
-        searching.fill(place, searching.grown(vectors, count))
+        searching.fill(place, "measured", searching.grown(vectors, count))
         for k, (exhaustive, approximate) in searching.measure(place, queries, HITS).items():
             cells = [f"{count:,}", str(k)]
             for name, way in (("exhaustive", exhaustive), ("approximate", approximate)):

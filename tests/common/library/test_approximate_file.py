@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.library import index_file
+from common.library import index_file, index_header
 from common.library.chunks import Chunker
 from common.library.index_file import TEMPORARY
 from common.library.library import Library
@@ -83,12 +83,12 @@ class TestFile:
                 index.remove_ids(np.array([5]))
         index_file.write(kept.parent, index, commit)
         if kind == "absurd size":
-            data = bytearray(kept.read_bytes()[index_file.HEADER :])
+            data = bytearray(kept.read_bytes()[index_header.HEADER :])
             size = (300).to_bytes(8, "little")
             assert size in data
             data = data.replace(size, (2**40).to_bytes(8, "little"))
             digest = hashlib.sha256(data).hexdigest()
-            kept.write_bytes(index_file.header(commit, digest) + data)
+            kept.write_bytes(index_header.header(index_header.Header(commit, digest, 8)) + data)
         with opened(kept.parent) as reopened, caplog.at_level(logging.WARNING):
             assert nearest(reopened, store, EVERYTHING) == brute_force(store, EVERYTHING)
             assert not reopened.approximate

@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
 
-from common.library import database, index_file, seal
+from common.library import database, index_header, seal
 from common.library.chunks import Chunker
 from common.library.errors import LibraryDamaged, LibraryError, LibraryFull
 from common.library.index_file import TEMPORARY
@@ -168,7 +169,7 @@ class TestIndexFile:
         """Its header and its checksum are right: whoever hands a library on can write both."""
         path = filled.folder / INDEX
         before, good = content(filled), path.read_bytes()
-        written = index_file.written(good[: index_file.HEADER])
+        written = index_header.written(good[: index_header.HEADER])
         assert written is not None
         ids = np.arange(1, filled.count + 1)
         width = 8 if kind == "another dimension" else DIMENSION
@@ -181,7 +182,7 @@ class TestIndexFile:
             sizes = (4 * len(chosen) * width // 4).to_bytes(8, "little")
             assert sizes in data
             data = data.replace(sizes, (2**38).to_bytes(8, "little"))
-        header = index_file.header(written[0], hashlib.sha256(data).hexdigest())
+        header = index_header.header(replace(written, sha256=hashlib.sha256(data).hexdigest()))
         path.write_bytes(header + data)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with Library(filled.folder, toy) as reopened:

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.library import index as index_module
+from common.library import store as store_module
 from common.library.chunks import Chunk
+from common.library.errors import LibraryDamaged
 from common.library.index import VectorIndex
 from common.library.store import DATABASE, FileRecord, Store
 from tests.common.library.toy_embedder import DIMENSION, ToyEmbedder
@@ -76,11 +79,19 @@ def lived(folder: Path, steps: Sequence[Step], approximate_from: int = 0) -> tup
 
 
 @settings(max_examples=40)
-@given(steps=histories(["put", "remove", "search", "save", "restart"], "abcd"))
+@given(
+    steps=histories(["put", "remove", "search", "save", "restart"], "abcd"),
+    remembered=st.sampled_from([2, 5, store_module._REMOVED]),
+)
 def test_whatever_happened_before_the_index_equals_a_search_of_everything(
-    steps: list[Step], tmp_path_factory: pytest.TempPathFactory
+    steps: list[Step], remembered: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store, index = lived(tmp_path_factory.mktemp("library"), steps)
+    """However few of the removed chunks are remembered."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store_module, "_REMOVED", remembered)
+        store, index = lived(tmp_path_factory.mktemp("library"), steps)
+    ((count,),) = store._database.all("SELECT count(*) FROM removed")
+    assert count <= remembered + 3  # those of the last document
     index.close()
     store.close()
 
@@ -125,6 +136,95 @@ def test_an_index_does_not_take_a_new_chunk_for_a_removed_one(tmp_path: Path) ->
         put(store, name, 0)
     assert nearest(index, store, 9) == brute_force(store, 9)
     store.close()
+
+
+class TestChanges:
+    """Another content costs as much as differs."""
+
+    @pytest.fixture
+    def changing(self, store: Store, tmp_path: Path) -> VectorIndex:
+        """An index of eight documents, one of which is gone again."""
+        index = VectorIndex(tmp_path)
+        for name in "abcdefgh":
+            put(store, name, 2)
+        nearest(index, store, 1)
+        remove(store, "c")
+        nearest(index, store, 1)
+        return index
+
+    def test_are_all_that_is_read(self, changing: VectorIndex, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = [brute_force(store, 99)]
+        put(store, "d", 5)
+        remove(store, "e")
+        put(store, "i", 0)
+        remove(store, "i")
+        put(store, "j", 0)
+        expected.append(brute_force(store, 99))
+        with monkeypatch.context() as patched:
+            patched.delattr(Store, "chunk_ids")
+            assert nearest(changing, store, 99) == expected[1] != expected[0]
+
+    def test_of_which_too_many_were_removed_to_be_remembered(
+        self, changing: VectorIndex, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "_REMOVED", 4)
+        commit = changing._commit or ""
+        for name in "abd":
+            remove(store, name)
+        with store.reading():
+            assert not store.descends_from(commit)
+        assert nearest(changing, store, 99) == brute_force(store, 99)
+
+    def test_that_a_damaged_database_tells_wrong_are_noticed(self, changing: VectorIndex, store: Store) -> None:
+        remove(store, "a")
+        with store.writing():
+            store._database.run("UPDATE removed SET chunk = (SELECT max(id) FROM chunks)")
+        with pytest.raises(LibraryDamaged, match="was removed and is there"):
+            nearest(changing, store, 99)
+
+    def test_fewer_than_there_were_cost_a_comparison(self, changing: VectorIndex, store: Store) -> None:
+        remove(store, "a")
+        with store.writing():
+            store._database.run("DELETE FROM removed")
+        assert nearest(changing, store, 99) == brute_force(store, 99)
+
+    def test_write_a_large_file_again_when_they_are_many(
+        self, changing: VectorIndex, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert changing.outdated(store)  # there is none
+        changing.save()
+        assert not changing.outdated(store)
+        put(store, "i", 0)
+        assert changing.outdated(store)
+        monkeypatch.setattr(index_module, "_LARGE", 0)
+        assert not changing.outdated(store)
+        for _ in range(index_module._BEHIND - 1):
+            put(store, "i", 0)
+        assert not changing.outdated(store)
+        assert nearest(VectorIndex(tmp_path), store, 99) == brute_force(store, 99)
+        put(store, "i", 0)
+        assert changing.outdated(store)
+
+
+def test_a_large_library_is_never_held_as_it_is(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few lists are chosen at once, those that it needs beside the searches."""
+    monkeypatch.setattr(index_module, "EXHAUSTIVE", 20)
+    monkeypatch.setattr(index_module, "_FEW", 2)
+    index = VectorIndex(tmp_path, 4)
+    for number in range(10):
+        put(store, f"document {number}", 1)
+    nearest(index, store, 1)
+    assert not index.approximate
+    index.close()
+    put(store, "another", 1)
+    index = VectorIndex(tmp_path, 4)
+    assert nearest(index, store, 99) == brute_force(store, 99)
+    assert index._index.nlist == 2
+    index.finish_training()
+    put(store, "a third", 1)
+    assert nearest(index, store, 99) == brute_force(store, 99)
+    assert index._index.nlist > 2
+    index.close()
 
 
 def test_a_restored_backup_does_not_get_the_index_of_the_future_it_took_back(tmp_path: Path) -> None:

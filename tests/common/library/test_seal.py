@@ -47,6 +47,15 @@ def test_every_change_seals(filled: Library, documents: Path, toy: ToyEmbedder) 
     assert (filled.folder / SEAL).read_text() == f"{digest}  {DATABASE}\n"
 
 
+def test_a_large_database_has_none(filled: Library, monkeypatch: pytest.MonkeyPatch, toy: ToyEmbedder) -> None:
+    monkeypatch.setattr(seal, "_LARGE", 1)
+    filled.remove("all")
+    filled.search("note", 1)
+    assert not (filled.folder / SEAL).exists()
+    with Library(filled.folder, toy) as reopened:
+        assert reopened.count == 0
+
+
 def test_a_killed_change_leaves_none_and_the_next_search_makes_it(
     filled: Library, write: Write, documents: Path, toy: ToyEmbedder
 ) -> None:

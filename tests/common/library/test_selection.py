@@ -23,7 +23,7 @@ from common.library.errors import LibraryError, LibraryOutdated, NoDocumentFits,
 from common.library.index import VectorIndex
 from common.library.library import Library, SearchKind
 from common.library.seal import SEAL
-from common.library.store import DATABASE, Store
+from common.library.store import DATABASE, INDEX, Store
 from common.library.tags import tags_of
 from tests.common.library.conftest import Write
 from tests.common.library.test_approximate import put_many, search, trained, unit
@@ -304,6 +304,25 @@ class TestUpgrade:
                 tables.append(set(connection.execute("SELECT type, name, sql FROM sqlite_master")))
                 tables.append(set(connection.execute("PRAGMA user_version")))
         assert tables[:2] == tables[2:]
+
+    def test_an_index_of_a_content_before_the_last_is_compared_with_it(
+        self, library: Library, write: Write, documents: Path
+    ) -> None:
+        """Format 4 did not remember what was removed."""
+        write("kept.txt", "a kettle")
+        write("gone.txt", "a teapot")
+        library.add(documents)
+        index = (library.folder / INDEX).read_bytes()
+        (documents / "gone.txt").unlink()
+        library.add(documents)
+        folder = library.folder
+        library.close()
+        (folder / INDEX).write_bytes(index)
+        (folder / SEAL).unlink()
+        with closing(sqlite3.connect(folder / DATABASE)) as connection:
+            connection.executescript("DROP TABLE removed; PRAGMA user_version = 4")
+        with Library(folder, ToyEmbedder()) as upgraded:
+            assert [hit.path for hit in upgraded.search("teapot", 9)] == ["kept.txt"]
 
     def test_whoever_only_looks_changes_nothing(self, former: Path) -> None:
         before = (former / DATABASE).read_bytes()

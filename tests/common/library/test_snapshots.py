@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from common.library import publishing, snapshots
+from common.library import database, publishing, snapshots
 from common.library.errors import LibraryError
 from common.library.library import Library
 from common.library.publishing import Follower, Publisher
@@ -106,6 +108,28 @@ def test_one_whose_making_was_killed_is_made_anew(library: Library, monkeypatch:
     assert publish(library.folder) == newest(library.folder)
 
 
+def test_the_making_of_a_large_one_can_be_stopped(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_COPIED", 1)
+    store = library._store
+    with store.writing():
+        store.stage("work", range(4000), np.zeros((4000, 1000), np.float32))
+
+    def told(number: int, frame: object) -> None:
+        raise InterruptedError
+
+    former = signal.signal(signal.SIGALRM, told)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(LibraryError, match="can't be published"):
+            publish(library.folder)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    (made,) = (path for path in (library.folder / "snapshots").rglob(DATABASE))
+    assert made.stat().st_size < 16_000_000
+    assert newest(library.folder) is None
+
+
 def test_a_disk_that_is_full_is_told_of(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(made: Path, path: Path) -> None:
         raise OSError(28, os.strerror(28))
@@ -113,6 +137,29 @@ def test_a_disk_that_is_full_is_told_of(library: Library, monkeypatch: pytest.Mo
     monkeypatch.setattr(snapshots, "put_in_place", full)
     with pytest.raises(LibraryError, match="can't be published: No space left on device"):
         publish(library.folder)
+
+
+def test_another_index_of_the_same_content_is_another_snapshot(
+    library: Library, toy: ToyEmbedder, opened: Callable[[Path], Library]
+) -> None:
+    """Of the same database. Whoever opens it is given what was trained, and trains nothing."""
+    first = publish(library.folder)
+    with Library(library.folder, toy, approximate_from=1) as trained:
+        trained.warm()
+        trained._index.finish_training()
+        assert publish(library.folder) == first
+        trained.settle()
+        second = publish(library.folder)
+    assert second == newest(library.folder) == publish(library.folder) != first
+    assert os.path.samefile(first / DATABASE, second / DATABASE)
+    for place, lists in ((first, False), (second, True)):
+        with Library(place, toy, approximate_from=1) as snapshot:
+            assert texts(snapshot) == [FIRST]
+            snapshot._index.finish_training()
+            assert texts(snapshot) == [FIRST]
+            assert snapshot._index.approximate == lists
+    with opened(second) as exhaustive:
+        assert texts(exhaustive) == [FIRST]
 
 
 def test_those_that_were_replaced_go_when_nobody_reads_them(

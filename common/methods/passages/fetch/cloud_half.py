@@ -12,7 +12,7 @@ from common.daemon.scope import Scope
 from common.engine.document_job import DocumentJob
 from common.engine.kv.document_states import pack_states
 from common.engine.kv.layout import DocumentStates
-from common.library.library import Hit
+from common.library.hit import Hit
 from common.methods.interface import CloudContext
 from common.methods.passages.outbox import DocumentOutbox
 from proto.messages import Error, Fetch, Message, Open

@@ -10,7 +10,7 @@ from common.answer.errors import RequestError
 from common.daemon.prompt_rows import PromptRows
 from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
-from common.library.library import Hit
+from common.library.hit import Hit
 from proto.messages import Open
 
 BETWEEN: Final = "\n"  # chunks; what white space was there, a library does not keep

@@ -1,0 +1,35 @@
+"""A chunk that a search found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.library.store import StoredChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk that a search found. `path` is relative to the folder that was added."""
+
+    chunk: int
+    title: str
+    path: str
+    place: str  # in the document, e.g. «page 3»; may be empty
+    text: str
+    similarity: float  # cosine
+
+    @property
+    def source(self) -> str:
+        """Title and place, as a citation names them."""
+        return f"{self.title}, {self.place}" if self.place and self.place != self.title else self.title
+
+    @classmethod
+    def of(cls, chunk: StoredChunk, query: NDArray[np.float32]) -> Hit:
+        """The chunk as found by the unit vector [dimension] of a query."""
+        similarity = float(np.dot(chunk.vector.astype(np.float64), query.astype(np.float64)))
+        path = Path(chunk.path).relative_to(chunk.root).as_posix()
+        return cls(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity)
