@@ -90,6 +90,7 @@ class ActiveRequest:
         self._closing = Silence()
         self._clock = Stopwatch()
         self._absent: str | None = None  # why the cloud could not take part when the answer began
+        self._absences: set[str] = set()  # notes that say why tokens were decided without the cloud
         self._refusal: str | None = None  # that the cloud gave, or was given, last
         self._reopened = -SOONEST_REOPENING
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
@@ -273,7 +274,9 @@ class ActiveRequest:
         if not isinstance(message, LIFECYCLE):
             self.record.sent_bytes += size
 
-    def note(self, sentence: str) -> None:
+    def note(self, sentence: str, absence: bool = False) -> None:
+        if absence:
+            self._absences.add(sentence)
         if sentence not in self.record.notes:
             self.record.notes.append(sentence)
 
@@ -381,13 +384,10 @@ class ActiveRequest:
         self.side.later(merge, self._finish)
 
     def _note_absence(self, degraded: Sequence[int]) -> None:
-        """Note a cloud that went away in the middle; a reason for its absence from the beginning is noted already."""
-        if degraded and not self.record.notes:
-            tokens = len(self.record.token_times)
-            self.note(
-                f"The cloud was away for {len(degraded)} of {tokens} tokens: only this device's documents took part "
-                "in them."
-            )
+        """Note a cloud that went away in the middle, unless a reason for its absence is noted already."""
+        if degraded and self._absences.isdisjoint(self.record.notes):
+            away = f"{len(degraded)} of {len(self.record.token_times)}"
+            self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True

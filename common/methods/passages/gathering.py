@@ -133,7 +133,7 @@ class Gathering:
         )
 
     def _alone(self, sentence: str) -> None:
-        self._context.note(sentence)
+        self._context.note(sentence, absence=True)
         self._context.record.alone = True
         self._context.phase.leave()
         self._fetched = []

@@ -92,8 +92,8 @@ class Inside:
     def send(self, message: Message) -> None:
         self._send(message)
 
-    def note(self, sentence: str) -> None:
-        self._outer.note(sentence)
+    def note(self, sentence: str, absence: bool = False) -> None:
+        self._outer.note(sentence, absence)
 
     def silent(self, now: float) -> float:
         return self._outer.silent(now)

@@ -108,7 +108,7 @@ class SequenceWiseDevice:
             if not self._awaited:
                 return
             self._awaited = False
-        self._context.note(sentence)
+        self._context.note(sentence, absence=True)
         self._context.record.alone = True
         self._context.phase.leave()
         self._try()
