@@ -70,7 +70,6 @@ _SCHEMA = (
     *_REMOVED,
     f"PRAGMA user_version = {_FORMAT}",
 )
-_VOCABULARY = "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keywords', 'row')"
 
 
 def damaged(path: Path, what: str) -> LibraryDamaged:
@@ -273,7 +272,6 @@ class Database:
                 for statement in _SINCE.get(present, ()):
                     self.run(statement)
                 self.run(f"PRAGMA user_version = {_FORMAT}")
-        self.run(_VOCABULARY)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

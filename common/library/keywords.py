@@ -15,6 +15,7 @@ from common.library.database import Database
 
 _MOST_WORDS = 64  # of a question that are looked up
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
+_RANKED = 2**14  # a word in more chunks takes too long to rank, however many chunks there are
 
 # Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
 # the first of one, which is wrong where a question holds a number or a name that means nothing to the embedding model.
@@ -41,17 +42,22 @@ class Keywords:
 
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> list[int]:
         """Ids of the up to `k` of all the `chunks` whose words are most like those of the question, best first; `among`
-        are the ids that may be found, ascending, None: all.
+        are the ids that may be found, ascending, None: all. Common words count where there are no others, unless there
+        are too many chunks to rank.
         """
         if k <= 0:
             return []
         words = list(dict.fromkeys(map(_folded, re.findall(r"\w+", question))))[:_MOST_WORDS]
-        counts = {word: self._count(word) for word in words}
-        rare = [word for word in words if counts[word] <= max(1, chunks // _COMMON)]
-        told = any(counts[word] for word in rare)  # a word that is nowhere is rare, too
-        found = self._ranked(rare if told else words, k, among)
-        # What is rare may be elsewhere than `among`.
-        return found if found or not told or among is None else self._ranked(words, k, among)
+        large = chunks // _COMMON > _RANKED
+        most = _RANKED if large else max(1, chunks // _COMMON)
+        counts = {word: self._count(word, most) for word in words}
+        rare = [word for word in words if counts[word] <= most]
+        if any(counts[word] for word in rare):  # a word that is nowhere is rare, too
+            found = self._ranked(rare, k, among)
+            if found or among is None or large:
+                return found
+            # What is rare may be elsewhere than `among`.
+        return [] if large else self._ranked(words, k, among)
 
     def _ranked(self, words: Sequence[str], k: int, among: NDArray[np.int64] | None) -> list[int]:
         wanted = " OR ".join(f'"{word}"' for word in words)
@@ -64,10 +70,11 @@ class Keywords:
         with self._database.function("among", _membership(among)):
             return [int(row[0]) for row in self._database.all(query, (wanted, k))]
 
-    def _count(self, word: str) -> int:
-        """Number of chunks that hold a word."""
-        rows = self._database.all("SELECT doc FROM temp.words WHERE term = ?", (word,))
-        return int(rows[0][0]) if rows else 0
+    def _count(self, word: str, most: int) -> int:
+        """Number of chunks that hold a word, as far as it is no more than `most`; else one more."""
+        query = "SELECT count(*) FROM (SELECT 1 FROM keywords WHERE keywords MATCH ? LIMIT ?)"
+        ((count,),) = self._database.all(query, (f'"{word}"', most + 1))
+        return int(count)
 
 
 def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.library import seal
+from common.library import keywords, seal
 from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryDamaged
@@ -92,6 +92,20 @@ class TestByWords:
             assert len(paths(library, "PEP status", 99)) == len(HEADS)
             assert len(paths(library, "PEP status of zebras", 99)) == len(HEADS)
             assert paths(library, "PEP status of zen", 99) == ["pep-0020.txt"]
+
+    def test_common_words_of_a_large_library_are_not_looked_up(
+        self, heads: Path, chunker: Chunker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ranking takes time for each chunk that holds one."""
+        monkeypatch.setattr(keywords, "_RANKED", 1)
+        monkeypatch.setattr(keywords, "_COMMON", 2)
+        with opened(heads, chunker, "keyword") as library:
+            assert library.count > 4
+            assert paths(library, "PEP status", 99) == []
+            assert paths(library, "PEP status of zen", 99) == ["pep-0020.txt"]
+            assert library.search("PEP zen", 99, only=["pep-0572.txt"]) == []
+        with opened(heads, chunker, "hybrid") as library:
+            assert len(paths(library, "PEP status", 3)) == 3
 
 
 class TestBoth:
