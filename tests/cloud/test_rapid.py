@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from common.answer.errors import RequestError
+from common.answer.request import own_options
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.methods.drafted.rapid.request import RapidRequest
+from common.methods.drafted.rapid.request import RapidRequest, options_for_verifier
 from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
 from device.settings import DeviceSettings
@@ -66,6 +68,29 @@ class TestNetwork:
         tokens, last = tokens_of(device, **NETWORK, retrieval_threshold=1.0, eta=0.0)
         assert tokens == tokens_of(device, **NETWORK, eta=0.0)[0]
         assert last.report.fetched_bytes < 100
+
+    @pytest.mark.parametrize("base", ["network", "resident"])
+    def test_the_drafter_reads_what_the_caller_gives_it(self, device: Resident, alone: list[int], base: str) -> None:
+        """Whatever it is: the verifier reads its document."""
+        fields = NETWORK if base == "network" else RESIDENT
+        tokens, last = tokens_of(device, **fields, eta=0.0, passages=["Cheese is made of milk."])
+        assert tokens == alone
+        assert last.report.fetched_bytes < 100
+        _, longer = tokens_of(device, **fields, eta=0.0, passages=["Cheese is made of milk.", "Milk " * 100])
+        assert longer.report.prompt_tokens > last.report.prompt_tokens + 90
+        with pytest.raises(RequestError, match="the passages have more: send fewer") as refused:
+            tokens_of(device, **fields, passages=["Milk " * 2000])
+        assert refused.value.field == "passages"
+
+    def test_what_the_caller_gives_does_not_travel(self, device: Resident) -> None:
+        texts: dict[str, Any] = {"question": QUESTION, "prompt": QUESTION, "method": "rapid", "long_document": TITLE}
+        options = options_for_verifier(RapidRequest(**texts, passages=("Cheese is made of milk.",)))
+        assert "milk" not in options
+        assert '"retrieval_tokens":1,' in options
+        assert "passages" not in own_options(RapidRequest(**texts))
+        for wrong in ("text", [""], [1], ["text"] * 257):
+            with pytest.raises(ValueError, match="expected an array of up to 256 texts"):
+                RapidRequest(**texts | {"passages": wrong})
 
     @pytest.mark.parametrize("seed", range(2))
     def test_without_strength_length_changes_no_law_but_draws_alike(self, device: Resident, seed: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.answer.request import Request
 from common.methods.drafted.method import DraftVerify
-from common.methods.drafted.rapid.request import RapidRequest, check_rapid
+from common.methods.drafted.rapid.request import RapidRequest, check_rapid, options_for_verifier
 from proto.messages import Open
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ class Rapid(DraftVerify):
         check_rapid(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
-        return replace(super().opening(request, opening), aggregation="context")
+        assert isinstance(request, RapidRequest)
+        options = options_for_verifier(request)
+        return replace(super().opening(request, opening), aggregation="context", options=options)
 
     def scheme(self, opening: Open, request: RapidRequest, vocabulary: int) -> RapidScheme:
         from common.methods.drafted.rapid.scheme import rapid_scheme

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from common.answer.errors import RequestError
 from common.daemon.model_runtime import ModelRuntime
 from common.daemon.prompt_rows import PromptRows
 from common.daemon.scope import Scope
@@ -37,9 +38,18 @@ class DocumentReading:
         return Found(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
-        """Passages that the drafter's context has no room for are left out, those that fit the question least first."""
+        """Passages that the drafter's context has no room for are left out, those that fit the question least first;
+        the request's own take the place of the document's, and must fit: raises `RequestError`.
+        """
+        own = [Passage(self.request.long_document, 1.0, text, passing=True) for text in self.request.passages]
         room = model.room(request)
-        kept = chosen(model.decoder.tokenizer, passages, room - len(model.document("", "", 0.0).tokens))
+        kept = chosen(model.decoder.tokenizer, own or passages, room - len(model.document("", "", 0.0).tokens))
+        if len(kept) < len(own):
+            raise RequestError(
+                f"The draft model's context holds {max(room, 0)} tokens beside question and answer, and the passages "
+                "have more: send fewer.",
+                "passages",
+            )
         if not kept:
             return model.arrange(request, (), ())
         text = BETWEEN.join(each.text for each in kept)

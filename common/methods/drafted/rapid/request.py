@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from common.answer.errors import RequestError
-from common.answer.request import AGGREGATION
+from common.answer.request import AGGREGATION, own_options
 from common.methods.drafted.rejection.request import LatticeRequest, check_lattice
 from common.methods.drafted.request import check_draft, check_drawing
 from common.methods.passages.long_context.request import DOCUMENT_NAME, DocumentName, check_document
 from proto.fields import Aggregation
-from proto.limits import MOST_PROPOSED
+from proto.limits import MOST_FETCHED, MOST_PROPOSED
 
 Residual = Literal["augmented", "paper"]
 
 MOST_ETA = 1000.0
 MOST_RETRIEVED = 2**20  # tokens
+
+
+def _texts(value: object) -> object:
+    refused = ValueError(f"expected an array of up to {MOST_FETCHED} texts")
+    if not isinstance(value, list | tuple) or len(value) > MOST_FETCHED:
+        raise refused
+    if not all(isinstance(text, str) and text.strip() for text in value):
+        raise refused
+    return tuple(value)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts, json_schema_input_type=list[str])]
 
 
 class RapidRequest(LatticeRequest):
@@ -45,6 +57,8 @@ class RapidRequest(LatticeRequest):
     retrieval_threshold: float = Field(
         default=0.3, ge=-1.0, le=1.0, allow_inf_nan=False, description="Least similarity of such a passage"
     )
+    # Read by the drafter in place of the document's passages. They do not travel.
+    passages: Texts = Field(default=(), exclude=True, repr=False)
     verifier: Literal["cloud", "device"] = Field(
         default="cloud", description="Where the document is, and is read whole"
     )
@@ -53,6 +67,11 @@ class RapidRequest(LatticeRequest):
     def lawful(self) -> bool:
         """Whether every token follows p̂."""
         return self.residual == "augmented" or self.eta == 0
+
+
+def options_for_verifier(request: RapidRequest) -> str:
+    """The options as they travel: no passages are wanted where the request brings its own."""
+    return own_options(request.model_copy(update={"retrieval_tokens": 1}) if request.passages else request)
 
 
 def check_rapid(request: RapidRequest) -> None:
