@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.stats import binomtest
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -83,6 +84,15 @@ def mean_interval(values: Sequence[float], *, signed: bool = False) -> str:
     low, high = np.percentile(drawn, (outside, 100 - outside))
     mean, least, most = (f"{each:{'+' if signed else ''}.2f}" for each in (samples.mean(), low, high))
     return mean if mean == least == most else f"{mean} [{least}{' to ' if signed else '-'}{most}]"
+
+
+def share_interval(count: int, of: int) -> str:
+    """Share [95 % interval] (Wilson); a dash for none at all."""
+    if not of:
+        return NOTHING
+    found = binomtest(count, of)
+    interval = found.proportion_ci(CONFIDENCE, "wilson")
+    return f"{found.statistic:.2f} [{interval.low:.2f}-{interval.high:.2f}]"
 
 
 MEDIANS = "medians [95 % interval]"

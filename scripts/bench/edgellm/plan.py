@@ -47,7 +47,8 @@ class Sizes:
     counted: tuple[int, int]
 
 
-# What the paper compares: Std and SPL (target alone), SP and SI (trees of fixed shape), its own rule; and this one's.
+# What the paper compares (Fig. 22, one technique after another): Std and SPL (target alone), SP and SI (trees of fixed
+# shape), trees by confidence that are verified when it falls (BNV and SF), provisional drafts (PP); and this one's.
 STD = Way("target alone, read when needed", {"growth": "none"}, {NATURAL: 1}, read_ahead=False)
 ALONE = Way("target alone, read ahead", {"growth": "none"}, {NATURAL: 3})
 OURS = Way("best first, drafting meanwhile", {}, {NATURAL: 3, "64": 3, "256": 1})
@@ -57,6 +58,7 @@ WAYS = (
     Way("chain of 6", {"growth": "chain", "ahead": False}, {NATURAL: 3, "64": 1}),
     Way("4 branches of 6", {"growth": "width", "tree_size": 24, "ahead": False}, {NATURAL: 3, "64": 1}),
     Way("adaptive, as published", {"growth": "adaptive", "ahead": False}, {NATURAL: 3, "64": 1}),
+    Way("adaptive, drafting meanwhile", {"growth": "adaptive"}, {NATURAL: 3, "64": 1}),
     Way("best first", {"ahead": False}, {NATURAL: 3, "64": 3}),
     OURS,
 )

@@ -14,7 +14,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.prompt import PromptFormat, query_tokens
 from common.library.embedder import SentenceTransformerEmbedder
 from device.settings import DeviceSettings
-from scripts.bench.measuring import NOTHING, Table
+from scripts.bench.measuring import NOTHING, Table, share_interval
 from scripts.bench.rapid.decoding import Reader, Run, alone, scheme_of, together
 from scripts.bench.rapid.haystack import Haystack, haystack, retrieved
 from scripts.bench.rapid.laws import Laws, laws, mean
@@ -53,7 +53,8 @@ class Answers:
 
     def cells(self) -> list[str]:
         accepted = f"{fmean(self.accepted):.2f}" if self.accepted else NOTHING
-        return [f"{sum(self.right)} of {len(self.right)}", accepted]
+        right = sum(self.right)
+        return [f"{right} of {len(self.right)}", share_interval(right, len(self.right)), accepted]
 
 
 def needles(results: Results, sizes: Sizes, folder: Path) -> None:
@@ -79,7 +80,7 @@ def needles(results: Results, sizes: Sizes, folder: Path) -> None:
     results.table(
         "A needle in a made-up story",
         Table(
-            ["document", "read", "right", "accepted"],
+            ["document", "read", "right", "share", "accepted"],
             [[f"{length:,}", read, *each.cells()] for (length, read), each in answers.items()],
         ),
         f"{model}, temperature 0, γ {max(sizes.drafted)}.",
@@ -96,9 +97,10 @@ def _answered(rows: Rows, decoder: Decoder, sizes: Sizes) -> dict[str, Run]:
     vocabulary, eos = decoder.vocabulary, tuple(sorted(decoder.eos))
     plain = scheme_of(vocabulary, eos, sizes.answer)
     runs = {"long context": alone(rows.whole, plain, sizes.seed), "passages": alone(rows.related, plain, sizes.seed)}
-    for eta in ANSWERED:
-        scheme = scheme_of(vocabulary, eos, sizes.answer, eta=eta)
-        runs[f"both, η {eta:g}"] = together(rows.related, rows.whole, scheme, max(sizes.drafted))
+    for name, drafter in (("both", rows.related), ("both, unrelated passages", rows.unrelated)):
+        for eta in ANSWERED:
+            scheme = scheme_of(vocabulary, eos, sizes.answer, eta=eta)
+            runs[f"{name}, η {eta:g}"] = together(drafter, rows.whole, scheme, max(sizes.drafted))
     return runs
 
 

@@ -34,7 +34,9 @@ LONG = replace(
     DEFAULT,
     retrieved=(256, 1024, 4096),
     tokens=128,
-    needles=tuple((tokens, depth) for tokens in (1024, 4096, 7680) for depth in (0.1, 0.3, 0.5, 0.7, 0.9)),
+    needles=tuple(
+        (tokens, depth) for tokens in (1024, 4096, 7680) for depth in (0.1, 0.3, 0.5, 0.7, 0.9) for _ in range(4)
+    ),
     answer=32,
 )
 SHORT = replace(

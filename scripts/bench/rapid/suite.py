@@ -22,7 +22,7 @@ def run(results: Results) -> None:
 
 
 def run_long(results: Results) -> None:
-    """Longer answers and more needles, to the end of what SmolLM2 reads: half an hour."""
+    """Longer answers and sixty needles, to the end of what SmolLM2 reads: an hour."""
     _measure(results, SHORT if results.short else LONG)
 
 

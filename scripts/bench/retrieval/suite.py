@@ -13,12 +13,11 @@ from typing import get_args
 import faiss
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.library import Library, SearchKind
-from scripts.bench.measuring import CONFIDENCE, Spread, Table
+from scripts.bench.measuring import Spread, Table, share_interval
 from scripts.bench.quality.corpus import TEXT_FOLDER, NoText
 from scripts.bench.results import Results
 from scripts.bench.retrieval import embedding, searching
@@ -101,7 +100,9 @@ def _search(results: Results, folder: Path, embedder: SentenceTransformerEmbedde
         cells = [kind]
         for wanted in (*TEMPLATES, "all"):
             own = [place for place, one in zip(places, asked, strict=True) if wanted in (one.kind, "all")]
-            cells.append(", ".join(_share(own, most) for most in (1, DOCUMENTS)))
+            cells.append(
+                ", ".join(share_interval(sum(place <= most for place in own), len(own)) for most in (1, DOCUMENTS))
+            )
         results.samples(f"milliseconds per question, {kind}", milliseconds)
         rows.append(cells)
     title = f"Right document among the first 1 and {DOCUMENTS} of {chunks} chunks, {len(asked)} questions"
@@ -146,12 +147,3 @@ def compare(
     heads = ["vectors", "hits", "exhaustive, ms", "approximate, ms", "recall", "least recall"]
     title = f"Search by vectors, one thread; {len(vectors)} vectors are of chunks, the others are near these"
     results.table(title, Table(heads, rows))
-
-
-def _share(places: list[int], most: int) -> str:
-    """Share of ranks up to `most`, with its 95 % interval (Wilson); a dash for none at all."""
-    if not places:
-        return "–"
-    found = binomtest(sum(place <= most for place in places), len(places))
-    interval = found.proportion_ci(CONFIDENCE, "wilson")
-    return f"{found.statistic:.2f} [{interval.low:.2f}-{interval.high:.2f}]"
