@@ -7,6 +7,7 @@ import unicodedata
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from common.library.database import Database
 
 _MOST_WORDS = 64  # of a question that are looked up
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
-_RANKED = 2**14  # a word in more chunks takes too long to rank, however many chunks there are
+_RANKED = 2**14  # chunks that are ranked in a library of which those of a single word may be more: 50 ms
 
 # Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
 # the first of one, which is wrong where a question holds a number or a name that means nothing to the embedding model.
@@ -52,6 +53,10 @@ class Keywords:
         most = _RANKED if large else max(1, chunks // _COMMON)
         counts = {word: self._count(word, most) for word in words}
         rare = [word for word in words if counts[word] <= most]
+        if large:
+            rare.sort(key=lambda word: counts[word])
+            ranked = accumulate(counts[word] for word in rare)
+            rare = [word for word, all_ranked in zip(rare, ranked, strict=True) if all_ranked <= _RANKED]
         if any(counts[word] for word in rare):  # a word that is nowhere is rare, too
             found = self._ranked(rare, k, among)
             if found or among is None or large:

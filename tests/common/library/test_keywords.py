@@ -104,6 +104,9 @@ class TestByWords:
             assert paths(library, "PEP status", 99) == []
             assert paths(library, "PEP status of zen", 99) == ["pep-0020.txt"]
             assert library.search("PEP zen", 99, only=["pep-0572.txt"]) == []
+            assert paths(library, "zen annotations", 99) == ["pep-0020.txt"]
+            monkeypatch.setattr(keywords, "_RANKED", 2)
+            assert set(paths(library, "zen type annotations", 99)) == {"pep-0020.txt", "pep-3107.txt"}
         with opened(heads, chunker, "hybrid") as library:
             assert len(paths(library, "PEP status", 3)) == 3
 
