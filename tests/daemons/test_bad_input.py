@@ -240,12 +240,12 @@ class TestCloud:
         town.pair.wait_for_cloud("connected")
 
         def told_why() -> bool:
-            """On a busy machine the refusal comes when the device has gone on already, of which it says so."""
+            """On a busy machine the device may have gone on already, of which it says so, or be connecting again."""
             report = town.answer(question, tokens)
             assert report["degraded"] == list(range(tokens))
-            (note,) = report["notes"]
-            assert said in note or "in time" in note
-            return said in note
+            assert report["notes"]
+            assert all(note.startswith("The cloud ") for note in report["notes"])
+            return said in report["notes"][-1]
 
         wait_until(told_why, "the cloud's reason is told")
 
