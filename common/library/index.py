@@ -135,14 +135,17 @@ class VectorIndex:
         present = store.chunk_ids()
         if index is not None:
             own = _ids(index)
-            _take_out(index, np.setdiff1d(own, present))
             self._last = int(own.max(initial=0))
+            if np.array_equal(own, present):
+                return index
+            _take_out(index, np.setdiff1d(own, present, assume_unique=True))
             self._grow(index, store)
-        if index is None or not np.array_equal(_ids(index), present):
-            self.saved = False  # no file served: there is none, it is of another kind, or lies about its content
-            self._last = 0
-            index = self._begun(store, dimension, large)
-            self._grow(index, store)
+            if np.array_equal(_ids(index), present):
+                return index
+        self.saved = False  # no file served: there is none, it is of another kind, or lies about its content
+        self._last = 0
+        index = self._begun(store, dimension, large)
+        self._grow(index, store)
         if not np.array_equal(_ids(index), present):
             raise store.damaged("chunks and vectors don't belong together")
         return index
