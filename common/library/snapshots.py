@@ -84,7 +84,7 @@ def forget(library: Path) -> None:
 def _made(store: Store, library: Path, folder: Path) -> Path:
     """Make the copy, unless there is one; its folder. Call inside of `store.reading()`."""
     commit, made, former = store.state().commit, folder / _MADE, newest(library)
-    if former is not None and is_newest(library, commit):
+    if former is not None and former.name == _name(commit, library):
         return former
     shutil.rmtree(made, ignore_errors=True)
     private_folder(made)

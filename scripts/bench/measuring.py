@@ -90,9 +90,14 @@ def share_interval(count: int, of: int) -> str:
     """Share [95 % interval] (Wilson); a dash for none at all."""
     if not of:
         return NOTHING
-    found = binomtest(count, of)
-    interval = found.proportion_ci(CONFIDENCE, "wilson")
-    return f"{found.statistic:.2f} [{interval.low:.2f}-{interval.high:.2f}]"
+    low, high = wilson(count, of)
+    return f"{count / of:.2f} [{low:.2f}-{high:.2f}]"
+
+
+def wilson(count: int, of: int) -> tuple[float, float]:
+    """95 % interval of a share."""
+    interval = binomtest(count, of).proportion_ci(CONFIDENCE, "wilson")
+    return float(interval.low), float(interval.high)
 
 
 MEDIANS = "medians [95 % interval]"

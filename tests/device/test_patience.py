@@ -15,6 +15,7 @@ from device.interface import Finished, TokenEvent, Waiting
 from proto.digest import digest
 from proto.messages import Fetched, Message, Open, Ready, Target
 from proto.rounds import Decided, Propose
+from scripts.generations import Iterated
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (
@@ -51,10 +52,28 @@ def as_it_was(cloud: ScriptedCloud, device: Resident) -> Iterator[None]:
     cloud.script = lambda cloud, message: None
 
 
-def ask(device: Resident, **fields: Any) -> Finished:
-    last = within(device.begin(QUESTION, **({"max_tokens": LENGTH} | fields)))[-1]
+def begin(device: Resident, **fields: Any) -> Iterated:
+    return device.begin(QUESTION, **({"max_tokens": LENGTH} | fields))
+
+
+def end(generation: Iterated) -> Finished:
+    last = within(generation)[-1]
     assert isinstance(last, Finished)
     return last
+
+
+def ask(device: Resident, **fields: Any) -> Finished:
+    return end(begin(device, **fields))
+
+
+def joined(device: Resident, **fields: Any) -> Finished:
+    """The end of an answer that begins before the cloud is there."""
+    connection = device.engine.cloud.connection
+    assert connection is not None
+    connection.on_gone(peer := Peer(1, None))
+    generation = begin(device, **fields)
+    connection.on_connected(peer)
+    return end(generation)
 
 
 def undisturbed(prepare: Callable[[], None], device: Resident, **fields: Any) -> Report:
@@ -203,26 +222,14 @@ class TestWaiting:
 
     def test_begins_before_the_cloud_is_there(self, cloud: ScriptedCloud, device: Resident) -> None:
         cloud.script = verifying(0.0, 0.0)
-        connection = device.engine.cloud.connection
-        assert connection is not None
-        connection.on_gone(peer := Peer(1, None))
-        generation = device.begin(QUESTION, max_tokens=LENGTH, **VERDICTS, wait=True)
-        connection.on_connected(peer)
-        last = within(generation)[-1]
-        assert isinstance(last, Finished)
+        last = joined(device, **VERDICTS, wait=True)
         assert last.report.degraded == ()
 
     def test_one_that_comes_in_the_middle_is_not_said_to_have_taken_no_part(
         self, cloud: ScriptedCloud, device: Resident
     ) -> None:
         cloud.script = ready
-        connection = device.engine.cloud.connection
-        assert connection is not None
-        connection.on_gone(peer := Peer(1, None))
-        generation = device.begin(QUESTION, max_tokens=200)
-        connection.on_connected(peer)
-        last = within(generation)[-1]
-        assert isinstance(last, Finished)
+        last = joined(device, max_tokens=200)
         (note,) = last.report.notes
         assert note.startswith(f"The cloud was away for {len(last.report.degraded)} of {last.report.tokens} tokens")
 
@@ -237,13 +244,7 @@ class TestWaiting:
 
         monkeypatch.setattr(ActiveRequest, "start", start)
         cloud.script = ready
-        connection = device.engine.cloud.connection
-        assert connection is not None
-        connection.on_gone(peer := Peer(1, None))
-        generation = device.begin(QUESTION, max_tokens=200)
-        connection.on_connected(peer)
-        last = within(generation)[-1]
-        assert isinstance(last, Finished)
+        last = joined(device, max_tokens=200)
         other, away = last.report.notes
         assert (other, away.split(" for ")[0]) == ("Something else.", "The cloud was away")
 

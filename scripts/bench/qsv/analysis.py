@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from scipy.stats import binomtest, fisher_exact
+from scipy.stats import fisher_exact
 
 from scripts.bench.asking import Mode
-from scripts.bench.measuring import CONFIDENCE, RESAMPLES, SEED, Spread
+from scripts.bench.measuring import CONFIDENCE, RESAMPLES, SEED, Spread, wilson
 from scripts.bench.methods.plan import TARGET, Network
 from scripts.bench.qsv.plan import DDQN, EXACT, HEURISTIC, QS, RESOLUTIONS, SQ
 from scripts.bench.qsv.reading import Computed
@@ -34,8 +34,7 @@ class Asked:
     @property
     def interval(self) -> tuple[float, float]:
         """Of the share, Wilson's."""
-        found = binomtest(sum(self.right), len(self.right)).proportion_ci(CONFIDENCE, "wilson")
-        return float(found.low), float(found.high)
+        return wilson(sum(self.right), len(self.right))
 
     @property
     def entropy(self) -> float:

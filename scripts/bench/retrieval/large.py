@@ -23,12 +23,13 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from common.configuration.settings import Settings
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.index import VectorIndex
 from common.library.library import Library
 from common.library.snapshots import publish
 from common.library.store import DATABASE, INDEX, Store
-from scripts.bench.measuring import Spread, Table
+from scripts.bench.measuring import NOTHING, Spread, Table
 from scripts.bench.results import Results
 from scripts.bench.retrieval.questions import questions
 from scripts.bench.retrieval.searching import fill, grown
@@ -36,7 +37,7 @@ from scripts.bench.retrieval.suite import chunks_of, files_of
 
 CHUNKS: Final = "CHUNKS"  # the environment variable that says how many
 MOST: Final = 10_000_000
-APPROXIMATE_FROM: Final = 100_000  # the product's default
+APPROXIMATE_FROM: Final[int] = Settings.model_fields["approximate_from"].default
 WORDS: Final = 20  # of a text
 REPLACED: Final = 3  # of them, drawn as often as texts have them
 HITS: Final = (10, 64)
@@ -138,7 +139,7 @@ class _Measured:
         milliseconds = [1e3 * each for each in seconds]
         self.results.samples(f"milliseconds, {name}", milliseconds)
         self.results.samples(f"recalls, {name}", list(recalls))
-        found = [f"{np.mean(recalls):.3f}", f"{min(recalls):.2f}"] if recalls else ["–", "–"]
+        found = [f"{np.mean(recalls):.3f}", f"{min(recalls):.2f}"] if recalls else [NOTHING, NOTHING]
         self._searches.append(
             [name, Spread.of(milliseconds).short(1), f"{np.percentile(milliseconds, 95):.1f}", *found]
         )
