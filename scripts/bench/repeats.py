@@ -21,7 +21,7 @@ from typing import Any, Final
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
 from proto.fields import Side
-from scripts.bench.asking import PATIENT, linked
+from scripts.bench.asking import PATIENT, check_whole, linked
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table, grouped
 from scripts.bench.plan import Plan
@@ -34,7 +34,6 @@ from scripts.netlab.faulty_proxy import FaultyProxy, Line
 FULL: Final = Plan(questions=10, tokens=24, temperatures=(0.0, 0.7), documents=(2,), rounds=1, seed=47)
 SHORT: Final = replace(FULL, questions=1, tokens=6)
 AT_ONCE: Final = 3  # answers
-PATIENCE: Final = 120.0  # seconds; an answer that went on alone is another one
 UP: Final = Line(delay=0.03, jitter=0.05)
 DOWN: Final = Line(delay=0.05, jitter=0.02)
 CUT_EVERY: Final = 9.0  # seconds, on average
@@ -118,7 +117,6 @@ class Repeated:
     group: str
     way: str
     tokens: int
-    degraded: int
     differs: int | None  # position of the first token that is another one
 
 
@@ -131,10 +129,9 @@ def run(results: Results) -> None:
         results.say(f"{case.name}, {dtype}: {len(case.questions)} questions")
         exactness, repeated = repeat(case, dtype)
         unlike = [each for each in repeated if each.differs is not None]
-        cut = sum(each.degraded > 0 for each in repeated)
-        results.say(f"{exactness}: {len(unlike)} of {len(repeated)} answers differ; {cut} went on alone for a while")
+        results.say(f"{exactness}: {len(unlike)} of {len(repeated)} answers differ")
         found += repeated
-        if exactness == "bit-exact" and any(not each.degraded for each in unlike):
+        if exactness == "bit-exact" and unlike:
             raise RuntimeError(f"{unlike} differ, although the numbers are said to be bit-exact")
     results.samples("repeats", {"plan": plan.sizes(), "repeated": found})
     results.table("Answers that are not the first one's", show(found), NOTE)
@@ -167,8 +164,7 @@ def repeat(case: Case, dtype: str) -> tuple[str, list[Repeated]]:
             texts = dict(case.documents[side])
             texts[LONG] = "\n\n".join(list(texts.values())[:IN_IT])
             fill_library(Path(folder), side, texts)
-        device = {**settings, **PATIENT, "patience": PATIENCE}
-        with linked(Path(folder), device, settings, UP, DOWN, case.plan.seed) as (pair, proxy):
+        with linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, case.plan.seed) as (pair, proxy):
             exactness: str = pair.status()["exactness"]
             with cuts(proxy, case.plan.seed), ThreadPoolExecutor(AT_ONCE) as pool:
                 for number, question in enumerate(case.questions):
@@ -206,19 +202,19 @@ def ways(temperature: float) -> list[Asked]:
 def _ask(
     plan: Plan, dtype: str, pair: Pair, pool: ThreadPoolExecutor, number: int, question: str, temperature: float
 ) -> Iterator[Repeated]:
-    law = {"temperature": temperature, "seed": plan.seed + number, "max_tokens": plan.tokens}
+    # An answer that goes on alone where the link was cut is another one: all of them wait for the cloud.
+    law = {"temperature": temperature, "seed": plan.seed + number, "max_tokens": plan.tokens, "wait": True}
     asked = ways(temperature)
     random.Random(plan.seed + number).shuffle(asked)
     fields = [law | {"documents": plan.documents[0]} | dict(each.fields) for each in asked]
-    reports: list[dict[str, Any]] = list(pool.map(lambda given: pair.complete(question, **given)["dragon"], fields))
+    reports = list(pool.map(lambda given: pair.complete(question, **given)["dragon"], fields))
     first: dict[str, list[str]] = {}
-    # What no fault touched is compared with; the others are behind it.
-    for each, report in sorted(zip(asked, reports, strict=True), key=lambda pair: len(pair[1]["degraded"])):
+    for each, report in zip(asked, reports, strict=True):
+        check_whole(report, each.name)
         pieces = report["pieces"]
         expected = first.setdefault(each.group, pieces)
         differs = first_difference(expected, pieces)
-        degraded = len(report["degraded"])
-        yield Repeated(dtype, temperature, number, each.group, each.name, len(pieces), degraded, differs)
+        yield Repeated(dtype, temperature, number, each.group, each.name, len(pieces), differs)
 
 
 def first_difference(target: list[str], answer: list[str]) -> int | None:
@@ -229,7 +225,6 @@ def first_difference(target: list[str], answer: list[str]) -> int | None:
 
 NOTE: Final = (
     "Same question and seed, two daemons, three answers at once, a link of 80 ms round trip with jitter and cuts."
-    " Alone: answers in which the cloud was given up for some positions, which may differ. Differ: of the others."
 )
 
 
@@ -243,7 +238,6 @@ def show(found: list[Repeated]) -> Table:
         "ways": lambda these: len({each.way for each in these}),
         "answers": len,
         "tokens": lambda these: f"{sum(each.tokens for each in these):,}",
-        "alone": lambda these: sum(each.degraded > 0 for each in these),
-        "differ": lambda these: sum(each.differs is not None and not each.degraded for each in these),
+        "differ": lambda these: sum(each.differs is not None for each in these),
     }
     return Table.of(groups.values(), columns)
