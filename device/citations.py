@@ -1,16 +1,19 @@
-"""Citations of an answer: its words that a document made likelier, by document."""
+"""Citations of an answer: its words that a document made likelier and that stand there, by document."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
+
+from common.answer.wording import Standing, words
 
 TOLD_FROM: Final = 1.0  # nats: e times as likely
 LEAST_REST: Final = 1e-4  # of a share, which is told with four digits
 ENDS: Final = (".", "!", "?", "…")
-CITED_FROM: Final = 0.6  # of a part's share: a document that makes it 2.5 times as likely
+CITED_FROM: Final = 0.75  # of a word's share: a document that makes it four times as likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,59 +51,67 @@ class Sentence:
 
 @dataclass(slots=True)
 class _Word:
-    """Tokens up to the next space.
+    """A word with its share of each source.
 
     Behind a name's first token the model knows the rest by itself. So a word is no document's as far as all of its
     tokens are: that share is the product of theirs, and documents share what is left.
     """
 
     text: str
-    sums: list[float]  # of the tokens' shares, by source
-    nobody: float
+    source: int | None  # which has the largest share; None: no document has
+    share: float  # of it
+    stands: bool = False  # in that source
 
-    def take(self, piece: str, row: Sequence[float]) -> None:
-        self.text += piece
-        self.nobody *= _rest(row)
-        self.sums = [mine + share for mine, share in zip(self.sums, row, strict=True)]
-
-    def shares(self) -> list[float]:
-        """Of each source, and last of no document: sum 1."""
-        total = sum(self.sums)
+    @classmethod
+    def of(cls, pieces: Sequence[str], rows: Sequence[Sequence[float]], standing: Standing) -> _Word:
+        sums = [sum(shares) for shares in zip(*rows, strict=True)]
+        total, nobody = sum(sums), math.prod(_rest(row) for row in rows)
         if total <= 0:
-            return [*self.sums, 1.0]
-        return [*((1.0 - self.nobody) * share / total for share in self.sums), self.nobody]
+            return cls("".join(pieces), None, 1.0)
+        shares = [*((1.0 - nobody) * share / total for share in sums), nobody]
+        top = max(range(len(shares)), key=shares.__getitem__)
+        source = None if top == len(sums) else top
+        return cls("".join(pieces), source, shares[top], source in standing)
 
 
-def citations(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Citation] | None:
+def citations(
+    attribution: Sequence[Sequence[float]], pieces: Sequence[str], standing: Sequence[Standing]
+) -> list[Citation] | None:
     """Citations of an answer, in its order; None where nothing is known of single tokens.
 
-    Of parts that would nearly as likely have been there without the document, nothing is said.
+    A quote begins and ends with a word that its document made likelier and has. Between them may be others, but no
+    number that the document lacks. Where a document made words likelier and has none of them, nothing is said: a number
+    that is invented in the place of the document's is the model's own.
     """
     if not attribution:
         return None
     quotes: dict[int, list[str]] = {}
-    for part in parts(attribution, pieces):
-        if part.source is not None and part.text.strip() and part.share >= CITED_FROM:
-            quotes.setdefault(part.source, []).append(part.text.strip())
+    for source, same in groupby(_words(attribution, pieces, standing), key=lambda word: word.source):
+        if source is not None:
+            for quote in _quotes(list(same)):
+                quotes.setdefault(source, []).append(quote)
     return [Citation(source, tuple(texts)) for source, texts in quotes.items()]
+
+
+def _quotes(same: Sequence[_Word]) -> Iterator[str]:
+    """The quotes in consecutive words of one source."""
+    for invented, run in groupby(same, key=lambda word: not word.stands and any(map(str.isdecimal, word.text))):
+        these = list(run)
+        ends = [place for place, word in enumerate(these) if word.stands and word.share >= CITED_FROM]
+        if ends and not invented:
+            yield "".join(word.text for word in these[ends[0] : ends[-1] + 1]).strip()
 
 
 def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Part]:
     """The answer of these `pieces` [tokens] cut between words where its main source changes; `attribution`
     [tokens][sources] is the report's.
     """
-    found: list[tuple[int | None, list[tuple[str, float]]]] = []
-    for word in _words(attribution, pieces):
-        shares = word.shares()
-        top = max(range(len(shares)), key=shares.__getitem__)
-        source = None if top == len(shares) - 1 else top
-        if not found or found[-1][0] != source:
-            found.append((source, []))
-        found[-1][1].append((word.text, shares[top]))
-    return [
-        Part(source, sum(share for _, share in words) / len(words), "".join(text for text, _ in words))
-        for source, words in found
-    ]
+    found: list[Part] = []
+    for source, same in groupby(_words(attribution, pieces), key=lambda word: word.source):
+        these = list(same)
+        mean = sum(word.share for word in these) / len(these)
+        found.append(Part(source, mean, "".join(word.text for word in these)))
+    return found
 
 
 def sentences(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Sentence]:
@@ -129,16 +140,13 @@ def _sentence(text: str, sums: Sequence[float]) -> Sentence:
     return Sentence(text.strip(), tuple(sorted(told, key=lambda each: -each.nats)))
 
 
-def _words(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[_Word]:
-    words: list[_Word] = []
-    for row, piece in zip(attribution, pieces, strict=False):
-        if not piece:  # the first bytes of a character that the next token completes
-            continue
-        if words and not piece[0].isspace() and not words[-1].text[-1].isspace():
-            words[-1].take(piece, row)
-        else:
-            words.append(_Word(piece, list(row), _rest(row)))
-    return words
+def _words(
+    attribution: Sequence[Sequence[float]], pieces: Sequence[str], standing: Sequence[Standing] = ()
+) -> Iterator[_Word]:
+    for places in words(pieces[: len(attribution)]):
+        have = {source for place in places if place < len(standing) for source in standing[place]}
+        texts, rows = [pieces[place] for place in places], [attribution[place] for place in places]
+        yield _Word.of(texts, rows, tuple(have))
 
 
 def _rest(row: Sequence[float]) -> float:

@@ -188,13 +188,13 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Shares of the cloud's documents, and last of none, in the tokens: uint8 [positions, documents + 1], of 255; all 0
-    where it made no draft.
+    """What the cloud's documents have of the tokens, a row for each: shares of the documents and of none, uint8
+    [documents + 1], of 255, all 0 where it made no draft; then a bit per document, whether the token's word stands in it.
     """
 
     session: SessionId
     position: Position  # of the first row
-    documents: Annotated[int, Count(257)]  # one less than shares in a row
+    documents: Annotated[int, Count(257)]
     payload: Annotated[bytes, Bytes(2**16)]
 
 

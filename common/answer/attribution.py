@@ -1,15 +1,17 @@
 """Attribution of tokens to sources: a side's share in the token times the document's share within the side.
 
-What is missing to 1 is no document's: the model would have said it without any.
+What is missing to 1 is no document's: the model would have said it without any. Beside it, in which sources the words
+stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import islice, zip_longest
 
 from common.answer.record import AnswerRecord
 from common.answer.report import Record
-from proto.limits import WHOLE_SHARE
+from common.answer.wording import Standing
 from proto.messages import Closed
 
 DIGITS = 4
@@ -56,12 +58,16 @@ def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -
     return tuple(tuple(round(share, DIGITS) for share in row) for row in known)
 
 
+def standing_in_sources(record: Record, own: Sequence[Standing]) -> list[Standing]:
+    """For each token the sources in which its word stands; `own` are those that the device has read."""
+    read, clouds = len(record.documents), len(record.cloud_titles)
+    if read == len(record.device_titles) + clouds:
+        return list(own)
+    told = islice(record.contributions.standing(clouds), len(own))
+    theirs = (tuple(read + number for number in have) for have in told)
+    return [(*have, *there) for have, there in zip_longest(own, theirs, fillvalue=())]
+
+
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
     """Shares of the cloud's documents and of none, [positions][documents + 1]."""
-    documents, data = len(record.cloud_titles), record.contributions.rows(len(record.cloud_titles))
-    columns = documents + 1
-    if closed is None or not documents:
-        return []
-    return [
-        tuple(value / WHOLE_SHARE for value in data[start : start + columns]) for start in range(0, len(data), columns)
-    ]
+    return [] if closed is None else record.contributions.shares(len(record.cloud_titles))

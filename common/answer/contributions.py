@@ -1,10 +1,11 @@
-"""Shares of the cloud's documents in an answer's tokens, packed into messages of bounded size and unpacked."""
+"""What the cloud's documents have of an answer, in messages of bounded size: shares of its tokens, and its words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
+from common.answer.wording import Standing
 from proto.framing import PAYLOAD_LIMIT
 from proto.limits import WHOLE_SHARE
 from proto.messages import Contributions
@@ -15,25 +16,40 @@ def contribution_messages(
     documents: int,
     shares: Sequence[Sequence[float]],
     cloud_shares: Sequence[float | None],
+    standing: Sequence[Standing],
 ) -> Iterator[Contributions]:
-    """Messages with `shares` [positions][documents + 1], each of whole rows and small enough for any link.
+    """Messages of whole rows, each small enough for any link: `shares` [positions][documents + 1], and `standing`, the
+    documents in which each token's word stands, as far as that is known.
 
     A row is multiplied by the cloud's share in its token, unless that is None: the cloud knows its own documents only.
     Without a draft at its position a row is empty.
     """
     if documents == 0:
         return
-    columns = documents + 1
-    rows = PAYLOAD_LIMIT // columns
+    rows = PAYLOAD_LIMIT // row_bytes(documents)
+    standing = [*standing, *[()] * (len(shares) - len(standing))]
     for start in range(0, len(shares), rows):
-        part = zip(shares[start : start + rows], cloud_shares[start : start + rows], strict=True)
-        payload = b"".join(_row(row, columns, cloud_share) for row, cloud_share in part)
+        part = slice(start, start + rows)
+        payload = b"".join(
+            _row(row, documents, cloud_share, have)
+            for row, cloud_share, have in zip(shares[part], cloud_shares[part], standing[part], strict=True)
+        )
         yield Contributions(session, start, documents, payload)
 
 
-def _row(shares: Sequence[float], columns: int, cloud_share: float | None) -> bytes:
+def row_bytes(documents: int) -> int:
+    """Bytes of a token's row: the share of each document and that of none, and a bit for each document."""
+    return documents + 1 + _bits(documents)
+
+
+def _bits(documents: int) -> int:
+    return (documents + 7) // 8
+
+
+def _row(shares: Sequence[float], documents: int, cloud_share: float | None, standing: Standing) -> bytes:
     scale = WHOLE_SHARE if cloud_share is None else WHOLE_SHARE * cloud_share
-    return bytes([_byte(scale * share) for share in shares]).ljust(columns, b"\0")
+    told = bytes([_byte(scale * share) for share in shares]).ljust(documents + 1, b"\0")
+    return told + sum(1 << document for document in standing).to_bytes(_bits(documents), "little")
 
 
 def _byte(value: float) -> int:
@@ -41,9 +57,7 @@ def _byte(value: float) -> int:
 
 
 class ContributionRows:
-    """Rows of one byte per document and one for none, put together from messages. No message makes it larger than the
-    answer.
-    """
+    """Rows put together from messages. No message makes them more than the answer has tokens."""
 
     def __init__(self) -> None:
         self._documents = 0
@@ -57,16 +71,28 @@ class ContributionRows:
     def add(self, message: Contributions, positions: int) -> None:
         """Take in a part for an answer of `positions` tokens; a part that does not fit the answer is ignored."""
         documents, payload = message.documents, message.payload
-        columns = documents + 1
-        if not documents or len(payload) % columns or self._documents not in (0, documents):
+        width = row_bytes(documents)
+        if not documents or len(payload) % width or self._documents not in (0, documents):
             return
-        start = message.position * columns
-        if start + len(payload) > positions * columns:
+        start = message.position * width
+        if start + len(payload) > positions * width:
             return
         self._documents = documents
         self._data.extend(bytes(max(0, start - len(self._data))))
         self._data[start : start + len(payload)] = payload
 
-    def rows(self, documents: int) -> bytes:
-        """All rows so far, [positions, documents + 1] as bytes; empty if they came for another number of documents."""
-        return bytes(self._data) if documents == self._documents else b""
+    def shares(self, documents: int) -> list[tuple[float, ...]]:
+        """Shares of the documents and of none, [positions][documents + 1]; empty if they came for another number of
+        documents.
+        """
+        return [tuple(value / WHOLE_SHARE for value in row[: documents + 1]) for row in self._rows(documents)]
+
+    def standing(self, documents: int) -> list[Standing]:
+        """For each position the documents in which its token's word stands."""
+        masks = (int.from_bytes(row[documents + 1 :], "little") for row in self._rows(documents))
+        return [tuple(number for number in range(documents) if mask >> number & 1) for mask in masks]
+
+    def _rows(self, documents: int) -> Iterator[bytes]:
+        width = row_bytes(documents)
+        data = self._data if documents == self._documents else b""
+        return (bytes(data[start : start + width]) for start in range(0, len(data), width))

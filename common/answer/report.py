@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise, zip_longest
 from statistics import median
 
 from common.answer.contributions import ContributionRows
 from common.answer.request import Request
+from common.answer.wording import Standing
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.fields import Aggregation, Placement, Sampler, Side
@@ -98,6 +99,7 @@ class Report(MethodReport):
     sources: tuple[Source, ...]
     notes: tuple[str, ...] = ()  # sentences for the user, e.g. that the cloud was not reachable
     closest: float | None = None  # cosine of the closest document and the question; None: it is not known
+    standing: tuple[Standing, ...] = ()  # for each token, the `sources` in which its word stands
     unmatched: bool = False  # no document is close to the question
     refused: bool = False  # the answer says no more than that, as the request wants it
     trace: Trace | None = None  # None unless asked for
@@ -114,6 +116,7 @@ class Record:
     device_titles: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
     cloud_titles: tuple[str, ...] = ()
+    documents: tuple[tuple[int, ...], ...] = ()  # tokens of what the device reads, in the order of the titles
     cloud_closest: float | None = None  # cosine of the cloud's closest document and the question, as far as it said so
     closest: float | None = None  # the same of both sides' documents, where that is known
     unmatched: bool = False  # no document is close to the question
@@ -133,8 +136,17 @@ class Record:
         self.memory_wait = max(self.memory_wait, seconds)
 
 
-def build_report(request: Request, record: Record, part: MethodReport, rtt: float | None, ended: float) -> Report:
-    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds."""
+def build_report(
+    request: Request,
+    record: Record,
+    part: MethodReport,
+    rtt: float | None,
+    ended: float,
+    standing: Sequence[Standing] = (),
+) -> Report:
+    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds; in the sources in
+    `standing` stands each token's word.
+    """
     times = record.token_times
     gaps = [later - earlier for earlier, later in pairwise(times)]
     last = times[-1] if times else ended
@@ -146,7 +158,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         Source("cloud", title) for title in record.cloud_titles
     )
     if record.refused:  # what was drafted is not what was said
-        own["attribution"], sources = (), ()
+        own["attribution"], sources, standing = (), (), ()
     if record.alone:
         own["degraded"] = tuple(range(len(times)))
     return Report(
@@ -170,6 +182,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         sources=sources,
         notes=notes,
         closest=record.closest,
+        standing=tuple(standing),
         unmatched=record.unmatched,
         refused=record.refused,
     )

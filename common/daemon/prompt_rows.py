@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from common.answer.report import Origin
+from common.answer.report import Origin, Record
 from common.engine.kv.claims import Part
 from common.engine.kv.document_states import shortened
 from common.engine.kv.layout import DocumentStates
@@ -36,6 +36,20 @@ class PromptRows:
     closest: float = -1.0  # the largest similarity of a document, of either side
     apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
+
+    @property
+    def documents(self) -> tuple[tuple[int, ...], ...]:
+        """Tokens of the documents, of this side's and then of the other's, in the order of the titles."""
+        apart = self.prompt if self.apart is None else self.apart
+        return () if apart.absent else apart.documents
+
+    def note(self, record: Record) -> None:
+        """Note for the report what the device reads."""
+        record.device_titles, record.origins = self.titles, self.origins
+        record.device_prompt_tokens = self.tokens
+        record.documents = self.documents
+        if self.fetched_titles:
+            record.cloud_titles = self.fetched_titles
 
 
 def rows(

@@ -210,7 +210,8 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
     value["sources"] = [_source(source) for source in report.sources]
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
-    found = citations(report.attribution, pieces)
+    found = citations(report.attribution, pieces, report.standing)
+    del value["standing"]  # `citations` says it
     value["citations"] = None if found is None else [asdict(citation) for citation in found]
     value["sentences"] = [asdict(sentence) for sentence in sentences(report.attribution, pieces)]
     value["notes"] = [*notes, *report.notes]

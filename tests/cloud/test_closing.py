@@ -59,7 +59,7 @@ def test_a_long_answer_from_many_documents(town: Town, stranger: Stranger) -> No
     rows = ContributionRows()
     for part in stranger.of(Contributions):
         rows.add(part, TOKENS)
-    assert rows.rows(DOCUMENTS) == bytes([128, 64, 64] + [0] * (DOCUMENTS - 2)) * TOKENS
+    assert rows.shares(DOCUMENTS) == [(128 / 255, 64 / 255, 64 / 255, *[0.0] * (DOCUMENTS - 2))] * TOKENS
 
 
 def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:

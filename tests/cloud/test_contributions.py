@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common.answer.contributions import ContributionRows, contribution_messages
+from common.answer.contributions import ContributionRows, contribution_messages, row_bytes
+from common.answer.wording import Standing
 from proto.framing import PAYLOAD_LIMIT, decode, encode
 from proto.limits import WHOLE_SHARE
 from proto.messages import Contributions
@@ -25,9 +26,10 @@ LONGEST, MOST = 2**20 - 1, 64  # tokens, as `Open.max_tokens` bounds them; docum
 @settings(max_examples=30)
 def test_everything_fits_into_messages(tokens: int, documents: int) -> None:
     expected = 0
-    for message in contribution_messages(1, documents, [(*[1.0] * documents, 0.0)] * tokens, [None] * tokens):
+    shares, standing = [(*[1.0] * documents, 0.0)] * tokens, [tuple(range(documents))] * tokens
+    for message in contribution_messages(1, documents, shares, [None] * tokens, standing):
         assert message.position == expected
-        expected += len(message.payload) // (documents + 1)
+        expected += len(message.payload) // row_bytes(documents)
         assert decode(encode(message, PAYLOAD_LIMIT), PAYLOAD_LIMIT) == message
     assert expected == (tokens if documents else 0)
 
@@ -35,18 +37,34 @@ def test_everything_fits_into_messages(tokens: int, documents: int) -> None:
 def test_rows_arrive_as_they_were() -> None:
     shares = [(0.5, 0.5, 0.0), (), (0.5, 0.0, 0.5), (0.25, 0.75, 0.0)] * 20_000
     cloud_shares = [1.0, None, 0.2, None] * 20_000
+    standing: list[Standing] = [(0, 1), (), (1,), (0,)] * 20_000
     rows = ContributionRows()
-    parts = list(contribution_messages(1, 2, shares, cloud_shares))
-    assert len(parts) == 4
-    for part in [parts[2], parts[0], parts[3], parts[1], parts[0]]:
+    parts = list(contribution_messages(1, 2, shares, cloud_shares, standing))
+    assert len(parts) == 5
+    for part in [parts[2], parts[4], parts[0], parts[3], parts[1], parts[0]]:
         rows.add(part, len(shares))
-    assert rows.rows(2) == bytes([128, 128, 0, 0, 0, 0, 26, 0, 26, 64, 191, 0]) * 20_000
-    assert rows.rows(3) == b""
+    told = [(128, 128, 0), (0, 0, 0), (26, 0, 26), (64, 191, 0)] * 20_000
+    assert rows.shares(2) == [tuple(share / WHOLE_SHARE for share in row) for row in told]
+    assert rows.standing(2) == standing
+    assert (rows.shares(3), rows.standing(3)) == ([], [])
+
+
+@given(
+    st.integers(1, MOST).flatmap(
+        lambda documents: st.tuples(st.just(documents), st.sets(st.integers(0, documents - 1)))
+    )
+)
+def test_every_document_has_its_bit(given: tuple[int, set[int]]) -> None:
+    documents, have = given
+    (message,) = contribution_messages(1, documents, [()], [None], [tuple(sorted(have))])
+    rows = ContributionRows()
+    rows.add(message, 1)
+    assert rows.standing(documents) == [tuple(sorted(have))]
 
 
 def test_what_is_no_share_costs_only_itself() -> None:
-    (message,) = contribution_messages(1, 2, [(math.nan, math.inf, 1.0000001)], [None])
-    assert message.payload == bytes([0, 0, WHOLE_SHARE])
+    (message,) = contribution_messages(1, 2, [(math.nan, math.inf, 1.0000001)], [None], [()])
+    assert message.payload == bytes([0, 0, WHOLE_SHARE, 0])
 
 
 @pytest.mark.parametrize(
@@ -54,14 +72,28 @@ def test_what_is_no_share_costs_only_itself() -> None:
     [
         Contributions(1, 0, 0, b"xx"),
         Contributions(1, 0, 2, b"xx"),
-        Contributions(1, 3, 2, b"xxxxxx"),
-        Contributions(1, 2**20 - 1, 2, b"xxx"),
-        Contributions(1, 2, 256, bytes(514)),
-        Contributions(1, 0, 1, b"xxxx"),
+        Contributions(1, 3, 2, b"xxxxxxxx"),
+        Contributions(1, 2**20 - 1, 2, b"xxxx"),
+        Contributions(1, 2, 256, bytes(2 * 289)),
+        Contributions(1, 0, 1, b"xxx"),
     ],
 )
 def test_what_does_not_fit_to_the_answer_is_ignored(hostile: Contributions) -> None:
     rows = ContributionRows()
-    rows.add(Contributions(1, 1, 2, b"abc"), 4)
+    rows.add(Contributions(1, 1, 2, bytes([255, 0, 51, 2])), 4)
     rows.add(hostile, 4)
-    assert rows.rows(2) == b"\0\0\0abc"
+    assert rows.shares(2) == [(0.0, 0.0, 0.0), (1.0, 0.0, 0.2)]
+    assert rows.standing(2) == [(), (1,)]
+
+
+def test_what_is_not_known_to_stand_does_not() -> None:
+    (message,) = contribution_messages(1, 2, [(0.5, 0.5, 0.0)] * 2, [None] * 2, [(1,)])
+    rows = ContributionRows()
+    rows.add(message, 2)
+    assert rows.standing(2) == [(1,), ()]
+
+
+def test_bits_of_no_document_say_nothing() -> None:
+    rows = ContributionRows()
+    rows.add(Contributions(1, 0, 2, bytes([255, 0, 0, 0b11111110])), 1)
+    assert rows.standing(2) == [(1,)]

@@ -234,5 +234,6 @@ def report(request: Request, tokens: int, number: int = 0) -> Report:
         sampler=request.sampler,
         placement=request.placement,
         sources=SOURCES,
+        standing=((0, 1),) * tokens,
         attribution=tuple((0.75, 0.25) if n % 2 == 0 else (0.25, 0.75) for n in range(tokens)),
     )

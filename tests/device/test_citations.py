@@ -50,16 +50,36 @@ class TestParts:
 class TestCitations:
     def test_quotes_are_by_document_in_the_order_of_the_answer(self) -> None:
         rows = [[0.1, 0.9], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
-        assert citations(rows, PIECES) == [Citation(1, ("The", "sat")), Citation(0, ("cat",))]
+        assert citations(rows, PIECES, [(0, 1)] * 4) == [Citation(1, ("The", "sat")), Citation(0, ("cat",))]
+
+    def test_a_word_that_its_document_lacks_is_not_cited(self) -> None:
+        rows = [[0.1, 0.9], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
+        assert citations(rows, PIECES, [(0,), (1,), (1,), (1,)]) == [Citation(1, ("sat",))]
+        assert citations(rows, PIECES, []) == []
+
+    def test_quotes_begin_and_end_with_words_that_stand_there(self) -> None:
+        pieces = ["So", " it", " is", " a", " fine", " cat", " indeed", "."]
+        standing = [(), (0,), (0,), (), (), (0,), (), ()]
+        rows = [[0.9]] * 2 + [[0.7]] + [[0.9]] * 5
+        assert citations(rows, pieces, standing) == [Citation(0, ("it is a fine cat",))]
+        rows[1] = [0.7]
+        assert citations(rows, pieces, standing) == [Citation(0, ("cat",))], "hardly likelier is no end of a quote"
+
+    def test_no_quote_goes_over_a_number_that_its_document_lacks(self) -> None:
+        pieces = ["on", " the", " 1", "2", "th", " of", " May"]
+        rows, standing = [[0.9]] * 7, [(0,), (0,), (), (), (), (0,), (0,)]
+        assert citations(rows, pieces, standing) == [Citation(0, ("on the", "of May"))]
+        assert citations(rows, pieces, [(0,)] * 7) == [Citation(0, ("on the 12th of May",))]
 
     def test_what_is_hardly_likelier_is_not_cited(self) -> None:
-        assert citations([[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]], PIECES) == [Citation(1, ("sat",))]
+        rows = [[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]]
+        assert citations(rows, PIECES, [(0, 1)] * 4) == [Citation(1, ("sat",))]
 
     def test_an_answer_that_no_document_made_likelier_has_none(self) -> None:
-        assert citations([[0.1, 0.2]] * 4, PIECES) == []
+        assert citations([[0.1, 0.2]] * 4, PIECES, [(0, 1)] * 4) == []
 
     def test_nothing_is_known_of_one_row_with_all_documents(self) -> None:
-        assert citations([], PIECES) is None
+        assert citations([], PIECES, []) is None
 
 
 class TestSentences:

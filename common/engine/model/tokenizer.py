@@ -110,6 +110,14 @@ class Tokenizer:
             raise ValueError(f"the model's chat template does not take this conversation: {reason}") from error
         return text
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text that becomes final with each of `ids`, and with the last one all that is left."""
+        stream = self.stream()
+        texts = [stream.push(token) for token in ids]
+        if texts:
+            texts[-1] += stream.finish()
+        return texts
+
     def stream(self) -> StreamDecoder:
         """A decoder for one answer's tokens, one at a time."""
         return StreamDecoder(self._backend)

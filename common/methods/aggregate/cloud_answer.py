@@ -53,6 +53,7 @@ class CloudAnswer(NullObserver):
         self.answer = SessionDriver(parts.session, self.announce, self, self._judged, engine, recorder)
         self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
         self._titles: tuple[str, ...] = ()  # known after retrieval
+        self._documents: tuple[tuple[int, ...], ...] = ()  # their tokens
         self._second = SecondReading(partial(context.side.target.reread, peer=context.owner))
         self._position = 0
 
@@ -80,7 +81,7 @@ class CloudAnswer(NullObserver):
 
     def retrieved(self, retrieved: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
-        self._titles = retrieved.titles
+        self._titles, self._documents = retrieved.titles, retrieved.documents
         self.answer.rows = len(retrieved.prompt.parts)
         self.answer.room = self.context.side.target.spare(self.request, retrieved, self.spare)
         self._second.behind(retrieved.apart, self.answer.record)
@@ -135,7 +136,9 @@ class CloudAnswer(NullObserver):
         number = self.request.session
         yield from span_messages(number, self.answer.recorder)
         if outcome.apart:
-            yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares)
+            tokens = self.answer.session.committed[: len(outcome.shares)]
+            have = self.context.side.target.standing(self._documents, tokens, outcome.shares)
+            yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares, have)
         yield Closed(
             number,
             session.counters.drafted,

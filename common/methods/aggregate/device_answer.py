@@ -45,8 +45,7 @@ class DeviceAnswer:
 
     def retrieved(self, retrieved: PromptRows) -> None:
         """Note the device's documents for the report."""
-        self.context.record.device_titles, self.context.record.origins = retrieved.titles, retrieved.origins
-        self.context.record.device_prompt_tokens = retrieved.tokens
+        retrieved.note(self.context.record)
         self.answer.rows = len(retrieved.prompt.parts)
         self.context.reread(retrieved.apart, self.answer.record)
 

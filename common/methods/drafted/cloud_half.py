@@ -50,6 +50,7 @@ class VerifyingCloud(NullObserver):
         self._passages = DocumentOutbox(request.session, context.send, context.queued)
         self._passages_lock = threading.Lock()
         self._titles: tuple[str, ...] = ()
+        self._documents: tuple[tuple[int, ...], ...] = ()  # their tokens
         self._position = 0
         self.began = self._heard = time.monotonic()
 
@@ -118,7 +119,8 @@ class VerifyingCloud(NullObserver):
         session, machine = self._request.session, self._machine
         yield from span_messages(session, self._driver.recorder)
         shares = self._driver.record.shares[: machine.position]
-        yield from contribution_messages(session, len(self._titles), shares, [None] * len(shares))
+        have = self._context.side.target.standing(self._documents, machine.decided[: len(shares)], shares)
+        yield from contribution_messages(session, len(self._titles), shares, [None] * len(shares), have)
         rejected = machine.judged - machine.accepted
         yield Closed(session, machine.judged, machine.accepted, rejected, self._part.preempted, machine.stale, 0)
 
@@ -151,7 +153,7 @@ class VerifyingCloud(NullObserver):
         return found.rows
 
     def _retrieved(self, retrieved: PromptRows) -> None:
-        self._titles = retrieved.titles
+        self._titles, self._documents = retrieved.titles, retrieved.documents
         ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
         if self._driver.recorder is not None:
             self._driver.recorder.message("send", ready)

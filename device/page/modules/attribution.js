@@ -1,12 +1,16 @@
 // Which document each part of an answer comes from, by the shares in the report.
 
-const LEADING = 0.6; // share of a part above which it is a side's, or a document's
+const LEADING = 0.6; // share of a part above which it is a side's
+
+// Scripts without spaces between words, each of whose tokens is a word, as for the report's citations.
+const UNSPACED =
+  /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}]/u;
 
 /**
- * The parts of `text` in order, whole words with the same largest share, as the report's citations have them:
- * `{start, end, side, source, cited, note}`. `source` is an index into the report's sources, or null for what the
- * model would have said without any; `cited` says that the part is that document's; `note` is where its footnote
- * belongs, or null. `side` is "device", "cloud", "both" where neither leads, or "model".
+ * The parts of `text` in order, whole words with the same largest share: `{start, end, side, source, cited, note}`.
+ * `source` is an index into the report's sources, or null for what the model would have said without any; `cited` says
+ * that the report quotes it as that document's; `note` is where its footnote belongs, or null. `side` is "device",
+ * "cloud", "both" where neither leads, or "model".
  */
 export function partsOf(text, report) {
   const parts = [];
@@ -21,9 +25,11 @@ export function partsOf(text, report) {
       shares.forEach((share, index) => (last.shares[index] += share));
     } else parts.push({ start, end, source, shares, words: 1 });
   }
+  const quotes = {};
+  for (const citation of report.citations ?? []) quotes[citation.source] = citation.quotes;
   const found = parts.map(({ start, end, source, shares, words }) => {
     const mean = shares.map((share) => share / words);
-    const cited = source !== null && mean[source] >= LEADING;
+    const cited = quotes[source]?.some((quote) => text.slice(start, end).includes(quote)) ?? false;
     return { start, end, source, side: sideOf(mean, source, report.sources), cited, note: null };
   });
   const cited = found.filter((part) => part.cited);
@@ -64,13 +70,20 @@ function wordsOf(text, report) {
     if (!row || end <= start) return;
     const nobody = Math.max(0, 1 - row.reduce((sum, share) => sum + share, 0));
     const last = words.at(-1);
-    if (last && /\S\S/.test(text.slice(start - 1, start + 1))) {
+    if (last && joined(text, start)) {
       last.end = end;
       last.nobody *= nobody;
       row.forEach((share, index) => (last.sums[index] += share));
     } else words.push({ start, end, sums: [...row], nobody });
   });
   return words;
+}
+
+/** Whether what stands before and behind `place` is of one word. */
+function joined(text, place) {
+  const before = [...text.slice(Math.max(0, place - 2), place)].at(-1) ?? " ";
+  const border = before + String.fromCodePoint(text.codePointAt(place));
+  return !/\s/.test(border) && !UNSPACED.test(border);
 }
 
 /** Where the last word ends, with its punctuation, but before Markdown's own signs. */

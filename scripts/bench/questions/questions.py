@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from proto.fields import Side
+from scripts.bench.measuring import grouped
+
 Kind = Literal["device", "cloud", "both", "nobody"]
 KINDS: Final[tuple[Kind, ...]] = ("device", "cloud", "both", "nobody")
 ALTERNATIVE: Final = "|"
@@ -20,6 +23,7 @@ class Question:
     wrong: tuple[str, ...] = ()
     note: str = ""  # name of the note that has the first part; empty: none
     pep: int = 0  # number of the proposal that has the last part; 0: none
+    near: Side | None = None  # whose documents are close to it, where nobody answers it
 
 
 def _of_note(note: str, text: str, answer: str, wrong: str = "") -> Question:
@@ -228,76 +232,78 @@ OF_BOTH: Final = (
         "cvs2svn",
     ),
 )
-OF_NOBODY: Final = tuple(
-    Question("nobody", text)
-    for text in (
-        # close to notes that do not say it
-        "What is my dentist's telephone number?",
-        "How old is the boiler in the cellar?",
-        "What is the surname of Madame Oriol's husband?",
-        "How much rent do we pay for the allotment?",
-        "What did the cargo bicycle cost?",
-        "Which breed of dog do we have?",
-        "How much flour does the rye bread take?",
-        "What does the cottage in Stromness cost a week?",
-        "What is the policy number of the household insurance?",
-        "On which floor do we live ourselves?",
-        "What is the number plate of the red Dacia?",
-        "On which day of the week does the choir rehearse?",
-        "When does Tobias's passport run out?",
-        "How old is the piano?",
-        "How many bottles are in the wine rack?",
-        "On which date is Tobias's birthday?",
-        "What height has the quince tree?",
-        "What is Doctor Pahl's first name?",
-        "What is the name of Wilma's class teacher?",
-        "On which day is the glass collected?",
-        "Who is the author of the book about knots?",
-        "How many people fit into the tent in the loft?",
-        "Which fish are in Kola's aquarium?",
-        "What is the code of the alarm system of the office?",
-        "How long is the ferry from Scrabster under way?",
-        "What is the title of my talk in Groningen?",
-        "Who repaired the projector in the meeting room Cormorant?",
-        "How much memory does the server Plover have?",
-        "What is Ruth Okonjo's e-mail address?",
-        "Who is the owner of the project harbourtide?",
-        # close to public texts that do not say it
-        "Who is the release manager of Python 3.5?",
-        "When was the final release of Python 3.4.0?",
-        "Who makes the Linux installers of Python 3.13?",
-        "How many downloads a day does PyPI have?",
-        "In which city does the C API Working Group meet?",
-        "How much is a member of the steering council paid?",
-        "Which animal is the mascot of the Python Security Response Team?",
-        "Who coined the name walrus operator?",
-        "Which compiler compiles CPython for Android?",
-        "How many lines of code does the argparse module have?",
-        "Which keyword does PEP 634 introduce for pattern matching?",
-        "What is the licence of the Roundup issue tracker?",
-        "How many wheels on PyPI are built for musllinux?",
-        "Who designed the logo of Python?",
-        "At which university did Tim Peters study?",
-        "How many bytes does a key-sharing dictionary of ten keys take?",
-        "Which password did the Subversion server of Python have?",
-        "How many issues were moved from Roundup to GitHub?",
-        "Who drew the pictures of the Python documentation?",
-        "Which decorator makes a dataclass, according to PEP 557?",
-        "How many votes did the moratorium on the Python language get?",
-        "Which speed in words per cycle does SipHash reach on a Cortex processor?",
-        "What does the domain python.org cost a year?",
-        "Which operator does PEP 465 add for matrix multiplication?",
-        "In which year was Uncle Barry born?",
-        "Which exception group syntax does PEP 654 add?",
-        "Which editor does PEP 7 recommend for C code?",
-        "How many people attended the Python Language Summit of 2012?",
-        "What is the name of the server that runs docs.python.org?",
-        "Which file format does PEP 518 choose for build requirements?",
-    )
+NEAR_NOTES: Final = (  # and no note says it
+    "What is my dentist's telephone number?",
+    "How old is the boiler in the cellar?",
+    "What is the surname of Madame Oriol's husband?",
+    "How much rent do we pay for the allotment?",
+    "What did the cargo bicycle cost?",
+    "Which breed of dog do we have?",
+    "How much flour does the rye bread take?",
+    "What does the cottage in Stromness cost a week?",
+    "What is the policy number of the household insurance?",
+    "On which floor do we live ourselves?",
+    "What is the number plate of the red Dacia?",
+    "On which day of the week does the choir rehearse?",
+    "When does Tobias's passport run out?",
+    "How old is the piano?",
+    "How many bottles are in the wine rack?",
+    "On which date is Tobias's birthday?",
+    "What height has the quince tree?",
+    "What is Doctor Pahl's first name?",
+    "What is the name of Wilma's class teacher?",
+    "On which day is the glass collected?",
+    "Who is the author of the book about knots?",
+    "How many people fit into the tent in the loft?",
+    "Which fish are in Kola's aquarium?",
+    "What is the code of the alarm system of the office?",
+    "How long is the ferry from Scrabster under way?",
+    "What is the title of my talk in Groningen?",
+    "Who repaired the projector in the meeting room Cormorant?",
+    "How much memory does the server Plover have?",
+    "What is Ruth Okonjo's e-mail address?",
+    "Who is the owner of the project harbourtide?",
+)
+NEAR_PUBLIC: Final = (  # and no public text says it
+    "Who is the release manager of Python 3.5?",
+    "When was the final release of Python 3.4.0?",
+    "Who makes the Linux installers of Python 3.13?",
+    "How many downloads a day does PyPI have?",
+    "In which city does the C API Working Group meet?",
+    "How much is a member of the steering council paid?",
+    "Which animal is the mascot of the Python Security Response Team?",
+    "Who coined the name walrus operator?",
+    "Which compiler compiles CPython for Android?",
+    "How many lines of code does the argparse module have?",
+    "Which keyword does PEP 634 introduce for pattern matching?",
+    "What is the licence of the Roundup issue tracker?",
+    "How many wheels on PyPI are built for musllinux?",
+    "Who designed the logo of Python?",
+    "At which university did Tim Peters study?",
+    "How many bytes does a key-sharing dictionary of ten keys take?",
+    "Which password did the Subversion server of Python have?",
+    "How many issues were moved from Roundup to GitHub?",
+    "Who drew the pictures of the Python documentation?",
+    "Which decorator makes a dataclass, according to PEP 557?",
+    "How many votes did the moratorium on the Python language get?",
+    "Which speed in words per cycle does SipHash reach on a Cortex processor?",
+    "What does the domain python.org cost a year?",
+    "Which operator does PEP 465 add for matrix multiplication?",
+    "In which year was Uncle Barry born?",
+    "Which exception group syntax does PEP 654 add?",
+    "Which editor does PEP 7 recommend for C code?",
+    "How many people attended the Python Language Summit of 2012?",
+    "What is the name of the server that runs docs.python.org?",
+    "Which file format does PEP 518 choose for build requirements?",
+)
+OF_NOBODY: Final = (
+    *(Question("nobody", text, near="device") for text in NEAR_NOTES),
+    *(Question("nobody", text, near="cloud") for text in NEAR_PUBLIC),
 )
 QUESTIONS: Final = (*OF_DEVICE, *OF_CLOUD, *OF_BOTH, *OF_NOBODY)
 
 
 def first_of_each(count: int) -> tuple[Question, ...]:
-    """The first `count` questions of each kind."""
-    return tuple(each for kind in KINDS for each in [each for each in QUESTIONS if each.kind == kind][:count])
+    """The first `count` questions of each kind, and of those that nobody answers, of each side."""
+    alike = grouped(QUESTIONS, lambda each: (each.kind, each.near))
+    return tuple(each for same in alike.values() for each in same[:count])

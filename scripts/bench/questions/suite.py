@@ -14,8 +14,10 @@ from statistics import median
 from typing import Any, Final
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
+from proto.fields import Side
 from scripts.bench.asking import check_whole, pair_of
 from scripts.bench.citations import doubted
+from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table, grouped, mean_interval
 from scripts.bench.plan import Plan
 from scripts.bench.quality.corpus import TEXT_FOLDER
@@ -40,6 +42,7 @@ NOTE: Final = (
     "document does say it (an answer that refuses and is right all the same is not refused). Times: medians of all "
     "questions, one at a time; the keys and values of single documents had been computed before."
 )
+NOTE_UNANSWERED: Final = "Thirty questions are near the notes, thirty near the public texts; none is answered."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Answered:
     row: str
     number: int  # of the question
     kind: Kind
+    near: Side | None  # whose documents are close to the question, where nobody answers it
     question: str
     text: str
     right: bool
@@ -84,6 +88,7 @@ def run(results: Results) -> None:
     finally:  # what was asked took its time, whatever ends the run
         results.samples("questions", {"plan": plan.sizes(), "answers": found})
     results.table("Questions judged", table(found), NOTE)
+    results.table("Questions that nobody answers", unanswered(found), NOTE_UNANSWERED)
 
 
 def measure(
@@ -126,6 +131,7 @@ def judged(row: str, number: int, question: Question, response: Mapping[str, Any
         row,
         number,
         question.kind,
+        question.near,
         question.text,
         text,
         bool(question.parts) and right(text, question.parts, question.wrong),
@@ -165,6 +171,18 @@ def table(found: Sequence[Answered]) -> Table:
     return Table(list(HEADS), lines)
 
 
+def unanswered(found: Sequence[Answered]) -> Table:
+    """A row for each way of reading: what is said of questions that no document answers, by the side they are near."""
+    lines = []
+    for name, answers in grouped(found, lambda each: each.row).items():
+        near = [[each for each in answers if each.near == side] for side in SIDES]
+        said = [_share([each.abstains for each in these]) for these in near]
+        doubts = [_share([each.doubted for each in these]) for these in near]
+        either = [_share([each.abstains or each.doubted for each in these]) for these in near]
+        lines.append([name, *(cell for cells in zip(said, doubts, either, strict=True) for cell in cells)])
+    return Table(list(HEADS_UNANSWERED), lines)
+
+
 HEADS: Final = (
     "read as",
     "device's right",
@@ -178,6 +196,15 @@ HEADS: Final = (
     "answerable: dragon doubted",
     "TTFT, ms",
     "ms per token",
+)
+HEADS_UNANSWERED: Final = (
+    "read as",
+    "near notes: model says so",
+    "near notes: dragon says so",
+    "near notes: either",
+    "near public texts: model says so",
+    "near public texts: dragon says so",
+    "near public texts: either",
 )
 
 

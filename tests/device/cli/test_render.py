@@ -31,7 +31,7 @@ PIECES = ["The", " cat", "", " sat"]
 def example(**changes: Any) -> dict[str, Any]:
     """The JSON report of a four-token answer."""
     value = report_json(report(Request(question="q", prompt="a b c"), len(PIECES)), PIECES) | changes
-    found = citations(value["attribution"], value["pieces"])
+    found = citations(value["attribution"], value["pieces"], [tuple(range(9))] * len(value["pieces"]))
     return value | {"citations": None if found is None else [asdict(each) for each in found]}
 
 

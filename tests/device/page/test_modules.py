@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from device.citations import citations, parts
+from device.citations import Citation, citations, parts
 from device.http.server import HttpServer
 from tests.device.page.browsing import Open
 
@@ -29,8 +29,11 @@ def call(visits: Open, server: HttpServer) -> Call:
 class TestAttribution:
     SOURCES = ({"side": "device"}, {"side": "cloud"}, {"side": "cloud"})
 
-    def found(self, call: Call, text: str, pieces: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-        report = {"pieces": list(pieces), "attribution": [list(row) for row in pieces.values()]}
+    def found(
+        self, call: Call, text: str, pieces: Mapping[str, Sequence[float]], quoted: Sequence[Citation] = ()
+    ) -> list[dict[str, Any]]:
+        report: dict[str, Any] = {"pieces": list(pieces), "attribution": [list(row) for row in pieces.values()]}
+        report["citations"] = [{"source": each.source, "quotes": list(each.quotes)} for each in quoted]
         found = call("attribution", "partsOf", text, report | {"sources": list(self.SOURCES)})
         return [part | {"text": text[part["start"] : part["end"]]} for part in found]
 
@@ -38,7 +41,7 @@ class TestAttribution:
         pieces = {
             "Ri": (0.1, 0.9, 0),
             "chie": (0.3, 0.7, 0),
-            " drew": (0, 0.2, 0.7),
+            " drew": (0, 0.1, 0.8),
             " it": (0.1, 0, 0.8),
             ".": (1, 0, 0),
         }
@@ -49,22 +52,26 @@ class TestAttribution:
             " so": (0.1, 0, 0),
             " do": (0.8, 0, 0),
         }
+        pieces |= {" 猫": (0.9, 0, 0), "が": (0.1, 0, 0), "鳴く": (0.8, 0, 0), "𠀋": (0, 0.8, 0)}
         text, rows = "".join(pieces), list(pieces.values())
-        found = self.found(call, text, pieces)
+        standing = [*[(1,)] * 2, *[(2,)] * 3, *[(0,)] * (len(pieces) - 5)]
+        quoted = citations(rows, list(pieces), standing) or []
+        found = self.found(call, text, pieces, quoted)
         assert [(part["source"], part["text"]) for part in found] == [
             (part.source, part.text) for part in parts(rows, list(pieces))
         ]
         quotes: dict[int, list[str]] = {}
         for part in found:
             if part["cited"]:
-                quotes.setdefault(part["source"], []).append(part["text"].strip())
-        assert list(quotes.items()) == [
-            (each.source, list(each.quotes)) for each in citations(rows, list(pieces)) or ()
-        ]
+                quotes.setdefault(part["source"], []).append(part["text"])
+        assert list(quotes) == [each.source for each in quoted] == [1, 2, 0]
+        for each in quoted:
+            assert all(quote in part for quote, part in zip(each.quotes, quotes[each.source], strict=True))
 
     def test_a_footnote_stands_where_another_document_follows(self, call: Call) -> None:
         pieces = {"a": (0.9, 0, 0), " b": (0, 0, 0), " c": (0.9, 0, 0), " d": (0, 0.9, 0), " e": (0, 0.45, 0.5)}
-        found = self.found(call, "a b c d e", pieces)
+        quoted = [Citation(0, ("a", "c")), Citation(1, ("d",))]
+        found = self.found(call, "a b c d e", pieces, quoted)
         assert [(part["text"], part["side"], part["note"]) for part in found] == [
             ("a", "device", None),
             (" b", "model", None),

@@ -63,6 +63,11 @@ class Verifying:
         """Tokens that are decided."""
         return self._prefix.length
 
+    @property
+    def decided(self) -> list[int]:
+        """The tokens that are decided."""
+        return self._prefix.committed()
+
     def work(self) -> Work | None:
         """The distributions that the next verdict needs, or the first one, so that the prompt is read meanwhile."""
         batch = self._batch()

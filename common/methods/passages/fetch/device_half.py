@@ -66,9 +66,7 @@ class FetchDevice:
     def _found(self, own: list[Document], fetched: list[Document]) -> None:
         context = self._context
         found = context.side.target.arrange(context.opening, own, fetched)
-        context.record.device_titles, context.record.origins = found.titles, found.origins
-        context.record.cloud_titles = found.fetched_titles
-        context.record.device_prompt_tokens = found.tokens
+        found.note(context.record)
         context.reread(found.apart, self._answer.record)
         drafting, measured = self._device.drafting, context.cloud.decoded
         target, waited = context.side.target, context.record.waited

@@ -139,9 +139,7 @@ class EdgeDevice:
         """Make rows of the documents, the same for both models, and begin."""
         context, opening, driver = self._context, self._context.opening, self._driver
         found = self._target.arrange(opening, own, fetched, self._room)
-        context.record.device_titles, context.record.origins = found.titles, found.origins
-        context.record.cloud_titles = found.fetched_titles
-        context.record.device_prompt_tokens = found.tokens
+        found.note(context.record)
         context.reread(found.apart, driver.record)
         begin_trees(driver, self._target, self._drafter, opening, found, self._nodes, context.record)
 

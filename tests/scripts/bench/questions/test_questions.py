@@ -21,7 +21,8 @@ ANSWERED = [each for each in QUESTIONS if each.parts]
 def test_there_are_so_many_of_each_kind() -> None:
     assert Counter(each.kind for each in QUESTIONS) == {"device": 20, "cloud": 20, "both": 20, "nobody": 60}
     assert len({each.text for each in QUESTIONS}) == len(QUESTIONS)
-    assert Counter(each.kind for each in first_of_each(2)) == {"device": 2, "cloud": 2, "both": 2, "nobody": 2}
+    assert Counter(each.kind for each in first_of_each(2)) == {"device": 2, "cloud": 2, "both": 2, "nobody": 4}
+    assert Counter(each.near for each in QUESTIONS) == {None: 60, "device": 30, "cloud": 30}
     assert len(PEPS) == 60
     assert PEPS >= ASKED
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from scripts.bench.measuring import mean_interval
 from scripts.bench.questions.questions import KINDS, Question
-from scripts.bench.questions.suite import HEADS, Answered, judged, table
+from scripts.bench.questions.suite import HEADS, HEADS_UNANSWERED, Answered, judged, table, unanswered
 from tests.scripts.bench.published import heads
 
 FOLD = Question("both", "When, and which attribute?", (("26 October",), ("fold",)), ("gap",), "clocks", 495)
@@ -59,8 +59,23 @@ def test_rows_are_compared_question_by_question() -> None:
     assert [line["TTFT, ms"] for line in lines] == ["200", "400"]
 
 
+def test_unanswered_questions_are_counted_by_the_side_that_they_are_near() -> None:
+    near_notes, near_public = (Question("nobody", "When?", near=side) for side in ("device", "cloud"))
+    refusing, inventing = "I don't know.", "It was 26 October."
+    found = [
+        answer(refusing, near_notes),
+        answer(inventing, near_notes),
+        answer(inventing, near_public, unmatched=True),
+        answer("26 October", FOLD, unmatched=True),
+    ]
+    ((name, *shares),) = unanswered(found).rows
+    assert name == "first"
+    assert [str(share).split()[0] for share in shares] == ["0.50", "0.00", "0.50", "0.00", "1.00", "1.00"]
+
+
 def test_the_documents_have_these_columns() -> None:
     assert heads("questions", "Questions judged") == list(HEADS)
+    assert heads("questions", "Questions that nobody answers") == list(HEADS_UNANSWERED)
 
 
 class TestMeanInterval:

@@ -1,0 +1,97 @@
+"""Words of an answer that stand in documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.answer.wording import LEAST, standing, words
+
+TEXTS = (
+    "The allotment is number 47 in Weidenweg. The rent of 90 euros is due in March.",
+    "Die Straße wurde 1999 fertig; der Druck soll 1.6 bar sein.",
+    "私の猫は毎日60グラムの餌を食べます。",
+)
+
+
+def found(pieces: Sequence[str], text: int = 0) -> list[bool]:
+    """Whether the words of the pieces stand in one of the texts, all of which make them likelier."""
+    shares = [[0.3] * len(TEXTS)] * len(pieces)
+    return [text in each for each in standing(pieces, shares, [read(each) for each in TEXTS])]
+
+
+def read(text: str) -> Callable[[], str]:
+    return lambda: text
+
+
+class TestWords:
+    def test_tokens_up_to_the_next_space_are_one(self) -> None:
+        assert words(["The", " al", "lot", "ment", "\n", "is", " ", "4", "7", "."]) == [
+            [0],
+            [1, 2, 3],
+            [4],
+            [5],
+            [6],
+            [7, 8, 9],
+        ]
+
+    def test_half_a_character_belongs_to_none(self) -> None:
+        assert words(["a", "", "b", "", " c", ""]) == [[0, 2], [4]]
+
+    @pytest.mark.parametrize("text", ["猫は食べる", "แมวกิน", "ဟုတ်ကဲ့", "𠀋𠀌"])
+    def test_without_spaces_each_token_is_one(self, text: str) -> None:
+        assert words(list(text)) == [[place] for place in range(len(text))]
+        assert words(["in ", text[:1], text[1:], " now"]) == [[0], [1], [2], [3]]
+
+    @given(st.lists(st.text(max_size=3), max_size=12))
+    def test_every_token_with_text_is_in_one(self, pieces: list[str]) -> None:
+        assert [place for word in words(pieces) for place in word] == [
+            place for place, piece in enumerate(pieces) if piece
+        ]
+
+
+class TestStanding:
+    def test_whole_words_stand_there(self) -> None:
+        assert found([" The", " rent", " allot", " ment"]) == [True, True, False, False]
+        assert found([" 4", "7", " 4", " 7", " 470"]) == [True, True, False, False, False]
+
+    def test_case_punctuation_and_signs_do_not_matter(self) -> None:
+        assert found(["**the", "**", " RENT", "!", " (Weidenweg)", " \uff19\uff10"]) == [True] * 6
+        assert found([" STRASSE"], text=1) == [True]
+
+    def test_parts_of_a_number_are_no_number(self) -> None:
+        assert found([" 1.6", " 1", " 6", " 6.1"], text=1) == [True, False, False, False]
+
+    def test_all_parts_of_a_word_have_to(self) -> None:
+        assert found([" rent-due", " rent-free"]) == [True, False]
+
+    def test_signs_alone_stand_nowhere(self) -> None:
+        assert found([" –", "\n", " ."]) == [False] * 3
+
+    def test_words_without_spaces_between_them(self) -> None:
+        assert found(["猫", "は", "犬", "60", "グラム"], text=2) == [True, True, False, True, True]
+        assert found(["6", "餌を", "グラ"], text=2) == [False, True, True]
+
+    def test_a_document_without_a_share_is_not_read(self) -> None:
+        def never() -> str:
+            raise AssertionError
+
+        shares = [[0.9, LEAST - 0.01, 0.0], [0.0, LEAST - 0.01, 0.0], [0.0, 0.0, 0.9]]
+        assert standing([" al", "lotment", " 猫"], shares, [read(TEXTS[0]), never, read(TEXTS[2])]) == [
+            (0,),
+            (0,),
+            (2,),
+        ]
+
+    def test_documents_are_read_once(self) -> None:
+        asked: list[int] = []
+        standing([" a", " b"], [[0.9]] * 2, [lambda: str(asked.append(1))])
+        assert asked == [1]
+
+    def test_tokens_of_which_nothing_is_known(self) -> None:
+        assert standing([" rent", " rent"], [[0.9]], [read(TEXTS[0])]) == [(0,), ()]
+        assert standing([" rent"], [()], [read(TEXTS[0])]) == [()]
+        assert standing([" rent"], [[0.9, 0.1]], []) == [()], "the last share is no document's"
