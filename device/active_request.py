@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from common.answer.attribution import standing_in_sources
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.failures import NO_DOCUMENT_FITS
 from common.answer.phase import Phase
@@ -366,8 +365,7 @@ class ActiveRequest:
             part = self.half.report(closed)
             self._note_absence(part.degraded)
             own = self.side.target.standing(self.record.documents, self._tokens, part.attribution)
-            standing = standing_in_sources(self.record, own)
-            report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended, standing)
+            report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended, own)
         except Exception as error:
             self._finish(as_failure(error, session=self.opening.session))
         else:

@@ -188,8 +188,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What the cloud's documents have of the tokens, a row for each: shares of the documents and of none, uint8
-    [documents + 1], of 255, all 0 where it made no draft; then a bit per document, whether the token's word stands in it.
+    """Shares of the cloud's documents, and of none, in the tokens: uint8 [positions, documents + 1], of 255, all 0
+    where it made no draft; each row ends with a bit per document, whether the token's word stands in it.
     """
 
     session: SessionId

@@ -1,17 +1,14 @@
 """Attribution of tokens to sources: a side's share in the token times the document's share within the side.
 
-What is missing to 1 is no document's: the model would have said it without any. Beside it, in which sources the words
-stand.
+What is missing to 1 is no document's: the model would have said it without any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import islice, zip_longest
 
 from common.answer.record import AnswerRecord
 from common.answer.report import Record
-from common.answer.wording import Standing
 from proto.messages import Closed
 
 DIGITS = 4
@@ -56,16 +53,6 @@ def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -
     tokens = range(len(record.token_times) if rows else 0)
     known = (rows[place][:-1] if place < len(rows) and place not in degraded else nothing for place in tokens)
     return tuple(tuple(round(share, DIGITS) for share in row) for row in known)
-
-
-def standing_in_sources(record: Record, own: Sequence[Standing]) -> list[Standing]:
-    """For each token the sources in which its word stands; `own` are those that the device has read."""
-    read, clouds = len(record.documents), len(record.cloud_titles)
-    if read == len(record.device_titles) + clouds:
-        return list(own)
-    told = islice(record.contributions.standing(clouds), len(own))
-    theirs = (tuple(read + number for number in have) for have in told)
-    return [(*have, *there) for have, there in zip_longest(own, theirs, fillvalue=())]
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:

@@ -1,4 +1,4 @@
-"""What the cloud's documents have of an answer, in messages of bounded size: shares of its tokens, and its words."""
+"""Shares of the cloud's documents in an answer, and its words that stand in them, in messages of bounded size."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 from statistics import median
 
 from common.answer.contributions import ContributionRows
@@ -135,6 +135,15 @@ class Record:
         """Note that a model had KV memory for the answer after so many seconds."""
         self.memory_wait = max(self.memory_wait, seconds)
 
+    def standing(self, own: Sequence[Standing]) -> tuple[Standing, ...]:
+        """For each token the sources in which its word stands; `own` are those that the device has read."""
+        read, clouds = len(self.documents), len(self.cloud_titles)
+        if read == len(self.device_titles) + clouds:
+            return tuple(own)
+        told = islice(self.contributions.standing(clouds), len(own))
+        theirs = (tuple(read + number for number in have) for have in told)
+        return tuple((*have, *there) for have, there in zip_longest(own, theirs, fillvalue=()))
+
 
 def build_report(
     request: Request,
@@ -142,10 +151,10 @@ def build_report(
     part: MethodReport,
     rtt: float | None,
     ended: float,
-    standing: Sequence[Standing] = (),
+    own: Sequence[Standing] = (),
 ) -> Report:
-    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds; in the sources in
-    `standing` stands each token's word.
+    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds. `own` has for each token
+    the documents in which its word stands, of those that the device has read.
     """
     times = record.token_times
     gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -153,16 +162,16 @@ def build_report(
     notes = tuple(record.notes)
     if record.memory_wait >= NOTED_WAIT:
         notes += (f"The answer waited {record.memory_wait:.0f} s for memory that other answers had (kv_bytes).",)
-    own = {each.name: getattr(part, each.name) for each in fields(part)}
+    values = {each.name: getattr(part, each.name) for each in fields(part)}
     sources = tuple(Source("device", *each) for each in zip_longest(record.device_titles, record.origins)) + tuple(
         Source("cloud", title) for title in record.cloud_titles
     )
     if record.refused:  # what was drafted is not what was said
-        own["attribution"], sources, standing = (), (), ()
+        values["attribution"], sources = (), ()
     if record.alone:
-        own["degraded"] = tuple(range(len(times)))
+        values["degraded"] = tuple(range(len(times)))
     return Report(
-        **own,
+        **values,
         request=AnswerName.of(record.session),
         tokens=len(times),
         prompt_tokens=record.device_prompt_tokens + record.cloud_prompt_tokens,
@@ -182,7 +191,7 @@ def build_report(
         sources=sources,
         notes=notes,
         closest=record.closest,
-        standing=tuple(standing),
+        standing=() if record.refused else record.standing(own),
         unmatched=record.unmatched,
         refused=record.refused,
     )

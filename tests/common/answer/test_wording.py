@@ -87,9 +87,14 @@ class TestStanding:
         ]
 
     def test_documents_are_read_once(self) -> None:
-        asked: list[int] = []
-        standing([" a", " b"], [[0.9]] * 2, [lambda: str(asked.append(1))])
-        assert asked == [1]
+        asked: list[str] = []
+
+        def once() -> str:
+            asked.append("read")
+            return "a b"
+
+        assert standing([" a", " b"], [[0.9]] * 2, [once]) == [(0,), (0,)]
+        assert asked == ["read"]
 
     def test_tokens_of_which_nothing_is_known(self) -> None:
         assert standing([" rent", " rent"], [[0.9]], [read(TEXTS[0])]) == [(0,), ()]
