@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -234,6 +235,37 @@ class TestFetching:
         read = [max(row) for row in report["attribution"]]
         assert len(read) == report["tokens"]
         assert sources == "cloud" or max(read) > 0.5, "the place is in one of the device's documents"
+
+
+class TestCitations:
+    @pytest.mark.parametrize(
+        ("fields", "cited"),
+        [
+            ({}, {"device"}),
+            ({"method": "fetch-text"}, {"device"}),
+            ({"method": "fetch-text", "aggregation": "context"}, {"cloud"}),
+            ({"method": "edgellm"}, {"device"}),
+            ({"method": "coupled"}, {"cloud"}),
+            ({"sources": "device"}, {"device"}),
+            ({"sources": "cloud"}, {"cloud"}),
+        ],
+        ids=str,
+    )
+    def test_quotes_begin_and_end_with_words_of_their_document(
+        self, pair: Pair, fields: dict[str, Any], cited: set[str]
+    ) -> None:
+        """Whichever side has read it, and says so."""
+        sides, texts = set(), {name: text.lower() for name, text in (NOTES | ENTRIES).items()}
+        for question in QUESTIONS:
+            text, report = asked(pair, question, temperature=0.0, **fields)
+            for citation in report["citations"]:
+                source = report["sources"][citation["source"]]
+                sides.add(source["side"])
+                for quote in citation["quotes"]:
+                    assert quote in text
+                    words = re.findall(r"\w+", texts[source["title"]])
+                    assert all(word.strip(".,").lower() in words for word in (quote.split()[0], quote.split()[-1]))
+        assert sides >= cited
 
 
 class TestSequenceWise:
