@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.answer.contributions import ContributionRows, contribution_messages, row_bytes
+from common.answer.report import Record
 from common.answer.wording import Standing
 from proto.framing import PAYLOAD_LIMIT, decode, encode
 from proto.limits import WHOLE_SHARE
@@ -97,3 +98,29 @@ def test_bits_of_no_document_say_nothing() -> None:
     rows = ContributionRows()
     rows.add(Contributions(1, 0, 2, bytes([255, 0, 0, 0b11111110])), 1)
     assert rows.standing(2) == [(1,)]
+
+
+class TestStandingInSources:
+    @staticmethod
+    def record(*told: int) -> Record:
+        """Of two documents of the device and two of the cloud, which tells the bits of as many tokens."""
+        record = Record(started=0.0, seed=0, session=0)
+        record.device_titles, record.documents = ("a", "b"), ((1,), (2,))
+        record.cloud_titles = ("c", "d")
+        record.contributions.add(Contributions(1, 0, 2, b"".join(bytes([0, 0, 255, bits]) for bits in told)), 3)
+        return record
+
+    def test_the_clouds_come_behind_the_devices(self) -> None:
+        assert self.record(0b10, 0, 0b01).standing([(0,), (1,), ()]) == ((0, 3), (1,), (2,))
+
+    def test_what_did_not_come_stands_nowhere(self) -> None:
+        assert self.record(0b11).standing([(0,), (1,), ()]) == ((0, 2, 3), (1,), ())
+        assert self.record().standing([(0,)]) == ((0,),)
+
+    def test_no_more_tokens_than_the_answer_has(self) -> None:
+        assert self.record(1, 1, 1).standing([(0,)]) == ((0, 2),)
+
+    def test_a_device_that_has_read_all_is_not_told(self) -> None:
+        record = self.record(0b11)
+        record.documents = ((1,), (2,), (3,), (4,))
+        assert record.standing([(0, 3)]) == ((0, 3),)
