@@ -55,9 +55,9 @@ def run(results: Results) -> None:
 def files_of() -> list[Path]:
     """The documents to measure with. Raises `NoText` where there are none."""
     named = os.environ.get(TEXT_FOLDER)
-    files = sorted(Path(named).glob("pep-*.rst")) if named else []
+    files = sorted(Path(named).rglob("pep-*.rst")) if named else []
     if not files:
-        raise NoText(f"set {TEXT_FOLDER} to a folder of Python's enhancement proposals (pep-*.rst)")
+        raise NoText(f"set {TEXT_FOLDER} to a folder with peps/pep-*.rst, Python's enhancement proposals")
     return files
 
 
