@@ -23,6 +23,10 @@ _RANGES: Final = (
 _UNSPACED: Final = re.compile(f"[{_RANGES}]")
 _PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{_RANGES}]+|[^\W{_RANGES}]+")  # of a word; 1.6 and 12:30 are one
 
+# English ones that texts spell out where answers have digits, or the other way about; "one" is most often no number.
+_SPELLED: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS: Final = {word: str(number) for number, word in enumerate(_SPELLED, 2)}
+
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
     """The words of a text, each as the places of its tokens, of which `pieces` are the texts. Tokens without text (the
@@ -54,7 +58,7 @@ def standing(
     for places in words(pieces):
         rows = [shares[place][: len(texts)] for place in places if place < len(shares)]
         likely = sorted({document for row in rows for document, share in enumerate(row) if share >= LEAST})
-        parts = _parts("".join(pieces[place] for place in places))
+        parts = _parts(_comparable("".join(pieces[place] for place in places)))
         if not likely or not parts:
             continue
         for document in likely:
@@ -71,14 +75,14 @@ class _Text:
 
     def __init__(self, text: str) -> None:
         self._text = _comparable(text)
-        self._parts = frozenset(_PARTS.findall(self._text))
+        self._parts = frozenset(_parts(self._text))
 
     def has(self, parts: Sequence[str]) -> bool:
         return all(part in self._parts or (_UNSPACED.match(part) and part in self._text) for part in parts)
 
 
-def _parts(word: str) -> list[str]:
-    return _PARTS.findall(_comparable(word))
+def _parts(comparable: str) -> list[str]:
+    return [_NUMBERS.get(part, part) for part in _PARTS.findall(comparable)]
 
 
 def _comparable(text: str) -> str:

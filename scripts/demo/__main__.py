@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from rich.markup import escape
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
-from device.citations import CITED_FROM, parts
+from device.citations import parts
 from device.cli.render import figures_line
 from scripts.daemons import ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
@@ -144,24 +145,23 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
     mark = "[green]right[/]" if right else "[red]wrong[/]"
     console.print(f"[{COLOURS[sources]}]{NAMES[sources]:>12}[/]  {escape(answer)}  {mark}")
     if sources == "both":
-        console.print(f"{'from':>12}  {marked_parts(report)}")
+        console.print(f"{'from':>12}  {marked_quotes(report)}")
     console.print(f"[dim]{'':>12}  {escape(figures_line(report))}[/]")
     return right
 
 
-def marked_parts(report: dict[str, Any]) -> str:
-    """The answer with the source of each part that has one, in its side's colour."""
+def marked_quotes(report: dict[str, Any]) -> str:
+    """The answer, in which what is quoted from a document has its name and its side's colour."""
     sources: Sequence[dict[str, str]] = report["sources"]
+    quotes: dict[int | None, deque[str]] = {each["source"]: deque(each["quotes"]) for each in report["citations"] or ()}
     marked: list[str] = []
     for part in parts(report["attribution"], report["pieces"]):
-        text = escape(part.text)
-        if part.source is None or part.share < CITED_FROM:
-            marked.append(text)
-            continue
-        source = sources[part.source]
-        origin = f"\\[{source['side']} {escape(source['title'])}]"
-        words = text.lstrip()
-        marked.append(f"{text[: -len(words)]}[{COLOURS[source['side']]}]«{words}»[/][dim]{origin}[/]")
+        text, source = part.text, None if part.source is None else sources[part.source]
+        while source is not None and (left := quotes.get(part.source)) and left[0] in text:
+            before, quote, text = text.partition(left.popleft())
+            origin = f"\\[{source['side']} {escape(source['title'])}]"
+            marked.append(f"{escape(before)}[{COLOURS[source['side']]}]«{escape(quote)}»[/][dim]{origin}[/]")
+        marked.append(escape(text))
     return "".join(marked)
 
 

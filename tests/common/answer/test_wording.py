@@ -65,6 +65,10 @@ class TestStanding:
     def test_parts_of_a_number_are_no_number(self) -> None:
         assert found([" 1.6", " 1", " 6", " 6.1"], text=1) == [True, False, False, False]
 
+    def test_small_numbers_may_be_spelled_out(self) -> None:
+        shares, texts = [[0.9]] * 5, [read("It has six gears and 12 spokes, and one bell.")]
+        assert standing([" 6", " Six", " twelve", " 1", " one"], shares, texts) == [(0,), (0,), (0,), (), (0,)]
+
     def test_all_parts_of_a_word_have_to(self) -> None:
         assert found([" rent-due", " rent-free"]) == [True, False]
 
