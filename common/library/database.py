@@ -104,6 +104,7 @@ def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
         if not published:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # of what is removed nothing stays in the file
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:

@@ -41,6 +41,12 @@ class Keywords:
             "DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE file = ?)", [(file,) for file in files]
         )
 
+    def forget(self) -> None:
+        """Write the index anew without the words of chunks that were removed, which stay in it until then. It takes a
+        second per twenty million words.
+        """
+        self._database.run("INSERT INTO keywords (keywords) VALUES ('optimize')")
+
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> list[int]:
         """Ids of the up to `k` of all the `chunks` whose words are most like those of the question, best first; `among`
         are the ids that may be found, ascending, None: all. Common words count where there are no others, unless there

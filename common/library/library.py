@@ -34,6 +34,7 @@ from common.process.private_files import private_folder
 SearchKind = Literal["dense", "keyword", "hybrid"]
 _EARLIER = 0.3  # share of earlier questions in what is searched for
 _CANDIDATES = 64  # of each ranking that are fused, at least
+_FORGOTTEN_AT_ONCE = 50_000  # chunks of a library from which a change takes the old words: 0.3 s
 
 
 class Library:
@@ -157,6 +158,8 @@ class Library:
         with self._changing() as store:
             report = Ingestion(store, self._embedder, self._cutter(), root, progress, first).run()
             with store.writing():
+                if (report.updated or report.removed) and store.count() <= _FORGOTTEN_AT_ONCE:
+                    store.keywords.forget()
                 if watch:
                     store.readings.watch(storable(str(root)))
                 if tags is not None and store.tags.put(storable(str(root)), tags):
@@ -195,6 +198,7 @@ class Library:
                 store.clear_staged()
                 if chosen:
                     store.remove_files(chosen)
+                    store.keywords.forget()
                     store.advance()
                 left = {file.id for file in files} - set(chosen)
                 kept = [file.path for file in files if file.id in left]
