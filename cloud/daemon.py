@@ -38,7 +38,8 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         from cloud.gateway.daemon import serve_by_workers
 
         serve_by_workers(settings, keys, stack, manager, scraped)
-    with receiving(settings, keys, end_process) as address:
+    startup = Startup(manager.status)
+    with receiving(settings, keys, startup, end_process) as address:
         # Imported here: torch takes seconds, and a port that is taken already is told of at once.
         from cloud.sessions import Sessions
         from common.daemon.side import SideRuntime
@@ -46,7 +47,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         from common.library.snapshots import forget
 
         forget(settings.library)  # a cloud in a Ray cluster had them
-        side = SideRuntime("cloud", settings, end_process, startup=Startup(manager.status))
+        side = SideRuntime("cloud", settings, end_process, startup=startup)
     stack.callback(partial(within, THREADS_END, side.close))
     sessions = Sessions(settings, side, process=True)
     ticker = Ticker(sessions.tick, end_process)

@@ -62,7 +62,7 @@ class CloudConnection:
         self._lines = QuietLog(log)  # about what the cloud sent
         self.left = False  # the latest cloud has said that it ends: nobody hears of it again
         self.refusal: str | None = None  # a sentence: this cloud can't be used, as far as is known
-        self._starting = False  # the cloud has said that it can't answer yet
+        self._starting: str | None = None  # by the cloud's words: what it is at, and can't answer yet
 
     def attach(self, link: Link) -> None:
         """Use `link` from now on. To be called before the link starts to deliver."""
@@ -82,7 +82,7 @@ class CloudConnection:
         return None if self._link is None else self._link.counters()
 
     def on_connected(self, peer: Peer) -> None:
-        self.refusal, self._starting = None, False
+        self.refusal, self._starting = None, None
         self.send(self._side.hello)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
@@ -102,8 +102,9 @@ class CloudConnection:
             case Error(session=0, code=failures.STOPPING):
                 self._leave()
             case Error(session=0, code=failures.STARTING) if self.welcome is None:
-                self._comings.tell(logging.INFO, "the cloud at %s is starting", self.address)
-                self._starting = True
+                if self._starting is None:
+                    self._comings.tell(logging.INFO, "the cloud at %s is starting", self.address)
+                self._starting = message.text
             case Error(session=0) if self.welcome is not None:
                 self._lines.tell(logging.WARNING, "the cloud at %s complains: %s", self.address, message.text)
             case Error(session=0):
@@ -118,7 +119,7 @@ class CloudConnection:
     def on_gone(self, peer: Peer) -> None:
         if self.welcome is not None:
             self._comings.tell(logging.WARNING, "lost the cloud at %s", self.address)
-        self.welcome, self._starting = None, False
+        self.welcome, self._starting = None, None
 
     def _leave(self) -> None:
         if self.welcome is not None:
@@ -146,8 +147,10 @@ class CloudConnection:
         link = self._link.status() if self._link is not None else LinkStatus("connecting", "")
         if link.state in ("away", "refused"):
             return CloudStatus(link.state, self.address, link.detail, None, None, None)
-        detail = f"The cloud at {self.address} is starting." if self._starting else f"Connecting to {self.address}."
-        return CloudStatus("connecting", self.address, detail, None, None, None)
+        if self._starting is not None:
+            starting = f"The cloud at {self.address} is starting: {self._starting}."
+            return CloudStatus("connecting", self.address, starting, None, None, None)
+        return CloudStatus("connecting", self.address, f"Connecting to {self.address}.", None, None, None)
 
 
 def other_version(address: str) -> str:

@@ -26,6 +26,7 @@ from common.library.snapshots import forget, publish
 from common.metrics.server import MetricsServer
 from common.process.neighbours import usable_cores
 from common.process.service_manager import ServiceManager
+from common.process.startup import Startup
 from common.process.stopping import until_told
 from common.process.vital import end_process
 from common.transport.keys import CloudKeys
@@ -49,18 +50,18 @@ def serve_by_workers(
     Their metrics and the gateway's are told where they are `scraped`. Raises `ConfigurationError` where no worker can
     serve.
     """
-    with receiving(settings, keys, end_process) as address:
+    startup = Startup(manager.status)
+    with receiving(settings, keys, startup, end_process) as address:
         if settings.ray is None:
             forget(settings.library)
         else:
-            manager.status("starting: copies the library")
-            log.info("copying the library for the workers")
+            startup.at("copying the library for the workers")
             publish(settings.library)
             stack.callback(Librarian(settings_of_worker(settings)).close)
         fleet = Fleet(settings.workers, _launcher(settings, stack), settings.worker_silence_seconds, end_process)
         fleet.start()
         stack.callback(fleet.close)
-        manager.status("starting: workers load their models")
+        startup.at("loading the workers' models")
         if not fleet.until_one_serves():
             raise ConfigurationError("no worker could be started; it has said why")
     gateway = Gateway(fleet, settings.max_sessions_per_key)

@@ -192,7 +192,7 @@ class Gateway:
         with self._lock:
             worker = self._table.greeted(peer, frame)
         if worker is None:
-            self._send(peer, starting())
+            self._send(peer, starting("waiting for a worker"))
         else:
             self._workers.send(Note(Kind.MESSAGE, peer, frame=frame), worker)
 

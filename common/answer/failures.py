@@ -28,9 +28,9 @@ def stopping() -> Error:
     return Error(0, STOPPING, "The cloud is stopping.")
 
 
-def starting() -> Error:
-    """The message that this cloud can't answer yet; it says so once more by ending the connection when it can."""
-    return Error(0, STARTING, "The cloud is starting.")
+def starting(doing: str) -> Error:
+    """The message that this cloud can't answer yet, and what it is at; when it can, it ends the connection."""
+    return Error(0, STARTING, doing)
 
 
 def unknown_session(session: int) -> Error:

@@ -114,8 +114,9 @@ def test_a_cloud_that_starts_says_so(held: Held) -> None:
     held.cloud.start()
     held.quick_device.start()
     held.quick_device.wait_for("device ready")
-    status = held.wait("status", "is starting").json()["cloud"]
+    status = held.wait("status", WAITS).json()["cloud"]  # which it is not at yet when the device says hello
     assert status["state"] == "connecting"
+    assert status["detail"] == f"The cloud at {status['address']} is starting: {WAITS}."
     held.release()
     # Another tokenizer, as it happens: this cloud has looked at the greeting.
     assert "tokenizer" in held.wait("status", "refused").json()["cloud"]["detail"]
