@@ -8,14 +8,12 @@ with what Eq. 5 expected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-
-from common.answer.values import Commit
 
 _ROUNDING = 1e-12
 
@@ -126,15 +124,6 @@ class InARow:
             answer = self.answers[int(random.integers(len(self.answers)))]
             drawn += answer[int(random.integers(len(answer))) :]
         return tuple(drawn[:tokens])
-
-
-def from_commits(commits: Iterable[Commit]) -> Answer:
-    """Verdicts on the drafts of a real answer; positions where only one side's draft was known are left out."""
-    return tuple(
-        Position(commit.accepted["device"], commit.accepted["cloud"], commit.expected)
-        for commit in commits
-        if len(commit.accepted) == 2
-    )
 
 
 def load_record(path: Path) -> Recorded:

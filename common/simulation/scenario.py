@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Final
 
 import numpy as np
@@ -87,12 +86,6 @@ class SimulatedAnswer:
     def per_token(self) -> float:
         """Seconds per token after the first, as in the report of a real answer."""
         return (self.times[-1] - self.times[0]) / (len(self.times) - 1) if len(self.times) > 1 else 0.0
-
-    @property
-    def inter_token(self) -> float:
-        """Median seconds between two tokens."""
-        gaps = [later - sooner for sooner, later in zip(self.times, self.times[1:], strict=False)]
-        return median(gaps) if gaps else 0.0
 
 
 def simulate(scenario: Scenario, seed: int) -> SimulatedAnswer:

@@ -8,14 +8,12 @@ from statistics import mean
 
 import pytest
 
-from common.answer.values import Commit
 from common.simulation.acceptance import (
     InARow,
     Phases,
     Position,
     Rates,
     Recorded,
-    from_commits,
     load_record,
     save_record,
 )
@@ -72,13 +70,6 @@ class TestRecord:
     def test_the_seed_chooses_the_answer(self) -> None:
         record = Recorded(ANSWERS)
         assert [record.draw(1, seed) for seed in range(3)] == [ANSWERS[0][:1], ANSWERS[1], ANSWERS[0][:1]]
-
-    def test_commits_of_a_real_answer_become_positions(self) -> None:
-        def commit(accepted: dict[str, bool], expected: tuple[float, float] | None) -> Commit:
-            return Commit(0, 5, False, None, expected, accepted)  # type: ignore[arg-type]
-
-        both = commit({"device": True, "cloud": False}, None), commit({"device": False, "cloud": True}, (0.25, 0.5))
-        assert from_commits([both[0], commit({"device": True}, None), both[1]]) == ANSWERS[0]
 
     @pytest.mark.parametrize(
         "text",
