@@ -177,7 +177,9 @@ def _indexed(measured: _Measured, queries: NDArray[np.float32], nearest: Nearest
     measured.stage("training the lists", index.finish_training)
     measured.stage("taking them", refresh)
     threads = faiss.omp_get_max_threads()
-    for used in (1, threads):
+    faiss.omp_set_num_threads(1)
+    search("1 thread, the first time")
+    for used in sorted({1, threads}):
         faiss.omp_set_num_threads(used)
         search(f"{used} threads" if used > 1 else "1 thread")
     measured.stage("writing the index file", index.save)
