@@ -90,7 +90,7 @@ class ContributionRows:
     def standing(self, documents: int) -> list[Standing]:
         """For each position the documents in which its token's word stands."""
         masks = (int.from_bytes(row[documents + 1 :], "little") for row in self._rows(documents))
-        return [tuple(number for number in range(documents) if mask >> number & 1) for mask in masks]
+        return [tuple(number for number in range(documents) if mask >> number & 1) if mask else () for mask in masks]
 
     def _rows(self, documents: int) -> Iterator[bytes]:
         width = row_bytes(documents)

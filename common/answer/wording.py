@@ -13,7 +13,7 @@ from typing import Final
 
 Standing = tuple[int, ...]  # documents that have a word, by their numbers
 
-LEAST: Final = 0.25  # of a token: a document with less of all tokens of a word is not looked at
+LEAST: Final = 0.1  # of a token: a document with less of all tokens of a word is not looked at
 
 # Burmese, Thai, Lao, Khmer, Japanese and Chinese have no spaces between words: each token is a word. The page knows
 # the same ranges.
