@@ -18,7 +18,7 @@ from proto.fields import Side
 from scripts.bench.asking import check_whole, pair_of
 from scripts.bench.citations import doubted
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Table, grouped, mean_interval
+from scripts.bench.measuring import NOTHING, Table, grouped, mean_interval
 from scripts.bench.plan import Plan
 from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions import rows
@@ -38,9 +38,10 @@ NOTE: Final = (
     "Shares with 95 % bootstrap intervals over the questions. `right`: by whose documents answer them; `against the "
     "first`: the difference to the first row on the same answerable questions. `says so`: of questions that no "
     "document answers, the share where the model's words say that it does not know, and where `dragon ask` says before "
-    "the answer that no document is close, or below it that none says this; `refused`, `doubted`: the same where a "
-    "document does say it (an answer that refuses and is right all the same is not refused). Times: medians of all "
-    "questions, one at a time; the keys and values of single documents had been computed before."
+    "the answer that no document is close, or below it that none says this; `refused`: the model's words where a "
+    "document does say it, and the answer is not right all the same; `doubted`: of right and of wrong answers to "
+    "questions that documents answer. Times: medians of all questions, one at a time; the keys and values of single "
+    "documents had been computed before."
 )
 NOTE_UNANSWERED: Final = "Thirty questions are near the notes, thirty near the public texts; none is answered."
 
@@ -163,7 +164,8 @@ def table(found: Sequence[Answered]) -> Table:
                 _share([each.abstains for each in unknown]),
                 _share([each.doubted for each in unknown]),
                 _share([each.abstains and not each.right for each in known]),
-                _share([each.doubted for each in known]),
+                _share([each.doubted for each in known if each.right]),
+                _share([each.doubted for each in known if not each.right]),
                 f"{median(each.ttft for each in answers):.0f}",
                 f"{median(steps):.0f}" if steps else "",
             ]
@@ -193,7 +195,8 @@ HEADS: Final = (
     "nobody's: model says so",
     "nobody's: dragon says so",
     "answerable: model refused",
-    "answerable: dragon doubted",
+    "right: dragon doubted",
+    "wrong: dragon doubted",
     "TTFT, ms",
     "ms per token",
 )
@@ -209,4 +212,4 @@ HEADS_UNANSWERED: Final = (
 
 
 def _share(counted: Sequence[bool]) -> str:
-    return mean_interval([float(each) for each in counted])
+    return mean_interval([float(each) for each in counted]) if counted else NOTHING

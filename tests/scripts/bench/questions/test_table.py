@@ -55,7 +55,8 @@ def test_rows_are_compared_question_by_question() -> None:
     assert [line["nobody's: model says so"] for line in lines] == ["1.00", "0.00"]
     assert [line["nobody's: dragon says so"] for line in lines] == ["0.00", "1.00"]
     assert [line["answerable: model refused"].split()[0] for line in lines] == ["0.33", "0.00"]
-    assert [line["answerable: dragon doubted"] for line in lines] == ["0.00", "1.00"]
+    assert [line["right: dragon doubted"] for line in lines] == ["0.00", "1.00"]
+    assert [line["wrong: dragon doubted"] for line in lines] == ["0.00", "–"], "the other row has no wrong answer"
     assert [line["TTFT, ms"] for line in lines] == ["200", "400"]
 
 
