@@ -113,7 +113,7 @@ class TestCitations:
 
     def test_one_of_the_cloud_says_where_its_text_is(self, visits: Open, pair: Pair) -> None:
         visit = visits(pair.url)
-        visit.ask("Which puzzle game sells best?")
+        visit.ask("What is the best-selling horror game?")
         visit.page.get_by_role("button", name="from the cloud").first.click()
         visit.page.get_by_text("The text of this document is in the cloud.").wait_for()
         assert not [url for url in visit.requests if "passages" in url]
