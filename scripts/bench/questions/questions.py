@@ -9,7 +9,6 @@ from proto.fields import Side
 from scripts.bench.measuring import grouped
 
 Kind = Literal["device", "cloud", "both", "nobody"]
-KINDS: Final[tuple[Kind, ...]] = ("device", "cloud", "both", "nobody")
 ALTERNATIVE: Final = "|"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from scripts.bench.measuring import mean_interval
-from scripts.bench.questions.questions import KINDS, Question
+from scripts.bench.questions.questions import Kind, Question
 from scripts.bench.questions.suite import HEADS, HEADS_UNANSWERED, Answered, judged, table, unanswered
 from tests.scripts.bench.published import heads
 
@@ -43,7 +43,7 @@ def test_nobody_is_never_right() -> None:
 
 def test_rows_are_compared_question_by_question() -> None:
     right, refusing = "26 October, fold", "I don't know."
-    questions = [Question(kind, "When?", FOLD.parts if kind != "nobody" else ()) for kind in KINDS]
+    questions = [Question(kind, "When?", FOLD.parts if kind != "nobody" else ()) for kind in get_args(Kind)]
     first = [answer(text, each) for text, each in zip((right, refusing, right, refusing), questions, strict=True)]
     other = [answer(right, each, "other", unmatched=True, ttft=0.4) for each in questions]
     found = table([*first, *other])
