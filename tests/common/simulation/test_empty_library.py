@@ -56,7 +56,7 @@ class TestEmptyLibrary:
         for seed in range(8):
             model = TableModel(VOCABULARY, seed, disagreement=0.9, end=0.0, empty=EMPTY[empty])
             world = answered(SETTINGS[name], model, "race", None)
-            assert list(world.device.session.committed) == one_process(model, 9, 1.0, 4, LENGTH)
+            assert list(world.device.session.committed) == one_process(model, 9, 1.0, LENGTH)
 
     @pytest.mark.parametrize("sampler", ["race", "paper"])
     def test_it_is_the_other_side_alone_and_as_fast(self, name: str, empty: str, sampler: Sampler) -> None:
@@ -113,7 +113,7 @@ def test_a_lost_first_draft_is_made_good() -> None:
         world.device.send = losing_a_draft(world.device.send)
         assert world.run(until=60), name
         assert world.device.session.counters.drafted > 1  # it told again
-        assert list(world.device.session.committed) == one_process(model, 9, 1.0, 4, LENGTH)
+        assert list(world.device.session.committed) == one_process(model, 9, 1.0, LENGTH)
 
 
 def losing_a_draft(send: Callable[[Message], None]) -> Callable[[Message], None]:

@@ -130,7 +130,7 @@ class TestLivingCloud:
         answered = Answered(placement, sampler, lambda now: seconds)
         assert answered.degraded == []
         if sampler == "race":
-            assert answered.tokens == one_process(answered.model, SEED, 1.0, 8, LENGTH)
+            assert answered.tokens == one_process(answered.model, SEED, 1.0, LENGTH)
 
     @pytest.mark.parametrize(
         ("placement", "sampler", "change"), in_turn((1.0, 0.2), (0.3, 1.4), (1.0, 1.4), (0.3, 3.0))

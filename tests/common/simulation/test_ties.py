@@ -51,7 +51,7 @@ def answered(name: str, entries: int, temperature: float, seed: int) -> tuple[Wo
         hide_ids=name == "device",
     )
     assert world.run(until=600), "the answer never ended"
-    return world, one_process(model, seed, temperature, entries, LENGTH)
+    return world, one_process(model, seed, temperature, LENGTH)
 
 
 @pytest.mark.parametrize("name", ["device", "cloud", "mirrored"])

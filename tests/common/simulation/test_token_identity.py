@@ -64,7 +64,7 @@ class TestTokenIdentity:
         ahead = branching(run_ahead, rows)
         simulated = build(SETTINGS[name], model, seed, temperature, entries, length, network, generator, ahead)
         assert simulated.run(until=600), "the answer never ended"
-        expected = one_process(model, seed, temperature, entries, length)
+        expected = one_process(model, seed, temperature, length)
         assert list(simulated.device.session.committed) == expected
         assert not simulated.device.session.counters.disagreements
         assert not simulated.device.session.counters.degraded
@@ -86,7 +86,7 @@ class TestMutants:
             for side in (simulated.device, simulated.cloud):
                 side.session.__class__ = session_type
             simulated.run(until=600)
-            wrong += list(simulated.device.session.committed) != one_process(model, world, 1.0, VOCABULARY, 20)
+            wrong += list(simulated.device.session.committed) != one_process(model, world, 1.0, 20)
         return wrong
 
     def test_the_session_itself_is_right(self) -> None:

@@ -13,11 +13,13 @@ from common.methods.aggregate.machine.values import PlacementPolicy, SessionConf
 from common.methods.aggregate.samplers.paper import PaperAggregation
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.noise import race_noise
 from common.sampling.paper import PaperSampler
-from common.sampling.race import LocalRace, RaceSampler
+from common.sampling.race import RaceSampler
 from common.simulation.link import Fate, Outage
 from common.simulation.world import Network, SideModel, World
 from proto.fields import Placement, Sampler, Side
+from proto.logcode import decode, nearest
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
@@ -56,26 +58,16 @@ def sampling(
     return RaceAggregation(sampler, vocabulary, exact=True, hide_ids=hide_ids)
 
 
-def one_process(model: TableModel, seed: int, temperature: float, entries: int, length: int) -> list[int]:
-    """Both sides' distributions in one loop: no drafts, no network, no session."""
-    vocabulary = model.vocabulary
-    aggregation = sampling(seed, temperature, entries, vocabulary)
+def one_process(model: TableModel, seed: int, temperature: float, length: int) -> list[int]:
+    """The fastest tokens of both sides' mixture, from the race's definition: no lists, no drafts, no session."""
+    everything = np.arange(model.vocabulary)
     answer: list[int] = []
     while len(answer) < length and EOS not in answer:
-        views, evidence = [], []
-        for side in ("device", "cloud"):
-            view, log_h = TablePredictor(model, side, aggregation).predict(len(answer), answer)
-            views.append(view)
-            evidence.append(log_h)
-        scores = np.zeros(vocabulary)
-        complete = RaceSampler(seed, temperature, vocabulary, vocabulary)
-        eta = eta_fixed(*evidence)
-        for view, weight in zip(views, (eta, WHOLE - eta), strict=True):
-            assert isinstance(view, LocalRace)
-            everything = complete.receive(len(answer), view.extend(vocabulary))
-            for token, speed in everything.speed_of.items():
-                scores[token] += weight * speed
-        answer.append(int(scores.argmax()))
+        (device, ours), (cloud, theirs) = (model.distribution(side, answer) for side in ("device", "cloud"))
+        eta = eta_fixed(ours, theirs)
+        noise = race_noise(seed, len(answer), everything, temperature)
+        speeds = [decode(nearest(each.astype(np.float32))) / noise for each in (device, cloud)]
+        answer.append(int((eta * speeds[0] + (WHOLE - eta) * speeds[1]).argmax()))
     return answer
 
 
@@ -87,7 +79,7 @@ def build(
     entries: int,
     length: int,
     network: Network,
-    decode: np.random.Generator,
+    pace: np.random.Generator,
     ahead: Ahead,
     limits: Patience = DEFAULT_LIMITS,
     hide_ids: bool = False,
@@ -105,11 +97,11 @@ def build(
             aggregation = PaperAggregation(paper, role, "top-p", model.vocabulary)
         else:
             aggregation = sampling(seed, temperature, entries, model.vocabulary, hide_ids and role == "device")
-        mean = float(decode.uniform(0.01, 0.2))
+        mean = float(pace.uniform(0.01, 0.2))
         return SideModel(
             TablePredictor(model, role, aggregation),
             aggregation,
-            lambda position: mean * decode.uniform(0.5, 2),
+            lambda position: mean * pace.uniform(0.5, 2),
             role not in model.empty,
         )
 
