@@ -213,6 +213,7 @@ class Session:
         if message.epoch != self.term or self.aggregator == self.role:
             self.counters.stale += 1
             return self._take_back()  # too late to count, but the cloud is back
+        self._state.local.settle(message.position + len(message.tokens))
         if message.position > self.position:
             return [self._sync(wants_reply=True)]
         actions = self._state.follow(message.position, message.tokens)
@@ -238,6 +239,7 @@ class Session:
                 self._hand_over(message.aggregator)
         if take_over:
             self.term = message.epoch
+        self._state.local.settle(len(message.tokens))
         if message.epoch == self.term:
             actions += self._take_back()
         if message.wants_reply:

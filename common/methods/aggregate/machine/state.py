@@ -30,7 +30,8 @@ class SessionState:
         self.finished: FinishReason | None = None
         self.epoch = 0  # of this side's decode steps: one more whenever the one under way becomes useless
         self.prefix = Prefix()
-        retain = config.window if config.placement == "mirrored" else 0
+        # The device's decisions are told to the cloud, which can do without the drafts that they came from.
+        retain = config.window if config.placement == "mirrored" and role == "cloud" else 0
         self.local = DraftTree(retain, config.eos, config.max_tokens, aggregation.rivals)
         self._remote = RemoteDrafts()
         self._role: Side = role

@@ -49,8 +49,9 @@ class DraftTree:
     """The prefixes to decode next, and the drafts behind those that were decoded."""
 
     def __init__(self, retain: int, eos: frozenset[int], max_tokens: int, rivals: Callable[[View], Rivals]) -> None:
-        """The last `retain` decided drafts are kept: where both sides decide for themselves, the other side may be
-        behind and still need them. `rivals` gives the fastest tokens of a draft's view.
+        """Up to `retain` decided drafts are kept until the other side has decided their positions, too: where both
+        sides decide for themselves, it may be behind and still need them. `rivals` gives the fastest tokens of a
+        draft's view.
         """
         self.foresight = Foresight()
         self.branches = 0  # drafts behind them so far
@@ -232,6 +233,11 @@ class DraftTree:
         if asked:
             return useless
         return rejected and new.draft is None
+
+    def settle(self, position: int) -> None:
+        """Let go of decided drafts before `position`: the other side has decided that far."""
+        while self._retired and self._retired[0].position < position:
+            self._retired.popleft()
 
     def clear(self, position: int, digest: int) -> None:
         """Forget all drafts, decided ones included: the prefix itself was cut, to `position` tokens."""

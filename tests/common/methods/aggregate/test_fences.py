@@ -104,6 +104,35 @@ class TestWindow:
         assert cloud._state.remote(WINDOW, 17) is not None
 
 
+class TestDecidedDrafts:
+    """A draft holds a distribution over the whole vocabulary: an answer must not gather one for every token."""
+
+    DECIDED = 10
+
+    def decided(self, role: Side) -> list[int]:
+        """Positions whose drafts are kept when both sides have drafted them alike and decide for themselves."""
+        subject = session(role, "mirrored")
+        for position in range(self.DECIDED):
+            decode(subject, 5)
+            subject.received(remote(subject, position, digest([5] * position), 5))
+        assert subject.position == self.DECIDED
+        self.subject = subject
+        return self.kept()
+
+    def kept(self) -> list[int]:
+        return [draft.position for draft in self.subject._state.local.since(0)]
+
+    def test_the_device_keeps_none(self) -> None:
+        assert self.decided("device") == []
+
+    def test_the_cloud_keeps_those_that_the_device_may_lack(self) -> None:
+        assert self.decided("cloud") == list(range(self.DECIDED))
+        self.subject.received(Target(1, 0, 0, (5,) * 7, "device"))
+        assert self.kept() == [7, 8, 9]
+        self.subject.received(Sync(1, 0, (5,) * 9, "device", False))
+        assert self.kept() == [9]
+
+
 class TestBranches:
     def test_the_newest_few_prefixes_of_a_position_are_kept(self) -> None:
         for token in range(BRANCHES + 2):
