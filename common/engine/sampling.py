@@ -73,7 +73,7 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
     for start, block in _blocks(samples, logits.shape[1]):
         stop = start + sum(sample.rows for sample in block)
         try:
-            results += _draw(logits[start:stop], block, kernel)
+            results += _draw(logits if len(block) == len(samples) else logits[start:stop], block, kernel)
         except Exception as error:
             if len(block) == 1:
                 results.append(error)
@@ -117,7 +117,7 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
     if any(sample.gain is not None for sample in samples):
         logits, samples = _informed(logits, samples)
     parts = [_parts(sample) for sample in samples]
-    mixtures, rows = mix(logits, [weights for part in parts for weights in part])
+    mixtures, rows = mix(logits, [weights for part in parts for weights in part], kernel.rows(logits.shape[0]))
     firsts = list(accumulate(map(len, parts), initial=0))
     for index, sample in enumerate(samples):
         if sample.adjustment is not None:
@@ -128,14 +128,18 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
             races[index] = race
     found: dict[int, Found] = {}
     if races:
-        chosen = mixtures if len(races) == len(mixtures) else mixtures[[firsts[index] for index in races]]
+        chosen = mixtures if len(races) == mixtures.shape[0] else mixtures[[firsts[index] for index in races]]
         found = dict(zip(races, kernel.run(chosen, list(races.values())), strict=True))
+    if len(samples) == 1:
+        return [_one(samples[0], parts[0], mixtures, rows, found.get(0))]
     drawn: list[Drawn | Exception] = []
     row = 0
     for index, sample in enumerate(samples):
         own = rows[row : row + len(sample.scores)]
         row += len(sample.scores)
-        drawn.append(_one(sample, parts[index], mixtures[firsts[index] : firsts[index + 1]], own, found.get(index)))
+        # A view keeps its mixture: a copy, or it would keep those of all answers.
+        mixed = mixtures[firsts[index] : firsts[index + 1]].clone()
+        drawn.append(_one(sample, parts[index], mixed, own, found.get(index)))
     return drawn
 
 
@@ -168,8 +172,7 @@ def _one(
             evidences = (evidence, weights[1].evidence)
             target, where = sample.joint.draft(sample.position, mixtures, both, each, evidences, sample.without)
             return Drawn(target, evidence, where)
-        # A view keeps its mixture: a copy, or it would keep those of all answers.
-        view = sample.drafter.drafted(sample.position, mixtures[0].clone(), found)
+        view = sample.drafter.drafted(sample.position, mixtures[0], found)
         return Drawn(view, evidence, attribute(rows, weights[0], view.listed, sample.without))
     except Exception as error:
         return error

@@ -1,16 +1,17 @@
-"""Compiled loops over tokens: a race's noise and its candidates. Integers wrap around in them."""
+"""Compiled loops over tokens: a race's noise and its fastest tokens. Integers wrap around in them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from math import factorial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.process.compilation import compiled
+from proto.logcode import LARGEST, STEPS_PER_OCTAVE
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -29,13 +30,16 @@ _INVERSE_LN2: Final = 1.4426950408889634
 _EXPONENTIAL: Final = tuple(1.0 / factorial(k) for k in range(10))
 
 LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]
-# The code of p is off by up to 1.75e-4 of it, E by 3e-5: twice their sum, and room for what float32 rounds.
-_TOLERANCE: Final = 1e-3
-_MARGIN: Final = 2.0**-8  # octaves; more than the tolerance, and what a bound in float32 may be too low
-_LEAST: Final = 2.0**-33  # below it a probability has code 0
-_CERTAIN: Final = 2.0**-31.99  # from it on it has another one
+# The code of p is off by up to 1.75e-4 of it (half a step, and what float32 adds to that), E and the bound by 3e-5: no
+# speed is above 2**SLACK times its bound.
+SLACK: Final = 2.0**-9  # octaves
+# No bound is below its log2 p, and a p below this has code 0.
+IMPOSSIBLE: Final = -33.0
+_LEAST: Final = 2.0**IMPOSSIBLE
 
-_BLOCK: Final = 64  # tokens that are looked at together
+_GROUPS: Final = 8  # of tokens that share one maximum, per token wanted; few have two of the fastest
+_LARGEST_GROUP: Final = 128  # tokens
+_BLOCK: Final = 4096  # tokens that all documents are added up for before the next ones, while they are in the cache
 
 
 def _exponentials(keys: NDArray[np.uint64], ids: NDArray[np.int64], noise: NDArray[np.float32]) -> None:
@@ -115,79 +119,122 @@ def _bounds(
     return bounds
 
 
-def _candidates(
-    mixture: NDArray[np.float32], key: np.uint64, temperature: float, depth: int, floors: NDArray[np.float32]
+def _codes(probabilities: NDArray[np.float32], codes: NDArray[np.uint16]) -> None:
+    for place in range(len(probabilities)):
+        p = np.float64(probabilities[place])
+        code = 0.0
+        if p >= _LEAST:  # half of the smallest is rounded to code 0, as is what is not a number
+            code = max(0.0, np.rint(math.log2(min(p, 1.0)) * STEPS_PER_OCTAVE) + LARGEST)
+        codes[place] = np.uint16(code)
+
+
+def _members(
+    bounds: NDArray[np.float32], highest: NDArray[np.float32], least: np.float32, below: np.float32
 ) -> NDArray[np.int64]:
-    bounds = race_bounds(mixture, key, temperature, floors)
-    heap = np.empty(depth, np.float64)  # the fastest so far, the slowest of them first
-    held = 0
-    ids = np.empty(1024, np.int64)
-    speeds = np.empty(1024, np.float64)
+    """Tokens whose bounds are from `least` on and less than `below`. `highest` are the bounds' maxima by group."""
+    size, groups = len(bounds), len(highest)
+    ids = np.empty(256, np.int64)
     found = 0
-    limit = np.float32(-1e30)
-    least = 0.0
-    one_key, one_id = np.empty(1, np.uint64), np.empty(1, np.int64)
-    one_noise = np.empty(1, np.float32)
-    one_key[0] = key
+    for group in range(groups):
+        if highest[group] >= least:
+            for token in range(group, size, groups):
+                if least <= bounds[token] < below:
+                    if found == len(ids):
+                        ids = np.concatenate((ids, np.empty(found, np.int64)))
+                    ids[found] = token
+                    found += 1
+    return ids[:found]
+
+
+def _speeds(
+    mixture: NDArray[np.float32], key: np.uint64, temperature: float, ids: NDArray[np.int64], table: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    codes = np.empty(len(ids), np.uint16)
+    nearest_codes(mixture[ids], codes)
+    speeds = table[codes]
+    if temperature > 0.0:
+        noise = np.empty(len(ids), np.float32)
+        exponentials(np.full(len(ids), key), ids, noise)
+        if temperature != 1.0:
+            powers(noise, np.full(len(ids), temperature), noise)
+        for place in range(len(ids)):
+            speeds[place] /= np.float64(noise[place])
+    return speeds
+
+
+def _kth(numbers: NDArray[np.floating[Any]], depth: int) -> float:
+    """The `depth`-th largest of the numbers; of fewer, minus infinity."""
+    if len(numbers) < depth:
+        return -math.inf
+    return np.float64(np.partition(numbers, len(numbers) - depth)[len(numbers) - depth])
+
+
+def _fastest(
+    mixture: NDArray[np.float32],
+    key: np.uint64,
+    temperature: float,
+    depth: int,
+    table: NDArray[np.float64],
+    memory: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     size = len(mixture)
-    for start in range(0, size, _BLOCK):
-        stop = min(start + _BLOCK, size)
-        some = np.int32(0)  # most blocks hold no candidate, and to see that takes no branch for each token
-        for token in range(start, stop):
-            some |= np.int32(bounds[token] >= limit)
-        if some == 0:
-            continue
-        for token in range(start, stop):
-            if not bounds[token] >= limit:
-                continue
-            p = min(np.float64(mixture[token]), 1.0)
-            if not p >= _LEAST:
-                continue
-            speed = p
-            if temperature > 0.0:
-                one_id[0] = token
-                exponentials(one_key, one_id, one_noise)
-                noise = np.float64(one_noise[0])
-                speed = p / noise if temperature == 1.0 else p * math.exp(-temperature * math.log(noise))
-            if speed < least:
-                continue
-            if found == len(ids):
-                ids = np.concatenate((ids, np.empty(found, np.int64)))
-                speeds = np.concatenate((speeds, np.empty(found, np.float64)))
-            ids[found], speeds[found] = token, speed
-            found += 1
-            if p < _CERTAIN:
-                continue
-            if held < depth:
-                place = held
-                held += 1
-                while place > 0 and heap[(place - 1) // 2] > speed:
-                    heap[place] = heap[(place - 1) // 2]
-                    place = (place - 1) // 2
-                heap[place] = speed
-            elif speed > heap[0]:
-                place = 0
-                while True:
-                    child = 2 * place + 1
-                    if child >= depth:
-                        break
-                    if child + 1 < depth and heap[child + 1] < heap[child]:
-                        child += 1
-                    if heap[child] >= speed:
-                        break
-                    heap[place] = heap[child]
-                    place = child
-                heap[place] = speed
-            if held == depth:
-                least = heap[0] * (1.0 - _TOLERANCE)
-                limit = np.float32(math.log2(heap[0]) - _MARGIN)
-    kept = np.empty(found, np.int64)
-    count = 0
-    for place in range(found):
-        if speeds[place] >= least:
-            kept[count] = ids[place]
-            count += 1
-    return kept[:count]
+    bounds = race_bounds(mixture, key, temperature, memory)
+    groups = min(size, max(_GROUPS * depth, size // _LARGEST_GROUP))
+    highest = memory[:groups]  # its noise is no longer needed
+    highest[:] = bounds[:groups]
+    for start in range(groups, size, groups):
+        part = bounds[start : start + groups]
+        for place in range(len(part)):
+            highest[place] = part[place] if part[place] > highest[place] else highest[place]
+    # Tokens that are probably the fastest; as many as are wanted of them bound what the others must reach.
+    first = np.float32(kth(highest, depth))
+    ids = members(bounds, highest, first, np.float32(math.inf))
+    speeds = exact_speeds(mixture, key, temperature, ids, table)
+    slowest = kth(speeds, depth)
+    least = np.float32(math.log2(slowest) - SLACK) if slowest > 0.0 else np.float32(IMPOSSIBLE)
+    if least < first:
+        others = members(bounds, highest, least, first)
+        ids = np.concatenate((ids, others))
+        speeds = np.concatenate((speeds, exact_speeds(mixture, key, temperature, others, table)))
+        slowest = kth(speeds, depth)
+    order = np.argsort(ids)
+    ties = depth
+    for speed in speeds:
+        ties -= speed > slowest
+    kept = 0
+    for place in order:  # of those that are as fast as the slowest one, the first ones are kept
+        speed = speeds[place]
+        if speed > 0.0 and speed >= slowest and (speed > slowest or ties > 0):
+            ties -= speed == slowest
+            order[kept] = place
+            kept += 1
+    order = order[:kept]
+    return ids[order], speeds[order]
+
+
+def _add_shares(rows: NDArray[np.float32], shares: NDArray[np.float32], mixture: NDArray[np.float32]) -> None:
+    for start in range(0, len(mixture), _BLOCK):
+        part = mixture[start : start + _BLOCK]
+        part[:] = 0.0
+        for document in range(len(shares)):
+            own, share = rows[document, start : start + _BLOCK], shares[document]
+            for place in range(len(part)):
+                part[place] += own[place] * share
+
+
+def _softmax_of(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
+    highest = -math.inf
+    for score in scores:
+        if not math.isfinite(score):
+            return math.nan
+        highest = max(highest, score)
+    total = 0.0
+    for place in range(len(scores)):
+        shares[place] = math.exp(scores[place] - highest)
+        total += shares[place]
+    for place in range(len(scores)):
+        shares[place] /= total
+    return highest + math.log(total)
 
 
 logarithms: Callable[[NDArray[np.float64]], None] = compiled(_logarithms)
@@ -201,9 +248,20 @@ powers: Callable[[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]]
 
 race_bounds: Callable[..., NDArray[np.float32]] = compiled(_bounds)
 
-candidates: Callable[[NDArray[np.float32], np.uint64, float, int, NDArray[np.float32]], NDArray[np.int64]] = compiled(
-    _candidates
-)
-"""Ids, increasing, among which are the `depth` fastest tokens of a race on a mixture [vocab]: few, unless many are
-alike. The last argument is float32 memory of twice the vocabulary.
+nearest_codes: Callable[[NDArray[np.float32], NDArray[np.uint16]], None] = compiled(_codes)
+"""`proto.logcode.nearest` of probabilities [n], written to the second array [n]."""
+
+members = compiled(_members)
+kth = compiled(_kth)
+exact_speeds = compiled(_speeds)
+
+fastest_tokens: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] = compiled(_fastest)
+"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], by id, with their exact speeds; of equally
+fast ones, those with the lowest ids. `table` has the codes' values; `memory` is float32, twice the vocabulary.
 """
+
+add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)
+"""Σ share · row of `rows` [docs, vocab] and shares [docs], document by document, written to the third array [vocab]."""
+
+softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compiled(_softmax_of)
+"""logsumexp of scores [docs], one or more, with their softmax written to the second array; NaN if one isn't finite."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.compiled import LINEAR_EXCESS, candidates, race_bounds
-from common.sampling.fastest import Found, best, fastest
+from common.sampling.compiled import LINEAR_EXCESS, fastest_tokens, nearest_codes, race_bounds
+from common.sampling.fastest import Found, fastest
 from common.sampling.noise import (
     VocabularyNoise,
     exponential_from_key,
@@ -20,7 +19,7 @@ from common.sampling.noise import (
     race_noise,
     raised,
 )
-from proto.logcode import decode, nearest
+from proto.logcode import TABLE, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +40,35 @@ class RaceKernel:
         on_cpu = torch.device(torch_device).type == "cpu"
         self._noise = None if on_cpu else VocabularyNoise(vocabulary, torch_device)
         self._memory = np.empty(2 * vocabulary if on_cpu else 0, np.float32)
+        self._rows = torch.empty(0, vocabulary)
+
+    def rows(self, count: int) -> torch.Tensor | None:
+        """Memory for so many distributions, float32 `[count, vocab]`, until the next call; None: none is kept here.
+
+        Where large blocks are given back to the operating system, each new one costs as much as what is written to it.
+        """
+        if self._noise is not None:
+            return None
+        if self._rows.shape[0] < count:
+            self._rows = torch.empty(count, self.vocabulary)
+        return self._rows[:count]
 
     def run(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
         """The `depth` fastest tokens of each race on its row of `mixtures`, float32 `[races, vocab]`, with speeds
         p̂ / E**temperature, by id; fewer when fewer have a positive p̂.
         """
 
-        def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-            return decode(codes_at(mixtures, which, ids)) / noise_of(races, which, ids)
+        if self._noise is None:
+            rows = mixtures.contiguous().numpy()
+            return [
+                fastest_tokens(row, _key(race), race.temperature, race.depth, TABLE, self._memory)
+                for row, race in zip(rows, races, strict=True)
+            ]
 
-        depths = [race.depth for race in races]
-        if self._noise is not None:
-            return fastest(self.bounds(mixtures, races), depths, speeds)
-        rows = mixtures.contiguous().numpy()
-        found = [
-            candidates(row, _key(race), race.temperature, race.depth, self._memory)
-            for row, race in zip(rows, races, strict=True)
-        ]
-        ends = list(accumulate(map(len, found)))
-        which = np.repeat(np.arange(len(races)), [len(ids) for ids in found])
-        exact = speeds(which, np.concatenate(found) if len(found) > 1 else found[0])
-        parts = (exact[end - len(ids) : end] for ids, end in zip(found, ends, strict=True))
-        return [
-            (ids, part) if 0 < len(ids) <= depth and part.min() > 0 else best(ids, part, depth)
-            for ids, part, depth in zip(found, parts, depths, strict=True)
-        ]
+        def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+            return decode(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
+
+        return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
 
     def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
         """No token's log2 speed is above this, float32 `[races, vocab]`, but for `fastest.SLACK`."""
@@ -88,13 +91,23 @@ def _key(race: Race) -> np.uint64:
     return np.uint64(position_key(race.seed, race.position))
 
 
-def codes_at(mixtures: torch.Tensor, which: NDArray[np.int64] | int, ids: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """The codes of (row, token) pairs of `mixtures`; what is not a number is code 0."""
-    if mixtures.device.type == "cpu":
-        return nearest(mixtures.numpy()[which, ids])
-    place = mixtures.device
-    rows = which if isinstance(which, int) else torch.from_numpy(which).to(place)
-    return nearest(mixtures[rows, torch.from_numpy(ids).to(place)].cpu().numpy())
+def codes_at(mixture: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """The codes of tokens `ids` [n] in a mixture [vocab], float32; what is not a number is code 0."""
+    if mixture.device.type == "cpu":
+        return codes_of(mixture.numpy()[ids])
+    return codes_of(mixture[torch.from_numpy(ids).to(mixture.device)].cpu().numpy())
+
+
+def codes_in(mixtures: torch.Tensor, which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """As `codes_at`, of (row, token) pairs [n] of `mixtures` `[rows, vocab]`."""
+    return codes_at(mixtures.reshape(-1), which * mixtures.shape[1] + ids)
+
+
+def codes_of(probabilities: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """As `proto.logcode.nearest`, of float32 [n]."""
+    codes = np.empty(probabilities.shape, np.uint16)
+    nearest_codes(probabilities, codes)
+    return codes
 
 
 def noise_of(races: Sequence[Race], which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -9,14 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sampling.compiled import IMPOSSIBLE, SLACK
+
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 Speeds = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]  # of (race, token) pairs
-
-# The code of p is off by up to 1.75e-4 of it (half a step, and what float32 adds to that), E and the bound by 3e-5: no
-# speed is above 2**SLACK times its bound.
-SLACK: Final = 2.0**-9  # octaves
-# No bound is below its log2 p, and a p below this has code 0.
-IMPOSSIBLE: Final = -33.0
 
 _GROUPS: Final = 4096  # of tokens that share one maximum; as cheap to sort as it is to find the maxima
 _FIRST_LOOK: Final = 4  # groups looked at first, per token wanted; about 1.6 would do on the average

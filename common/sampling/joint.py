@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.drafting import Race, RaceKernel, codes_at, noise_of
+from common.sampling.drafting import Race, RaceKernel, codes_in, noise_of
 from common.sampling.fastest import fastest
 from common.sampling.logprobs import Logprobs, of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
@@ -70,7 +70,7 @@ class JointRace:
 
         def scores(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
             noise = noise_of(races, which, ids)
-            of_device, of_cloud = (decode(codes_at(sides, which + side, ids)) / noise for side in (0, 1))
+            of_device, of_cloud = (decode(codes_in(sides, which + side, ids)) / noise for side in (0, 1))
             return np.asarray(weights[0] * of_device + weights[1] * of_cloud)
 
         mixture = (weights[0] * device + weights[1] * cloud).to(torch.float32)

@@ -7,12 +7,15 @@ The temperature is not in here: it sharpens the mixture of all documents of both
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from common.sampling.compiled import add_shares, softmax_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,11 @@ def weigh(scores: NDArray[np.float64]) -> Weights:
     """
     if scores.ndim != 1 or not len(scores):
         raise ValueError(f"scores {scores.shape} must be of 1 document or more")
-    if not np.isfinite(scores).all():
+    shares = np.empty(len(scores))
+    evidence = softmax_of(np.ascontiguousarray(scores, np.float64), shares)
+    if math.isnan(evidence):
         raise ValueError("document scores must be finite")
-    highest = float(scores.max())
-    exponentials = np.exp(scores - highest)
-    total = float(exponentials.sum())
-    return Weights(exponentials / total, float(np.float32(highest + np.log(total))))
+    return Weights(shares, float(np.float32(evidence)))
 
 
 def evidence_of(scores: NDArray[np.float64]) -> float:
@@ -43,32 +45,46 @@ def evidence_of(scores: NDArray[np.float64]) -> float:
     return weigh(scores).evidence
 
 
-def mix(logits: torch.Tensor, weights: Sequence[Weights]) -> tuple[torch.Tensor, torch.Tensor]:
+def mix(
+    logits: torch.Tensor, weights: Sequence[Weights], memory: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Mixtures `[mixtures, vocab]` of consecutive rows of `logits` `[rows, vocab]`, one row per document and as many
     rows for each mixture as its weights have documents; and the rows' distributions `[rows, vocab]`. Both float32.
 
-    Raises `ValueError` for shapes that don't fit.
+    The distributions are written to `memory`, if it is given. Raises `ValueError` for shapes that don't fit.
     """
     counts = [len(each.shares) for each in weights]
     if logits.ndim != 2 or sum(counts) != len(logits) or not counts:
         raise ValueError(f"logits {tuple(logits.shape)} don't fit the weights of {counts} documents")
-    rows = torch.softmax(logits, dim=-1, dtype=torch.float32)
-    flat = np.concatenate([each.shares for each in weights]).astype(np.float32)
-    shares = torch.from_numpy(flat).to(rows.device)
+    rows = torch.softmax(logits, dim=-1, dtype=torch.float32, out=memory)
+    shares = np.concatenate([each.shares for each in weights]).astype(np.float32)
+    mixed = _mixed_by_processor if rows.device.type == "cpu" else _mixed_by_accelerator
+    return mixed(rows, shares, counts), rows
+
+
+# Document by document: a product of matrices adds in an order that depends on how many there are.
+def _mixed_by_processor(rows: torch.Tensor, shares: NDArray[np.float32], counts: Sequence[int]) -> torch.Tensor:
+    numbers, mixtures = rows.contiguous().numpy(), np.empty((len(counts), rows.shape[1]), np.float32)
+    start = 0
+    for count, mixture in zip(counts, mixtures, strict=True):
+        add_shares(numbers[start : start + count], shares[start : start + count], mixture)
+        start += count
+    return torch.from_numpy(mixtures)
+
+
+def _mixed_by_accelerator(rows: torch.Tensor, shares: NDArray[np.float32], counts: Sequence[int]) -> torch.Tensor:
+    weighted = rows * torch.from_numpy(shares).to(rows.device)[:, None]
     if len(set(counts)) == 1:
-        return _sum(shares.view(len(counts), -1, 1), rows.view(len(counts), counts[0], -1)), rows
-    parts = zip(torch.split(shares, counts), torch.split(rows, counts), strict=True)
-    return torch.cat([_sum(own[None, :, None], part[None]) for own, part in parts]), rows
+        return _sum(weighted.view(len(counts), counts[0], -1))
+    return torch.cat([_sum(part[None]) for part in torch.split(weighted, list(counts))])
 
 
-def _sum(shares: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Sums `[mixtures, vocab]` of `rows` `[mixtures, docs, vocab]` times `shares` `[mixtures, docs, 1]`, document by
-    document: a product of matrices adds in an order that depends on how many there are.
-    """
-    mixed = rows[:, 0] * shares[:, 0]
+def _sum(rows: torch.Tensor) -> torch.Tensor:
+    """Sums `[mixtures, vocab]` over the documents of `rows` `[mixtures, docs, vocab]`."""
+    total = rows[:, 0].clone()
     for document in range(1, rows.shape[1]):
-        mixed += rows[:, document] * shares[:, document]
-    return mixed
+        total += rows[:, document]
+    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,12 +124,14 @@ def attribute(
     `[vocab]` are the logits without any document, where they are known.
     """
     listed = ids.astype(np.int64)
-    places = torch.from_numpy(listed).to(rows.device)
     anyway = None
     if without is not None:
         numbers = without.float()
-        anyway = (numbers[places] - numbers.logsumexp(dim=-1)).exp().cpu().numpy()
-    return Attribution(listed, rows[:, places].cpu().numpy(), weights.shares, anyway)
+        chosen = numbers[torch.from_numpy(listed).to(numbers.device)]
+        anyway = (chosen - numbers.logsumexp(dim=-1)).exp().cpu().numpy()
+    if rows.device.type == "cpu":
+        return Attribution(listed, rows.numpy()[:, listed], weights.shares, anyway)
+    return Attribution(listed, rows[:, torch.from_numpy(listed).to(rows.device)].cpu().numpy(), weights.shares, anyway)
 
 
 def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:

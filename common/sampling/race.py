@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.drafting import Race, RaceKernel, codes_at
+from common.sampling.drafting import Race, RaceKernel, codes_at, codes_of
 from common.sampling.fastest import Found
 from common.sampling.noise import race_noise
 from common.sampling.view import RaceView
 from proto.errors import malformed
-from proto.logcode import decode, nearest
+from proto.logcode import decode
 from proto.payloads.race import RaceEntries
 
 Ids = Sequence[int] | NDArray[np.integer]
@@ -55,7 +55,7 @@ class LocalRace(RaceView):
         unique = np.unique(np.asarray(ids, dtype=np.int64))
         if not len(unique) or unique[0] < 0 or unique[-1] >= len(self.probabilities):
             raise malformed(f"values can be asked of at least one token, and of tokens below {len(self.probabilities)}")
-        codes = codes_at(self.probabilities[None], 0, unique)
+        codes = codes_at(self.probabilities, unique)
         return RaceEntries(unique.astype(np.uint32), codes)
 
     def extend(self, depth: int, kernel: RaceKernel | None = None) -> RaceEntries:
@@ -97,8 +97,8 @@ class RaceSampler:
             raise ValueError(f"the mixture at position {position} has no positive probability")
         if self._likeliest:
             probable = probabilities.topk(self._likeliest).indices.cpu().numpy()
-            ids = np.union1d(ids, probable[nearest(probabilities[probable].cpu().numpy()) > 0])
-        codes = codes_at(probabilities[None], 0, ids)
+            ids = np.union1d(ids, probable[codes_of(probabilities[probable].cpu().numpy()) > 0])
+        codes = codes_at(probabilities, ids)
         entries = RaceEntries(ids.astype(np.uint32), codes)
         if self._likeliest:
             speeds = self._speeds(position, entries)

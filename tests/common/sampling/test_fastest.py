@@ -9,15 +9,16 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from common.sampling import compiled
 from common.sampling import fastest as module
 from common.sampling.compiled import LINEAR_EXCESS
-from common.sampling.drafting import Race, RaceKernel
+from common.sampling.drafting import Race, RaceKernel, codes_of
 from common.sampling.fastest import Found, Speeds, fastest
 from common.sampling.noise import exponential, floor_log2, race_noise
-from proto.logcode import decode, nearest
+from proto.logcode import LARGEST, STEPS_PER_OCTAVE, TABLE, decode, nearest
 
 SEED = 0xFEDCBA9876543210
 
@@ -125,10 +126,10 @@ class TestIsTheDefinition:
         bounds = RaceKernel(512).bounds(probabilities[None], [race])
         with mock.patch.object(module, "SLACK", -LINEAR_EXCESS):
             assert fastest(bounds, [1], exact_speeds(probabilities, race))[0][0].tolist() != [0]
-        numbers, memory = probabilities.numpy(), np.empty(1024, np.float32)
-        assert 0 in compiled._candidates(numbers, np.uint64(0), 0.0, 1, memory)
-        with mock.patch.multiple(compiled, _TOLERANCE=0.0, _MARGIN=0.0):
-            assert 0 not in compiled._candidates(numbers, np.uint64(0), 0.0, 1, memory)
+        arguments = probabilities.numpy(), np.uint64(0), 0.0, 1, TABLE, np.empty(1024, np.float32)
+        assert compiled._fastest(*arguments)[0].tolist() == [0]
+        with mock.patch.object(compiled, "SLACK", -LINEAR_EXCESS):
+            assert compiled._fastest(*arguments)[0].tolist() != [0]
 
     @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
     def test_what_is_just_possible_races_too(self, temperature: float) -> None:
@@ -202,3 +203,27 @@ class TestIsCheap:
         bounds = floor_log2(probabilities[None]) + LINEAR_EXCESS
         assert fastest(bounds, [8], speeds)[0][0].tolist() == [5, 900, 59_999]
         assert len(asked) == 1
+
+
+class TestCodes:
+    """Compiled code rounds as the wire's own code does: both are compared where values are asked for again."""
+
+    @staticmethod
+    def between(codes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Numbers about the middles between the values of neighbouring codes."""
+        middles = np.exp2((codes + 0.5 - LARGEST) / STEPS_PER_OCTAVE).astype(np.float32)
+        return np.concatenate([middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(2))])
+
+    def test_between_all_neighbours(self) -> None:
+        numbers = self.between(np.arange(LARGEST + 1))
+        codes = codes_of(numbers)
+        assert np.array_equal(codes, nearest(numbers))
+        assert len(np.unique(codes)) == LARGEST + 1
+
+    def test_of_what_is_no_probability(self) -> None:
+        numbers = np.array([np.nan, np.inf, -np.inf, -1.0, -0.0, 0.0, 1e-45, 2.0**-33, 1.5, 3.4e38], np.float32)
+        assert np.array_equal(codes_of(numbers), nearest(numbers))
+
+    @given(arrays(np.float32, st.integers(0, 50), elements=st.floats(width=32)))
+    def test_of_anything(self, numbers: NDArray[np.float32]) -> None:
+        assert np.array_equal(codes_of(numbers), nearest(numbers))
