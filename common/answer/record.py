@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from common.answer.values import Commit, Mixing
@@ -51,8 +51,7 @@ class AnswerRecord:
         mixture = self._mixtures.pop(commit.position, None)
         if commit.accepted.get(role) is False:
             self._mixtures.clear()  # what followed the rejected draft
-        shares: Iterable[float] = () if mixture is None else mixture.contributions(commit.token)
-        self.shares.append(tuple(float(share) for share in shares))
+        self.shares.append(() if mixture is None else tuple(map(float, mixture.contributions(commit.token))))
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
         self.expected.append(commit.expected)

@@ -147,10 +147,8 @@ def _members(
 
 
 def _speeds(
-    mixture: NDArray[np.float32], key: np.uint64, temperature: float, ids: NDArray[np.int64], table: NDArray[np.float64]
+    codes: NDArray[np.uint16], ids: NDArray[np.int64], key: np.uint64, temperature: float, table: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    codes = np.empty(len(ids), np.uint16)
-    nearest_codes(mixture[ids], codes)
     speeds = table[codes]
     if temperature > 0.0:
         noise = np.empty(len(ids), np.float32)
@@ -160,6 +158,14 @@ def _speeds(
         for place in range(len(ids)):
             speeds[place] /= np.float64(noise[place])
     return speeds
+
+
+def _speeds_of(
+    mixture: NDArray[np.float32], ids: NDArray[np.int64], key: np.uint64, temperature: float, table: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    codes = np.empty(len(ids), np.uint16)
+    nearest_codes(mixture[ids], codes)
+    return race_speeds(codes, ids, key, temperature, table)
 
 
 def _kth(numbers: NDArray[np.floating[Any]], depth: int) -> float:
@@ -189,13 +195,13 @@ def _fastest(
     # Tokens that are probably the fastest; as many as are wanted of them bound what the others must reach.
     first = np.float32(kth(highest, depth))
     ids = members(bounds, highest, first, np.float32(math.inf))
-    speeds = exact_speeds(mixture, key, temperature, ids, table)
+    speeds = speeds_of(mixture, ids, key, temperature, table)
     slowest = kth(speeds, depth)
     least = np.float32(math.log2(slowest) - SLACK) if slowest > 0.0 else np.float32(IMPOSSIBLE)
     if least < first:
         others = members(bounds, highest, least, first)
         ids = np.concatenate((ids, others))
-        speeds = np.concatenate((speeds, exact_speeds(mixture, key, temperature, others, table)))
+        speeds = np.concatenate((speeds, speeds_of(mixture, others, key, temperature, table)))
         slowest = kth(speeds, depth)
     order = np.argsort(ids)
     ties = depth
@@ -251,13 +257,16 @@ race_bounds: Callable[..., NDArray[np.float32]] = compiled(_bounds)
 nearest_codes: Callable[[NDArray[np.float32], NDArray[np.uint16]], None] = compiled(_codes)
 """`proto.logcode.nearest` of probabilities [n], written to the second array [n]."""
 
+race_speeds: Callable[..., NDArray[np.float64]] = compiled(_speeds)
+"""p̂ / E**temperature of tokens `ids` [n] with these codes [n] at a position's key. `table` has the codes' values."""
+
 members = compiled(_members)
+speeds_of = compiled(_speeds_of)
 kth = compiled(_kth)
-exact_speeds = compiled(_speeds)
 
 fastest_tokens: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] = compiled(_fastest)
-"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], by id, with their exact speeds; of equally
-fast ones, those with the lowest ids. `table` has the codes' values; `memory` is float32, twice the vocabulary.
+"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], by id, with their exact speeds; of
+equally fast ones, those with the lowest ids. `table` has the codes' values; `memory` is float32, twice the vocabulary.
 """
 
 add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)

@@ -51,7 +51,7 @@ class RaceKernel:
             return None
         if self._rows.shape[0] < count:
             self._rows = torch.empty(count, self.vocabulary)
-        return self._rows[:count]
+        return self._rows if self._rows.shape[0] == count else self._rows[:count]
 
     def run(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
         """The `depth` fastest tokens of each race on its row of `mixtures`, float32 `[races, vocab]`, with speeds

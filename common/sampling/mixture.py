@@ -106,15 +106,19 @@ class Attribution:
 
         A token that is not listed is less probable than most; its shares are said to be the weights.
         """
-        place = int(np.searchsorted(self.ids, token))
+        place = int(self.ids.searchsorted(token))
+        shares = np.zeros(len(self.weights) + 1)
         if place == len(self.ids) or int(self.ids[place]) != token:
-            return np.append(self.weights, 0.0)
+            shares[:-1] = self.weights
+            return shares
         chances = self.probabilities[:, place].astype(np.float64)
-        anyway = np.minimum(chances, 0.0 if self.without is None else float(self.without[place]))
-        joint = np.append(self.weights * (chances - anyway), float((self.weights * anyway).sum()))
-        total = float(joint.sum())
-        shares: NDArray[np.float64] = joint / total if total > 0 else joint
-        return shares
+        if self.without is not None:
+            anyway = np.minimum(chances, float(self.without[place]))
+            shares[-1] = (self.weights * anyway).sum()
+            chances -= anyway
+        shares[:-1] = self.weights * chances
+        total = float(shares.sum())
+        return shares / total if total > 0 else shares
 
 
 def attribute(

@@ -23,12 +23,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sampling.compiled import race_speeds
 from common.sampling.drafting import Race, RaceKernel, codes_at, codes_of
 from common.sampling.fastest import Found
-from common.sampling.noise import race_noise
+from common.sampling.noise import position_key
 from common.sampling.view import RaceView
 from proto.errors import malformed
-from proto.logcode import decode
+from proto.logcode import TABLE
 from proto.payloads.race import RaceEntries
 
 Ids = Sequence[int] | NDArray[np.integer]
@@ -161,9 +162,8 @@ class RaceSampler:
         """
         if len(speeds) < depth or len(speeds) == self._vocabulary:
             return 0.0
-        return float(np.partition(speeds, -depth)[-depth])
+        return float(speeds.min() if len(speeds) == depth else np.partition(speeds, -depth)[-depth])
 
     def _speeds(self, position: int, entries: RaceEntries) -> NDArray[np.float64]:
-        noise = race_noise(self._seed, position, entries.ids, self._temperature)
-        speeds: NDArray[np.float64] = decode(entries.codes) / noise
-        return speeds
+        key = np.uint64(position_key(self._seed, position))
+        return race_speeds(entries.codes, entries.ids.astype(np.int64), key, self._temperature, TABLE)
