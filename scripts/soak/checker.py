@@ -18,6 +18,7 @@ References = Mapping[tuple[int, Library], "Reference"]  # by number of the law
 FAILING: Final = ("answer_failed",)  # codes of errors that a fault explains; see docs/api.md
 REFUSED: Final = re.compile(r"doesn't accept this device's key|can't answer together")  # also to those that wait
 CHANGED: Final = re.compile(r"^From token (\d+) on the cloud is another one than before")
+UNREAD: Final = re.compile(r"^From token (\d+) on the cloud judged drafts made without its passages")  # drawn otherwise
 ERROR_LINE: Final = re.compile(r"Traceback|\b(ERROR|CRITICAL)\b")
 # Lines of this kind that faults of the run explain.
 ALLOWED: Final[tuple[tuple[re.Pattern[str], str], ...]] = ()
@@ -106,8 +107,10 @@ def _compare(
     tokens, notes = int(outcome.report["tokens"]), outcome.report["notes"]
     if len(pieces) != tokens:
         return 0, (f"{len(pieces)} pieces for {tokens} tokens",)
-    changed = [int(found[1]) for note in notes if (found := CHANGED.match(note))]
-    until = min([tokens, *degraded, *changed])
+    changed, unread = (
+        [int(found[1]) for note in notes if (found := sentence.match(note))] for sentence in (CHANGED, UNREAD)
+    )
+    until = min([tokens, *degraded, *changed, *unread])
     candidates: Sequence[Library] = ("first", "other")
     if offline(ask) or (ask.law.promise.alone and len(degraded) == tokens):
         candidates, until = ("alone" if ask.law.promise.alone else "first",), tokens

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.daemons import Pair
+from scripts.soak.checker import UNREAD
 from tests.daemons.streaming import Stream
 from tests.daemons.test_faults import BEGUN, LONG, QUESTION, SAMPLED, SHORT, Place, damaged, place
 
@@ -68,6 +69,24 @@ def test_a_cloud_that_returns_verifies_again(place: Place, fields: dict[str, Any
     assert degraded[-1] < LONG - 1
     place.repair()
     verified(place.pair, fields)
+
+
+def test_drafts_without_the_clouds_passages_are_told_of(place: Place) -> None:
+    """They are others than with them, so the tokens that hold are others for the same seed."""
+    place.proxy.black_hole(True)
+    try:
+        with running(place.pair, LONG, DRAFTED[1]) as stream:
+            stream.read(BEGUN)
+            place.proxy.black_hole(False)
+            report = stream.finish()
+    finally:
+        place.proxy.black_hole(False)
+    (position,) = (int(found[1]) for note in report["notes"] if (found := UNREAD.match(note)))
+    assert position >= BEGUN
+    assert report["degraded"][:position] == list(range(position))
+    assert position not in report["degraded"]
+    place.repair()
+    verified(place.pair, DRAFTED[1])
 
 
 @pytest.mark.parametrize("fields", DRAFTED[:1], ids=["coupled"])

@@ -34,6 +34,7 @@ from proto.messages import Closed, Fetched, Hello, Message, Ready, Sync
 from proto.rounds import Decided, Verdict
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
+UNREAD = "From token {} on the cloud judged drafts made without its passages, which had not come in time."
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
 
 
@@ -69,7 +70,8 @@ class DraftingDevice:
         self._part = rounds_part(self._driver, self._machine)
         self._receiver = self._empty()
         self._passages = True  # they are awaited
-        self._lock = threading.Lock()  # of both
+        self._given_up = False  # they have been: drafts are made without them
+        self._lock = threading.Lock()  # of the three
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
         self._silence = Silence(context.cloud.waited)
@@ -132,6 +134,7 @@ class DraftingDevice:
         self._context.note(sentence, absence=True)
         with self._lock:
             awaited, self._passages = self._passages, False
+            self._given_up |= awaited
         if awaited:
             self._later_read([])
         self._driver.apply(lambda: self._machine.out_of_patience(self._relief.possible))
@@ -278,6 +281,10 @@ class DraftingDevice:
     # --- without the cloud
 
     def _rejoin(self) -> None:
+        with self._lock:
+            given_up, self._given_up = self._given_up, False
+        if given_up:
+            self._context.note(UNREAD.format(self._machine.position))
         self._driver.apply(self._machine.rejoined)
         self._relief.end()
 

@@ -65,7 +65,10 @@ def test_answers_that_are_right() -> None:
     assert (degraded.wrong, degraded.compared, degraded.degraded) == ((), 3, 2)
     assert not wrong(answer(ALONE, degraded=list(range(len(ALONE))), sources=[]))
     changed = "From token 3 on the cloud is another one than before: its library has changed."
-    assert not wrong(answer((*PIECES[:3], " Paris", ""), notes=[changed]))
+    unread = "From token 3 on the cloud judged drafts made without its passages, which had not come in time."
+    for note in (changed, unread):
+        assert not wrong(answer((*PIECES[:3], " Paris", ""), notes=[note]))
+        assert wrong(answer((*PIECES[:2], " Paris", ""), notes=[note]))
     assert not wrong(Outcome("cancelled", 0.0))
     assert not wrong(Outcome("failed", 0.0, code="answer_failed", sentence="The cloud can't be reached."))
 
