@@ -10,7 +10,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from common.sampling.mixture import Attribution, attribute, mix, sharpened, weigh
+from common.sampling.mixture import (
+    Attribution,
+    _mixed_by_accelerator,
+    _mixed_by_processor,
+    attribute,
+    mix,
+    sharpened,
+    weigh,
+)
 
 GENERATOR = torch.Generator().manual_seed(4)
 LOGITS = 3 * torch.randn(4, 1_000, generator=GENERATOR)
@@ -45,6 +53,24 @@ def test_mixtures_of_many_answers_are_each_alone(counts: tuple[int, ...]) -> Non
     for index, each in enumerate(weights):
         (alone,), _ = mix(LOGITS[ends[index] : ends[index + 1]], [each])
         assert torch.allclose(together[index], alone, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (1, 3), (4,)])
+def test_an_accelerator_adds_as_a_processor_does(counts: tuple[int, ...]) -> None:
+    rows = torch.softmax(torch.cat([LOGITS] * 5, dim=1), dim=-1)  # more tokens than are added up at a time
+    shares = np.concatenate([weigh(SCORES[:count]).shares for count in counts]).astype(np.float32)
+    assert torch.equal(_mixed_by_accelerator(rows, shares, counts), _mixed_by_processor(rows, shares, counts))
+
+
+def test_distributions_are_written_to_the_memory_that_is_given() -> None:
+    memory = torch.full_like(LOGITS, -1.0)
+    mixtures, rows = mix(LOGITS, [weigh(SCORES)], memory)
+    expected, fresh = mix(LOGITS, [weigh(SCORES)])
+    assert torch.equal(mixtures, expected)
+    assert torch.equal(rows, fresh)
+    assert rows.data_ptr() == memory.data_ptr()
+    memory.zero_()  # by the next pass
+    assert torch.equal(mixtures, expected)
 
 
 def test_logits_are_not_changed() -> None:
