@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from common.answer.values import Drawn
@@ -10,6 +11,7 @@ from common.engine.sampling import Sample, draw
 from common.sampling.drafting import RaceKernel
 from common.sampling.information import information
 from common.sampling.mixture import Attribution
+from common.sampling.race import LocalRace
 from tests.common.engine.greedy_client import RaceDrafter
 
 VOCABULARY = 500
@@ -54,3 +56,22 @@ def test_a_broken_row_ends_its_own_answer_only() -> None:
     first, second, third = draw(broken, [sample(PLAIN), sample(CONTRASTED, 1.0), sample(CONTRASTED, 1.0)], KERNEL)
     assert isinstance(second, ValueError)
     assert only([first, third])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_draft_outlives_the_passes_that_follow(count: int) -> None:
+    """Passes share their working memory, and a draft is looked at until its position is decided."""
+    drawn = only(draw(LOGITS[: 2 * count], [sample(PLAIN)] * count, KERNEL))
+    kept = [kept_of(each) for each in drawn]
+    only(draw(LOGITS[2 * count :] * 2, [sample(CONTRASTED)] * (4 - count), KERNEL))
+    for each, (mixture, shares) in zip(drawn, kept, strict=True):
+        assert torch.equal(kept_of(each)[0], mixture)
+        assert np.array_equal(kept_of(each)[1], shares)
+
+
+def kept_of(drawn: Drawn) -> tuple[torch.Tensor, np.ndarray]:
+    """Copies of a draft's mixture and of what its documents make of it."""
+    assert isinstance(drawn.view, LocalRace)
+    assert isinstance(drawn.mixing, Attribution)
+    assert drawn.view.probabilities.untyped_storage().nbytes() == 4 * VOCABULARY  # it keeps nobody else's
+    return drawn.view.probabilities.clone(), drawn.mixing.probabilities.copy()
