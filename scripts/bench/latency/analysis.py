@@ -12,8 +12,10 @@ from scripts.bench.latency.plan import (
     PAPER_DEVICE,
     PAPER_GREEDY,
     RACE_DEVICE,
+    RACE_DEVICE_CHAIN,
     RACE_GREEDY,
     RACE_MIRRORED,
+    RACE_MIRRORED_CHAIN,
     TOKEN_WISE,
     Floors,
     Plan,
@@ -25,6 +27,12 @@ SHORTEST = 6  # tokens; the mean over fewer gaps says little
 RACES = (RACE_DEVICE, RACE_GREEDY, RACE_MIRRORED)
 SHOWN = (TOKEN_WISE, PAPER_GREEDY, *RACES, DEVICE_ONLY)
 SHOWN_LONG = (TOKEN_WISE, PAPER_DEVICE, PAPER_GREEDY, *RACES, DEVICE_ONLY)
+AIMS_LONG = {
+    ("20/10", RACE_DEVICE.name): 1.2,
+    ("20/10", RACE_MIRRORED.name): 1.1,
+    ("50/50", RACE_DEVICE.name): 1.1,
+    ("50/50", RACE_MIRRORED.name): 1.05,
+}
 HARDWARE = tuple(floors.name for floors in Plan().floors)
 
 
@@ -54,6 +62,11 @@ class Cell:
     def limit(self) -> float:
         """Milliseconds per token without a network."""
         return self.floors.limit(self.spread(lambda answer: answer.context).median)
+
+    @property
+    def over_limit(self) -> Spread:
+        """Whole answers over what the slower side's steps alone would take."""
+        return self.spread(lambda answer: answer.whole / answer.tokens / self.floors.limit(answer.context))
 
     @property
     def ttft(self) -> Spread:
@@ -121,9 +134,29 @@ def by_entropy(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
 
     def shown(row: tuple[str, float], mode: str) -> str | None:
         cell = every.get((*row, mode))
-        return None if cell is None else f"{cell.whole.median:.0f}"
+        return None if cell is None else cell.whole.short()
 
     return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in SHOWN_LONG}, shown)
+
+
+def over_limit(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
+    """Whole answers of the race over the slower side's steps alone, with branches and without."""
+    every = {
+        (floors, entropy, mode): cell
+        for entropy, answers in found.items()
+        for (floors, _, mode), cell in farthest(answers, plan).items()
+    }
+    rows = {(floors, f"{entropy:g}"): (floors, entropy) for floors, entropy, _ in every}
+
+    def shown(row: tuple[str, float], mode: str) -> str | None:
+        cell = every.get((*row, mode))
+        if cell is None:
+            return None
+        aim = AIMS_LONG.get((row[0], mode))
+        return cell.over_limit.short(2) + (f" (≤ {aim:g})" if aim else "")
+
+    modes = (RACE_DEVICE, RACE_DEVICE_CHAIN, RACE_MIRRORED, RACE_MIRRORED_CHAIN)
+    return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in modes}, shown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.asking import PATIENT, WARM_UP, Answer, TokensDiffer, ask, filled, pair_of, settle
-from scripts.bench.latency.plan import Floors, Leg, Plan, emulated
+from scripts.bench.latency.plan import SLOW_QUESTIONS, Floors, Leg, Plan, emulated
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
@@ -66,8 +66,8 @@ def measure(
 ) -> Iterator[Answered]:
     """All legs of `plan` with one pair of daemons of these `settings` in a lab of their own."""
     with filled(texts) as data, NetLab(LinkSetting()) as lab:
-        device = {**PATIENT, **settings, **emulated(floors.device)}
-        with pair_of(data, device, {**settings, **emulated(floors.cloud)}, lab) as pair:
+        device = {**PATIENT, **settings, **emulated(floors.device, floors.prompt)}
+        with pair_of(data, device, {**settings, **emulated(floors.cloud, floors.prompt)}, lab) as pair:
             for mode in plan.modes:
                 ask(pair, texts.questions[0], mode, **_law(plan, 0, 0.0, min(WARM_UP, plan.max_tokens)))
             for leg in plan.legs:
@@ -82,6 +82,8 @@ def _leg(pair: Pair, texts: Texts, floors: Floors, leg: Leg, plan: Plan) -> Iter
     for number, question in enumerate(texts.questions[: leg.questions]):
         for temperature in leg.temperatures:
             for mode in plan.modes[number % len(plan.modes) :] + plan.modes[: number % len(plan.modes)]:
+                if mode in plan.slow and number >= SLOW_QUESTIONS:
+                    continue
                 report = ask(pair, question, mode, **_law(plan, number, temperature, plan.max_tokens))
                 yield Answered(
                     mode=mode.name,

@@ -40,14 +40,16 @@ CONTEXT_STEPS = 0.7
 PROMPT_STEPS = 0.02
 
 
-def emulated(milliseconds: float) -> dict[str, float]:
-    """Settings of a daemon whose steps without context take so long; 0: as long as they do here."""
+def emulated(milliseconds: float, prompt: float = PROMPT_STEPS) -> dict[str, float]:
+    """Settings of a daemon whose steps without context take so long, and a token more in a pass `prompt` of that; 0: as
+    long as they do here.
+    """
     if milliseconds == 0:
         return {}
     return {
         "emulate_decode_ms": milliseconds,
         "emulate_context_us": milliseconds * CONTEXT_STEPS,
-        "emulate_prompt_ms": milliseconds * PROMPT_STEPS,
+        "emulate_prompt_ms": milliseconds * prompt,
     }
 
 
@@ -57,6 +59,7 @@ class Floors:
 
     device: float
     cloud: float
+    prompt: float = PROMPT_STEPS  # of a step, for one token more in a pass: of a prompt, or of a branch in each row
 
     def limit(self, context: float) -> float:
         """Milliseconds per token that a network without latency would give, at `context` tokens per row."""
@@ -64,7 +67,7 @@ class Floors:
 
     @property
     def name(self) -> str:
-        return f"{self.device:g}/{self.cloud:g}"
+        return f"{self.device:g}/{self.cloud:g}" + (", free rows" if self.prompt == 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Plan:
     max_tokens: int = 48
     seed: int = 9
     entropy: float | None = None  # nats of a synthetic model whose answers never end; None: the embedded model
+    slow: tuple[Mode, ...] = ()  # asked the first few questions only: their answers take minutes, and are all alike
 
     @property
     def questions(self) -> int:
@@ -113,11 +117,28 @@ SHORT = Plan(
 
 # Answers as long as asked for, of models that hesitate: one plan for each entropy.
 ENTROPIES = (1.0, 2.0, 3.0)
-LONG = Plan(legs=(Leg(300, 3, (1.0,)),), modes=(*MODES, RACE_DEVICE_CHAIN, RACE_MIRRORED_CHAIN), max_tokens=200)
+SLOW_QUESTIONS = 3
+LONG = Plan(
+    floors=(Floors(50, 50), Floors(20, 10), Floors(20, 10, prompt=0.0)),
+    legs=(Leg(300, 10, (1.0,)),),
+    modes=(
+        DEVICE_ONLY,
+        TOKEN_WISE,
+        PAPER_DEVICE,
+        PAPER_GREEDY,
+        RACE_DEVICE,
+        RACE_GREEDY,
+        RACE_MIRRORED,
+        RACE_DEVICE_CHAIN,
+        RACE_MIRRORED_CHAIN,
+    ),
+    max_tokens=200,
+    slow=(TOKEN_WISE, PAPER_DEVICE, PAPER_GREEDY),
+)
 SHORT_LONG = replace(
     SHORT,
     legs=(Leg(60, 1, (1.0,)),),
-    modes=(DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE),
+    modes=(DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE, RACE_DEVICE_CHAIN),
     max_tokens=20,
 )
 

@@ -13,7 +13,7 @@ from common.figures import REFERENCE
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure_demonstration
 from scripts.bench.latency.plan import ENTROPIES, LONG, PAPER_GREEDY, SHORT, SHORT_LONG, Plan
-from scripts.bench.measuring import SPREADS, Spread
+from scripts.bench.measuring import MEDIANS, SPREADS, Spread
 from scripts.bench.results import PLACEMENT_LINES, Results, draw_spreads
 
 NOTE = (
@@ -52,7 +52,8 @@ def run_long(results: Results) -> None:
         plan = replace(SHORT_LONG if results.short else LONG, entropy=entropy)
         found[entropy] = measured(plan, results.say)
         report(results, plan, found[entropy], f", synthetic model of {entropy:g} nats")
-    results.table("Whole answers by entropy, ms per token", analysis.by_entropy(found, plan))
+    results.table("Whole answers by entropy, ms per token", analysis.by_entropy(found, plan), MEDIANS)
+    results.table("Over the slower side's steps, whole answers", analysis.over_limit(found, plan), MEDIANS)
 
 
 def measured(plan: Plan, say: Callable[[str], None]) -> list[Answered]:

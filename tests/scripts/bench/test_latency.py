@@ -106,6 +106,15 @@ class TestAnalysis:
         (row,) = analysis.by_method(found, PLAN).rows
         assert row == ["20/10", "0.3", *["62 (30)"] * 6]
 
+    def test_whole_answers_are_compared_with_the_slower_sides_steps(self) -> None:
+        found = [answered(RACE_DEVICE.name, 30.0), answered(RACE_DEVICE_CHAIN.name, 50.0)]
+        (row,) = analysis.over_limit({2.0: found}, replace(PLAN, modes=(*PLAN.modes, RACE_DEVICE_CHAIN))).rows
+        limit = FLOORS.limit(found[0].context)
+        whole = (350.0 + 9 * 30.0) / TOKENS
+        over = f"{whole / limit:.2f}"
+        assert row[:3] == ["20/10", "2", f"{over} [{over}-{over}] (≤ 1.2)"]
+        assert row[4:] == [NOTHING, NOTHING]
+
     def test_the_limit_is_a_line_in_the_context(self) -> None:
         assert Floors(20, 10).limit(0) == 20
         assert Floors(20, 10).limit(1000) == pytest.approx(34)
