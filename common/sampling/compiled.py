@@ -1,4 +1,8 @@
-"""Compiled loops over tokens: a race's noise and its fastest tokens. Integers wrap around in them."""
+"""Compiled loops over tokens: a race's noise and its fastest tokens. Integers wrap around in them.
+
+What a compiler of numpy takes seconds for (sorting, concatenation, assigned slices) is written out: it is compiled anew
+on every machine.
+"""
 
 from __future__ import annotations
 
@@ -140,10 +144,19 @@ def _members(
             for token in range(group, size, groups):
                 if least <= bounds[token] < below:
                     if found == len(ids):
-                        ids = np.concatenate((ids, np.empty(found, np.int64)))
+                        ids = joined(ids, ids)
                     ids[found] = token
                     found += 1
     return ids[:found]
+
+
+def _joined(these: NDArray[Any], those: NDArray[Any]) -> NDArray[Any]:
+    both = np.empty(len(these) + len(those), these.dtype)
+    for place in range(len(these)):
+        both[place] = these[place]
+    for place in range(len(those)):
+        both[len(these) + place] = those[place]
+    return both
 
 
 def _speeds(
@@ -168,11 +181,27 @@ def _speeds_of(
     return race_speeds(codes, ids, key, temperature, table)
 
 
-def _kth(numbers: NDArray[np.floating[Any]], depth: int) -> float:
-    """The `depth`-th largest of the numbers; of fewer, minus infinity."""
-    if len(numbers) < depth:
+def _kth(numbers: NDArray[np.float64], depth: int) -> float:
+    """The `depth`-th largest of the numbers, which are moved about; of fewer, minus infinity (Hoare's selection)."""
+    place, first, last = len(numbers) - depth, 0, len(numbers) - 1
+    if place < 0:
         return -math.inf
-    return np.float64(np.partition(numbers, len(numbers) - depth)[len(numbers) - depth])
+    while first < last:
+        pivot, low, high = numbers[place], first, last
+        while low <= high:
+            while numbers[low] < pivot:
+                low += 1
+            while pivot < numbers[high]:
+                high -= 1
+            if low <= high:
+                numbers[low], numbers[high] = numbers[high], numbers[low]
+                low += 1
+                high -= 1
+        if high < place:
+            first = low
+        if place < low:
+            last = high
+    return float(numbers[place])
 
 
 def _fastest(
@@ -187,41 +216,36 @@ def _fastest(
     bounds = race_bounds(mixture, key, temperature, memory)
     groups = min(size, max(_GROUPS * depth, size // _LARGEST_GROUP))
     highest = memory[:groups]  # its noise is no longer needed
-    highest[:] = bounds[:groups]
+    for place in range(groups):
+        highest[place] = bounds[place]
     for start in range(groups, size, groups):
         part = bounds[start : start + groups]
         for place in range(len(part)):
             highest[place] = part[place] if part[place] > highest[place] else highest[place]
     # Tokens that are probably the fastest; as many as are wanted of them bound what the others must reach.
-    first = np.float32(kth(highest, depth))
+    first = np.float32(kth(highest.astype(np.float64), depth))
     ids = members(bounds, highest, first, np.float32(math.inf))
     speeds = speeds_of(mixture, ids, key, temperature, table)
-    slowest = kth(speeds, depth)
+    slowest = kth(speeds.copy(), depth)
     least = np.float32(math.log2(slowest) - SLACK) if slowest > 0.0 else np.float32(IMPOSSIBLE)
     if least < first:
         others = members(bounds, highest, least, first)
-        ids = np.concatenate((ids, others))
-        speeds = np.concatenate((speeds, speeds_of(mixture, others, key, temperature, table)))
-        slowest = kth(speeds, depth)
-    order = np.argsort(ids)
-    ties = depth
-    for speed in speeds:
-        ties -= speed > slowest
+        ids = joined(ids, others)
+        speeds = joined(speeds, speeds_of(mixture, others, key, temperature, table))
+        slowest = kth(speeds.copy(), depth)
     kept = 0
-    for place in order:  # of those that are as fast as the slowest one, the first ones are kept
-        speed = speeds[place]
-        if speed > 0.0 and speed >= slowest and (speed > slowest or ties > 0):
-            ties -= speed == slowest
-            order[kept] = place
+    for place in range(len(ids)):
+        if speeds[place] > 0.0 and speeds[place] >= slowest:
+            ids[kept], speeds[kept] = ids[place], speeds[place]
             kept += 1
-    order = order[:kept]
-    return ids[order], speeds[order]
+    return ids[:kept], speeds[:kept]
 
 
 def _add_shares(rows: NDArray[np.float32], shares: NDArray[np.float32], mixture: NDArray[np.float32]) -> None:
     for start in range(0, len(mixture), _BLOCK):
         part = mixture[start : start + _BLOCK]
-        part[:] = 0.0
+        for place in range(len(part)):
+            part[place] = 0.0
         for document in range(len(shares)):
             own, share = rows[document, start : start + _BLOCK], shares[document]
             for place in range(len(part)):
@@ -260,13 +284,14 @@ nearest_codes: Callable[[NDArray[np.float32], NDArray[np.uint16]], None] = compi
 race_speeds: Callable[..., NDArray[np.float64]] = compiled(_speeds)
 """p̂ / E**temperature of tokens `ids` [n] with these codes [n] at a position's key. `table` has the codes' values."""
 
+joined = compiled(_joined)
 members = compiled(_members)
 speeds_of = compiled(_speeds_of)
 kth = compiled(_kth)
 
 fastest_tokens: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] = compiled(_fastest)
-"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], by id, with their exact speeds; of
-equally fast ones, those with the lowest ids. `table` has the codes' values; `memory` is float32, twice the vocabulary.
+"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], in any order, and all that are as fast
+as the slowest of them, with exact speeds. `table` has the codes' values; `memory` is float32, twice the vocabulary.
 """
 
 add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.compiled import LINEAR_EXCESS, fastest_tokens, nearest_codes, race_bounds
-from common.sampling.fastest import Found, fastest
+from common.sampling.fastest import Found, best, fastest
 from common.sampling.noise import (
     VocabularyNoise,
     exponential_from_key,
@@ -61,7 +61,7 @@ class RaceKernel:
         if self._noise is None:
             rows = mixtures.contiguous().numpy()
             return [
-                fastest_tokens(row, _key(race), race.temperature, race.depth, TABLE, self._memory)
+                best(*fastest_tokens(row, _key(race), race.temperature, race.depth, TABLE, self._memory), race.depth)
                 for row, race in zip(rows, races, strict=True)
             ]
 

@@ -87,6 +87,9 @@ def _look(
 
 def best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
     """The `depth` fastest of `ids` [n], in any order, whose speeds are `exact` [n]; of equally fast ones the lowest."""
+    if len(ids) <= depth and exact.min(initial=1.0) > 0:
+        order = ids.argsort()
+        return ids[order], exact[order]
     slowest = float(np.partition(exact, -depth)[-depth]) if len(ids) > depth else 0.0
     kept = np.flatnonzero((exact >= slowest) & (exact > 0))
     kept = kept[np.argsort(ids[kept])]

@@ -127,9 +127,9 @@ class TestIsTheDefinition:
         with mock.patch.object(module, "SLACK", -LINEAR_EXCESS):
             assert fastest(bounds, [1], exact_speeds(probabilities, race))[0][0].tolist() != [0]
         arguments = probabilities.numpy(), np.uint64(0), 0.0, 1, TABLE, np.empty(1024, np.float32)
-        assert compiled._fastest(*arguments)[0].tolist() == [0]
+        assert 0 in compiled._fastest(*arguments)[0]
         with mock.patch.object(compiled, "SLACK", -LINEAR_EXCESS):
-            assert compiled._fastest(*arguments)[0].tolist() != [0]
+            assert 0 not in compiled._fastest(*arguments)[0]
 
     @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
     def test_what_is_just_possible_races_too(self, temperature: float) -> None:
