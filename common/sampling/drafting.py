@@ -57,7 +57,6 @@ class RaceKernel:
         """The `depth` fastest tokens of each race on its row of `mixtures`, float32 `[races, vocab]`, with speeds
         p̂ / E**temperature, by id; fewer when fewer have a positive p̂.
         """
-
         if self._noise is None:
             rows = mixtures.contiguous().numpy()
             return [
@@ -71,7 +70,7 @@ class RaceKernel:
         return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
 
     def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
-        """No token's log2 speed is above this, float32 `[races, vocab]`, but for `fastest.SLACK`."""
+        """No token's log2 speed is above this, float32 `[races, vocab]`, but for `compiled.SLACK`."""
         if self._noise is None:
             each = [
                 race_bounds(row, _key(race), race.temperature, self._memory).copy()

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.compiled import race_speeds
-from common.sampling.drafting import Race, RaceKernel, codes_at, codes_of
+from common.sampling.drafting import Race, RaceKernel, codes_at
 from common.sampling.fastest import Found
 from common.sampling.noise import position_key
 from common.sampling.view import RaceView
@@ -98,7 +98,7 @@ class RaceSampler:
             raise ValueError(f"the mixture at position {position} has no positive probability")
         if self._likeliest:
             probable = probabilities.topk(self._likeliest).indices.cpu().numpy()
-            ids = np.union1d(ids, probable[codes_of(probabilities[probable].cpu().numpy()) > 0])
+            ids = np.union1d(ids, probable[codes_at(probabilities, probable) > 0])
         codes = codes_at(probabilities, ids)
         entries = RaceEntries(ids.astype(np.uint32), codes)
         if self._likeliest:

@@ -125,22 +125,23 @@ def by_method(found: Sequence[Answered], plan: Plan) -> Table:
 
 def by_entropy(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
     """Whole answers of models that have so many nats, milliseconds per token."""
-    every = {
-        (floors, entropy, mode): cell
-        for entropy, answers in found.items()
-        for (floors, _, mode), cell in farthest(answers, plan).items()
-    }
-    rows = {(floors, f"{entropy:g}"): (floors, entropy) for floors, entropy, _ in every}
-
-    def shown(row: tuple[str, float], mode: str) -> str | None:
-        cell = every.get((*row, mode))
-        return None if cell is None else cell.whole.short()
-
-    return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in SHOWN_LONG}, shown)
+    return _long_answers(found, plan, SHOWN_LONG, lambda cell: cell.whole.short())
 
 
 def over_limit(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
     """Whole answers of the race over the slower side's steps alone, with branches and without."""
+
+    def shown(cell: Cell) -> str:
+        aim = AIMS_LONG.get((cell.floors.name, cell.mode))
+        return cell.over_limit.short(2) + (f" (≤ {aim:g})" if aim else "")
+
+    return _long_answers(found, plan, (RACE_DEVICE, RACE_DEVICE_CHAIN, RACE_MIRRORED, RACE_MIRRORED_CHAIN), shown)
+
+
+def _long_answers(
+    found: Mapping[float, Sequence[Answered]], plan: Plan, modes: Sequence[Mode], shown: Callable[[Cell], str]
+) -> Table:
+    """A row for the floors and the nats of each model, a column for each of `modes`."""
     every = {
         (floors, entropy, mode): cell
         for entropy, answers in found.items()
@@ -148,15 +149,11 @@ def over_limit(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
     }
     rows = {(floors, f"{entropy:g}"): (floors, entropy) for floors, entropy, _ in every}
 
-    def shown(row: tuple[str, float], mode: str) -> str | None:
+    def told(row: tuple[str, float], mode: str) -> str | None:
         cell = every.get((*row, mode))
-        if cell is None:
-            return None
-        aim = AIMS_LONG.get((row[0], mode))
-        return cell.over_limit.short(2) + (f" (≤ {aim:g})" if aim else "")
+        return None if cell is None else shown(cell)
 
-    modes = (RACE_DEVICE, RACE_DEVICE_CHAIN, RACE_MIRRORED, RACE_MIRRORED_CHAIN)
-    return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in modes}, shown)
+    return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in modes}, told)
 
 
 @dataclass(frozen=True, slots=True)
