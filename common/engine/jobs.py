@@ -188,16 +188,15 @@ class AnswerJob(Generic[Wanted]):
             if room is None:
                 return ()
             self._rows = AnswerRows(decoder, prompt, room)
-        feeds = self._rows.feeds(wanted)
-        if self._rows.reading:
-            return feeds
-        (feed,) = feeds
+        *documents, feed = self._rows.feeds(wanted)
+        if feed.rows is not self._rows.rows:  # of a document, too
+            return [*documents, feed]
         # Scores behind a tree's own tokens are waited for where they are needed: branches ask for many at once.
         if not scoring.ready(list(wanted.path), wake):
-            before = () if wanted.tokens else feed.tokens[: -wanted.count]
-            return [Feed(feed.rows, before)] if before else ()
+            before = () if wanted.tokens or documents else feed.tokens[: -wanted.count]
+            return [*documents, Feed(feed.rows, before)] if before else documents
         self._work, self._paths = wanted, wanted.paths
-        return [feed]
+        return [*documents, feed]
 
     @property
     def useless(self) -> bool:

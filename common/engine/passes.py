@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.engine.batcher import SHORT
+from common.engine.batcher import SHORT, Share
 from common.engine.jobs import Job
 from common.engine.model.packed import Item
 from common.engine.sequences import Feed
@@ -60,3 +60,9 @@ class WorkDone:
 def prompt_tokens(entries: Sequence[Entry]) -> int:
     """Tokens of all rows that are not steps."""
     return sum(len(entry.feed.rows) * entry.tokens for entry in entries if not entry.step)
+
+
+def in_order(feeds: Sequence[Feed], shares: Sequence[Share]) -> list[Share]:
+    """The shares of a pass without those whose feed is behind others that the pass does not feed whole."""
+    whole = {id(feeds[share.wish]) for share in shares if share.tokens == len(feeds[share.wish].tokens)}
+    return [share for share in shares if whole.issuperset(map(id, feeds[share.wish].behind))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common.answer.values import ROOT, TreeWork
 from common.engine.kv.layout import DocumentStates
@@ -56,6 +56,7 @@ class Feed:
     tokens: Sequence[int]
     logits: int = 0
     parents: Sequence[int] | None = None  # of a tree that they are the last tokens of, see `Item`
+    behind: Sequence[Feed] = ()  # all of them have to be fed whole in the same pass, or these must not be
 
 
 class DocumentParts:
@@ -88,6 +89,17 @@ class DocumentParts:
     def feeds(self) -> list[Feed]:
         """The rest to be read of each document."""
         return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.values()]
+
+    def expect(self) -> bool:
+        """Make room in the rows for the documents that are being read, if these are all that is missing, each the whole
+        of its row's part: then what follows them may be fed in the same pass.
+        """
+        now = {row: (document,) for row, (document, _) in self._reading.items()}
+        if now != {row: blocks.documents for row, blocks in self._unread.items()}:
+            return False
+        for row, (document,) in now.items():
+            self.rows.starts[row] = len(document)
+        return True
 
     def fed(self, feed: Feed) -> None:
         """Note that some of a feed's tokens were part of a pass."""
@@ -138,6 +150,7 @@ class AnswerRows:
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
         """`rows` are empty ones, with room for what will be wanted."""
         self._documents = DocumentParts(decoder, prompt, rows)
+        self._at_once = decoder.streamed is not None  # a pass reads all weights from disk, whatever it feeds
         self.rows = rows
         self._query = list(prompt.query)
         self._chain: list[int] = []  # what the rows hold after the documents: a chain,
@@ -152,8 +165,16 @@ class AnswerRows:
         return self._documents.unread
 
     def feeds(self, wanted: TreeWork) -> list[Feed]:
-        """Tokens to feed next, so that in the end the last `count` of `[query][path][tree]`, give logits."""
-        return self._documents.feeds() if self.reading else [self._feed(wanted)]
+        """Tokens to feed next, so that in the end the last `count` of `[query][path][tree]`, give logits.
+
+        Documents are fed before what follows them; of a model whose weights are streamed, together with it.
+        """
+        if not self.reading:
+            return [self._feed(wanted)]
+        documents = self._documents.feeds()
+        if self._at_once and self._documents.expect():
+            return [*documents, replace(self._feed(wanted), behind=documents)]
+        return documents
 
     def _feed(self, wanted: TreeWork) -> Feed:
         chain = [*self._query, *wanted.path]

@@ -22,7 +22,7 @@ from common.engine.gate import Gate
 from common.engine.jobs import Job
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
-from common.engine.passes import Entry, WorkDone, prompt_tokens
+from common.engine.passes import Entry, WorkDone, in_order, prompt_tokens
 from common.engine.peer_shares import PeerShares
 from common.engine.sampling import Sample, draw
 from common.engine.sequences import Feed
@@ -130,7 +130,7 @@ class Worker:
         wishes = [
             Wish(job.peer, len(feed.rows), len(feed.tokens), job.running, max(feed.logits, 1)) for job, feed in wanted
         ]
-        shares = self._plan(wishes, self.times.budget(running))
+        shares = in_order([feed for _, feed in wanted], self._plan(wishes, self.times.budget(running)))
         entries = [Entry(*wanted[share.wish], share.tokens) for share in shares]
         began = time.perf_counter()
         self._pass([entry for entry in entries if self._fits(entry)])

@@ -156,7 +156,8 @@ class Decoder:
     def forward(
         self, items: Sequence[Item], interrupt: Interrupt | None = None, waiting: Waiting | None = None
     ) -> Tensor:
-        """One pass over all of `items`, each of other rows; the rows then hold their tokens, too.
+        """One pass over all of `items`, each of other rows, or of other places in them, as a document and what follows
+        it; the rows then hold their tokens, too.
 
         Gives the logits that the items ask for, item by item, within an item row by row, within a row in the order of
         the tokens: float32 `[logits, vocabulary]`. Raises `Preempted` if `interrupt()` was true, `ContextError` for
@@ -167,8 +168,10 @@ class Decoder:
         """
         if not items:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
-        if len({(id(item.rows.chunk), item.rows.start) for item in items}) < len(items):
-            raise ValueError("rows may take part in a pass only once")
+        if len({(id(item.rows.chunk), item.rows.start, item.rows.starts[0] + item.rows.fed) for item in items}) < len(
+            items
+        ):
+            raise ValueError("places of rows may take part in a pass only once")
         for item in items:
             self.check_feed(item)
         packed = PackedPass(items, self.layout, self._blocks, self._attention)

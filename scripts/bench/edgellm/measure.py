@@ -95,6 +95,14 @@ class Bench:
         check(found)
         return found
 
+    def firsts(self) -> list[tuple[Answer, Answer]]:
+        """Answers to questions about documents that were not read before, each with the same one asked for again."""
+        self.results.say("documents that were not read before")
+        settings, task = self.streamed(self.sizes.budget), self.sizes.tasks[NATURAL]
+        with device(self.folder / "device", self.texts, **settings) as running:
+            others = self.texts.questions[1:] or self.texts.questions  # the first one's was read when all was warmed
+            return [(running.ask(one, task), running.ask(one, task)) for one in others]
+
     def budgets(self) -> dict[int, tuple[int, list[Answer]]]:
         """Resident layers and answers by memory budget."""
         found = {}

@@ -38,18 +38,21 @@ def run(results: Results) -> None:
         results.say("inflating the embedded model")
         inflate(EMBEDDED_MODEL, bench.target, sizes.layers, sizes.inner)
         whole = sum(path.stat().st_size for path in bench.target.glob("*.safetensors"))
+        firsts = bench.firsts()
         found = bench.ways()
         drafters = bench.drafters()
         curve = bench.budgets()
     named = f"{whole / MIB:.0f} MiB of weights, read at {sizes.speed:.0f} MB/s, one thread"
     title = f"Answers of a target of {named}, within {sizes.budget / MIB:.0f} MiB"
     results.table(title, show(found), NOTE.format(load=load()))
+    results.table(f"{OURS.name}: natural answers about a document that was not read before", show_firsts(firsts))
     results.table("Tokens per pass by temperature", show_counts(counts))
     results.table("Natural answers by draft model", show_drafters(drafters))
     results.table(f"{OURS.name}: natural answers by memory budget", show_budgets(curve))
     reached = lengths(found, sizes)
     results.table(f"{OURS.name}: an answer, by its length", show_lengths(reached))
     results.samples("answers", {", ".join(key): each for key, each in found.items()})
+    results.samples("firsts", firsts)
     results.samples("counts", counts)
     results.samples("drafters", drafters)
     results.samples("budgets", {str(budget): each for budget, (_, each) in curve.items()})
@@ -90,6 +93,15 @@ def show(found: Found) -> Table:
         rows.append([*row, *shares, f"{tokens_per_pass(answers):.1f}", f"{drafted:.1f}"])
     heads = ["way", "tokens", "answers", "ms per token", *PARTS[:-1], "tokens per pass", "drafts per pass"]
     return Table(heads, rows)
+
+
+def show_firsts(firsts: Sequence[tuple[Answer, Answer]]) -> Table:
+    """A row for every question: the answer that reads the document, and the next one."""
+    rows = [
+        [str(len(first.tokens)), *(f"{one.seconds:.2f}, {one.passes:.0f}" for one in (first, second))]
+        for first, second in firsts
+    ]
+    return Table(["tokens", "seconds, passes: document not read before", "read before"], rows)
 
 
 def show_counts(counts: Sequence[Counted]) -> Table:

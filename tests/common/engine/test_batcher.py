@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engine.batcher import SHORT, Batcher, Wish
+from common.engine.batcher import SHORT, Batcher, Share, Wish
 from common.engine.budget import FEWEST, PassTimes
+from common.engine.kv.chunk import Chunk
+from common.engine.kv.layout import Layout
+from common.engine.kv.memory import Rows
+from common.engine.passes import in_order
+from common.engine.sequences import Feed
 
 WISHES = st.lists(
     st.builds(Wish, st.sampled_from("abc"), st.integers(1, 8), st.integers(1, 700), st.booleans()), max_size=12
@@ -162,3 +168,23 @@ class TestRunningAnswers:
         for _ in range(50):
             times.observe(0.0001 * 100, False, 100)
         assert times.budget(running=False) > 8 * times.budget(running=True) > 8 * FEWEST
+
+
+class TestInOrder:
+    ROWS = Rows(Chunk(Layout((), torch.float32, torch.device("cpu")), 3, 64, True), 0, 1)
+
+    @pytest.mark.parametrize(
+        ("fed", "kept"),
+        [
+            ({0: 4, 1: 3, 2: 2}, [0, 1, 2]),
+            ({2: 1, 1: 3, 0: 4}, [2, 1, 0]),  # its own tokens may be fed in parts
+            ({0: 4, 1: 2, 2: 2}, [0, 1]),
+            ({0: 4, 2: 2}, [0]),
+            ({2: 2}, []),
+            ({1: 1}, [1]),
+        ],
+    )
+    def test_what_is_behind_others_waits_for_all_of_them(self, fed: dict[int, int], kept: list[int]) -> None:
+        first, second = Feed(self.ROWS, [5, 6, 7, 8]), Feed(self.ROWS, [5, 6, 7])
+        feeds = [first, second, Feed(self.ROWS, [9, 9], behind=[first, second])]
+        assert [share.wish for share in in_order(feeds, [Share(*each) for each in fed.items()])] == kept

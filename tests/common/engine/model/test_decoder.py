@@ -209,6 +209,16 @@ class TestPackedPass:
         rows.starts[0] = len(document)
         self.check(pair, [(one, a, [4], 1), (rows, [document, []], query, 1), (two, b, [4], 1)])
 
+    def test_a_document_and_what_follows_it_in_one_pass(self, pair: Pair) -> None:
+        decoder = pair.decoder
+        (one, a), *_ = self.answers(decoder)
+        document, query = some_tokens(decoder, 50, seed=5), [7, 8, 9]
+        rows = decoder.take_rows([document, []], query, 4)
+        alone = rows.alone(0)
+        rows.starts[0] = len(document)
+        self.check(pair, [(rows, [document, []], query, 2), (one, a, [4], 1), (alone, [[]], document, 3)])
+        self.check(pair, [(rows, [[*document, *query], query], [4], 1)])
+
     def test_neighbours_in_memory_share_an_attention_call(self, llama: Pair) -> None:
         decoder = llama.decoder
         opened = [decoder.open([some_tokens(decoder, 20, seed)] * 2, [5], 4)[0] for seed in range(6)]

@@ -10,6 +10,7 @@ import pytest
 
 from common.answer.errors import RequestError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
+from common.engine.budget import PassTimes
 from common.engine.kv.memory import Rows
 from common.methods.catalog import METHODS
 from common.methods.trees.history import TreeHistory
@@ -187,6 +188,31 @@ class TestWhatItDoes:
         assert report.sent_bytes == 0
         assert len(report.attribution) == LENGTH
         assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in report.attribution)
+
+    def test_documents_are_read_in_the_first_tree_s_pass(self, tmp_path: Path, large: Path) -> None:
+        """The first answer has to read them, the second one knows them."""
+        with streaming(tmp_path, large) as fresh:
+            assert fresh.side.local_target is not None
+            done = fresh.side.local_target.decoding.done
+            for known in (False, True):
+                before, hits = done.passes, fresh.side.local_target.decoder.document_cache.counters.hits
+                tokens, last = told(list(fresh.begin(logit_bias=ENDLESS)))
+                assert len(last.report.sources) > 1
+                assert (fresh.side.local_target.decoder.document_cache.counters.hits > hits) == known
+                assert done.passes - before == last.report.figures["rounds"]
+                assert tokens == alone(fresh, logit_bias=ENDLESS)
+
+    def test_what_follows_documents_waits_until_a_pass_has_all_of_them(
+        self, tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(PassTimes, "budget", lambda times, running: 16)
+        with streaming(tmp_path, large) as fresh:
+            assert fresh.side.local_target is not None
+            done = fresh.side.local_target.decoding.done
+            before = done.passes
+            tokens, last = told(list(fresh.begin(logit_bias=ENDLESS)))
+            assert done.passes - before > last.report.figures["rounds"]
+            assert tokens == alone(fresh, logit_bias=ENDLESS)
 
     def test_a_slow_disk_leaves_time_for_drafts(self, slow: EdgeDevice) -> None:
         fields: dict[str, Any] = {"growth": "chain", "draft_length": 3, "logit_bias": ENDLESS}
