@@ -20,7 +20,21 @@ from typing import Any, Final
 from scripts.daemons import ROOT
 from scripts.netlab import namespaces
 
-IMPORTED: Final = ["cloud.daemon", "device.daemon", "device.cli.main", "sentence_transformers", "torch"]
+IMPORTED: Final = [
+    "cloud.daemon",
+    "cloud.sessions",
+    "device.cli.main",
+    "device.daemon",
+    "device.engine",
+    "common.methods.aggregate.device_answer",
+    "numba",
+    "sentence_transformers.models",
+    "transformers.generation.utils",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.bert.tokenization_bert_fast",
+    "transformers.models.qwen2.modeling_qwen2",
+    "tests.frozen",  # the last one
+]
 
 
 def preloaded() -> ForkServerContext:
