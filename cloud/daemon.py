@@ -9,9 +9,10 @@ from functools import partial
 from cloud.reception import receiving
 from cloud.settings import CloudSettings
 from common.configuration.settings import is_loopback
-from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, keep_loaded, serving
+from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving
 from common.daemon.watchdog import Watchdog
 from common.metrics.server import MetricsServer
+from common.process.garbage import importing, keep_loaded
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told, within
@@ -40,11 +41,11 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         serve_by_workers(settings, keys, stack, manager, scraped)
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
-        # Imported here: torch takes seconds, and a port that is taken already is told of at once.
-        from cloud.sessions import Sessions
-        from common.daemon.side import SideRuntime
-        from common.daemon.ticker import Ticker
-        from common.library.snapshots import forget
+        with importing():  # here, as torch takes seconds, and a port that is taken already is told of at once
+            from cloud.sessions import Sessions
+            from common.daemon.side import SideRuntime
+            from common.daemon.ticker import Ticker
+            from common.library.snapshots import forget
 
         forget(settings.library)  # a cloud in a Ray cluster had them
         side = SideRuntime("cloud", settings, end_process, startup=startup)

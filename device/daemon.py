@@ -8,8 +8,9 @@ from functools import partial
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
-from common.daemon.daemon import THREADS_END, device_keys, keep_loaded, serving
+from common.daemon.daemon import THREADS_END, device_keys, serving
 from common.daemon.watchdog import Watchdog
+from common.process.garbage import importing, keep_loaded
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told, within
@@ -42,9 +43,9 @@ def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) 
     _judge_way(options)
     startup = Startup(manager.status)
     server = stack.enter_context(_listening(options, startup))
-    # Imported here: torch takes seconds, and who asks meanwhile is told that the daemon is starting.
-    from common.daemon.side import SideRuntime
-    from device.engine import DeviceEngine
+    with importing():  # here, as torch takes seconds, and who asks meanwhile is told that the daemon is starting
+        from common.daemon.side import SideRuntime
+        from device.engine import DeviceEngine
 
     side = SideRuntime("device", settings, end_process, settings.draft, settings.verifying, startup)
     stack.callback(partial(within, THREADS_END, side.close))

@@ -5,6 +5,7 @@ The environment is set before anything imports torch or transformers, which read
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -47,6 +48,15 @@ LONG = (
     "device/page/test_pair.py",
     "device/test_",
 )
+
+
+# Until all tests are collected nothing is garbage, and afterwards none of that is.
+gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:

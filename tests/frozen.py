@@ -1,7 +1,9 @@
-"""Imported last by the process that others are forked from: what it has is no garbage, and nobody need look at it again.
+"""Imported last by the process that daemons are forked from: what it has by then is never garbage.
 
-Without this each forked process's collector goes through all modules, and copies their memory as it marks them.
+Else the collector of each forked process goes through all modules, and copies their memory as it marks them.
 """
+
+from __future__ import annotations
 
 import gc
 

@@ -23,7 +23,8 @@ def main() -> None:
     from cloud.gateway.channel import ChannelKeys
     from cloud.settings import CloudSettings
     from common.configuration.caches import keep_caches
-    from common.daemon.daemon import THREADS_END, keep_loaded, serving
+    from common.daemon.daemon import THREADS_END, serving
+    from common.process.garbage import importing, keep_loaded
     from common.process.stopping import until_told, within
     from common.process.vital import end_process
     from common.transport.keys import KeyPair
@@ -33,11 +34,12 @@ def main() -> None:
     keys = None if given["keys"] is None else ChannelKeys(given["keys"][0], KeyPair(*given["keys"][1:]))
     keep_caches(settings)
     with serving(f"dragon cloud (worker {number})", settings, number) as (stack, _):
-        from cloud.gateway.worker_link import WorkerLink
-        from cloud.sessions import Sessions
-        from common.daemon.side import SideRuntime
-        from common.daemon.ticker import Ticker
-        from common.daemon.watchdog import Watchdog
+        with importing():
+            from cloud.gateway.worker_link import WorkerLink
+            from cloud.sessions import Sessions
+            from common.daemon.side import SideRuntime
+            from common.daemon.ticker import Ticker
+            from common.daemon.watchdog import Watchdog
 
         snapshots: bool = given["snapshots"]  # else the first worker keeps the library, which all search
         side = SideRuntime("cloud", settings, end_process, watches=place == 0 and not snapshots, snapshots=snapshots)

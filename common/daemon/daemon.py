@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -57,15 +56,6 @@ def serving(name: str, settings: Settings, worker: int | None = None) -> Iterato
                 yield stack, manager
             finally:
                 manager.stopping()
-
-
-def keep_loaded() -> None:
-    """Spare the collector of garbage what was loaded: half a million objects of libraries, which stay.
-
-    Each of its full turns looks at all others, and no thread decodes meanwhile: 0.2 s, a second on a busy machine.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from common.library import checkpoint
 from common.library.chunks import Chunker
 from common.library.errors import EmbedderError
 from common.library.modules import check_modules
+from common.process.garbage import importing
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -169,11 +170,11 @@ def _locate(model: str) -> Path:
 
 
 def _load(folder: Path, torch_device: str) -> SentenceTransformer:
-    # Multi-second imports, put off so that listing a library doesn't pay for them.
-    from sentence_transformers import SentenceTransformer
-    from transformers import AutoConfig, AutoModel
+    with importing():  # for seconds, which listing a library doesn't pay for
+        from sentence_transformers import SentenceTransformer
+        from transformers import AutoConfig, AutoModel
 
-    from common.engine.model.loading import check_numbers
+        from common.engine.model.loading import check_numbers
 
     try:
         described, stored = check_modules(folder)
