@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
@@ -18,12 +19,14 @@ class Positions:
     """Each position's confidence `[n]`, its acceptance `[n]` before any quantising, and a uniform number `[n]`.
 
     The token proposed at a position is accepted if its uniform number is less than the acceptance there. All that
-    happens is a function of the position, so that every policy meets the same answer.
+    happens is a function of the position, so that every policy meets the same answer. `rounded` has the acceptances
+    `[n]` at resolutions where they were measured.
     """
 
     confidences: NDArray[np.float64]
     acceptances: NDArray[np.float64]
     uniforms: NDArray[np.float64]
+    rounded: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
 
 class ConfidenceModel(Protocol):
@@ -78,6 +81,33 @@ class Varying:
             ease[place] = kept * ease[place - 1] + np.sqrt(1.0 - kept**2) * one if place else one
         odds = _middle(self.alpha, self.spread) + self.spread * ease
         return Positions(_logistic(odds + self.noise * heard), _logistic(odds), uniforms)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """Positions of two models' answers, one answer behind the other, [n]: an answer begins anywhere, and goes round.
+
+    `acceptances` are those of whole distributions, `rounded` those at each resolution.
+    """
+
+    confidences: NDArray[np.float64]
+    acceptances: NDArray[np.float64]
+    rounded: Mapping[int, NDArray[np.float64]]
+
+    @property
+    def alpha(self) -> float:
+        """The mean acceptance of whole distributions."""
+        return float(self.acceptances.mean())
+
+    def draw(self, tokens: int, seed: int) -> Positions:
+        first = int(np.random.default_rng((seed, 2)).integers(len(self.confidences)))
+        places = (first + np.arange(tokens)) % len(self.confidences)
+        return Positions(
+            self.confidences[places],
+            self.acceptances[places],
+            np.random.default_rng((seed, 1)).random(tokens),
+            {resolution: shares[places] for resolution, shares in self.rounded.items()},
+        )
 
 
 @lru_cache(maxsize=256)

@@ -17,6 +17,7 @@ from scripts.simulated_rounds.scenario import (
     REMEMBERED,
     RoundScenario,
     SimulatedRounds,
+    acceptance,
     propose,
     verdict_size,
 )
@@ -46,13 +47,7 @@ class SynchronousRounds:
     def expected_tokens(self, plan: Plan) -> float:
         """Tokens that a proposal of this plan decides on average: QSV Eqs. 14 and 15, from the true acceptances."""
         places = range(self.place, min(self.place + plan.length, self._scenario.tokens))
-        payload, answer = self._scenario.payload, self._answer
-        return expected_tokens_of(
-            [
-                float(answer.acceptances[place]) * payload.kept(plan.resolution, float(answer.confidences[place]))
-                for place in places
-            ]
-        )
+        return expected_tokens_of([acceptance(self._scenario, self._answer, place, plan) for place in places])
 
     def step(self, plan: Plan, goes_on: Callable[[float, int], bool]) -> Outcome:
         """Draft, send, verify, and have the verdict back. Raises `ValueError` once the answer has ended."""

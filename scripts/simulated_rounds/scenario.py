@@ -94,6 +94,15 @@ class Proposal:
         return self.accepted < self.length
 
 
+def acceptance(scenario: RoundScenario, answer: Positions, place: int, plan: Plan) -> float:
+    """Probability that the token proposed at a position is accepted: measured at this resolution, or as modelled."""
+    measured = None if plan.resolution is None else answer.rounded.get(plan.resolution)
+    if measured is not None:
+        return float(measured[place])
+    kept = scenario.payload.kept(plan.resolution, float(answer.confidences[place]))
+    return kept * float(answer.acceptances[place])
+
+
 def propose(
     scenario: RoundScenario, answer: Positions, place: int, plan: Plan, goes_on: Callable[[float, int], bool]
 ) -> Proposal:
@@ -106,8 +115,7 @@ def propose(
             break
         confidences.append(confidence)
         bits += scenario.payload.bits(plan.resolution, confidence)
-        kept = scenario.payload.kept(plan.resolution, confidence)
-        whole = whole and bool(answer.uniforms[place + drafted] < kept * answer.acceptances[place + drafted])
+        whole = whole and bool(answer.uniforms[place + drafted] < acceptance(scenario, answer, place + drafted, plan))
         accepted += whole
     return Proposal(place, plan, tuple(confidences), accepted, ceil(bits / 8 + scenario.times.up_overhead))
 

@@ -16,7 +16,16 @@ from safetensors.torch import save
 
 from common.draft_policy.ddqn import WEIGHTS, Network
 from common.draft_policy.values import RESOLUTIONS
-from scripts.train_policy.evaluation import HELD_OUT, TOKENS, actions, adaptive, fixed, settings, throughput
+from scripts.train_policy.evaluation import (
+    HELD_OUT,
+    TOKENS,
+    actions,
+    adaptive,
+    fixed,
+    recorded_settings,
+    settings,
+    throughput,
+)
 from scripts.train_policy.learner import Training, train
 from scripts.train_policy.settings import INDEX, TIMES, VOCABULARY
 
@@ -63,7 +72,7 @@ def main() -> None:
 def reached(network: Network) -> list[dict[str, Any]]:
     """Tokens per second on answers that were held out, against the best fixed plan of each network."""
     rows = []
-    for setting in settings():
+    for setting in (*settings(), *recorded_settings()):
         plans = fixed(setting, HELD_OUT, TOKENS)
         best = max(plans, key=plans.__getitem__)
         policy = adaptive(network)["DDQN"]()

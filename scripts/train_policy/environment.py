@@ -7,11 +7,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from common.draft_policy.acceptance import ConfidenceAcceptance
 from common.draft_policy.ddqn import ACTIONS, state_of
 from common.draft_policy.estimators import RoundEstimates
 from scripts.simulated_rounds.confidences import ConfidenceModel, Steady, Varying
 from scripts.simulated_rounds.rounds import SynchronousRounds
 from scripts.simulated_rounds.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
+from scripts.train_policy.recording import recorded
 from scripts.train_policy.settings import scenario
 
 LEAST_ALPHA, MOST_ALPHA = 0.45, 0.97
@@ -23,7 +25,7 @@ EARLY_THROUGHPUT: Final = 45.0  # tokens per second
 
 
 class Stream:
-    """One answer after the other, each of its own network and acceptance.
+    """One answer after the other, each of its own network and acceptance: modelled, or recorded of real models.
 
     The reward of a round is N - λT: N what the action decides on average (Eq. 14), T what it took, and λ the tokens per
     second of the answer so far. Eq. 13's N / T, summed, would reward many short rounds.
@@ -35,7 +37,8 @@ class Stream:
 
     def state(self) -> NDArray[np.float32]:
         """The facts that a policy may know now."""
-        return state_of(self._rounds.confidences, self._estimates.times().up_rate)
+        told = [self._acceptance.of(confidence, confidence) for confidence in self._rounds.confidences]
+        return state_of(told, self._estimates.times().up_rate)
 
     def step(self, action: int) -> tuple[float, bool]:
         """Reward of an action, and whether the answer has ended with it; then the next one has begun."""
@@ -43,6 +46,7 @@ class Stream:
         expected = rounds.expected_tokens(plan)
         outcome = rounds.step(plan, lambda confidence, drafted: True)
         self._estimates.observe(outcome)
+        self._acceptance.observe(outcome)
         running = (EARLY_SECONDS * EARLY_THROUGHPUT + rounds.place) / (EARLY_SECONDS + rounds.now)
         reward = expected - running * outcome.seconds
         ended = rounds.finished
@@ -54,12 +58,17 @@ class Stream:
         seed = int(self._random.integers(2**31))
         one = scenario(self._positions(), self._uplink(), TOKENS)
         self._rounds = SynchronousRounds(one, seed)
+        self._acceptance = ConfidenceAcceptance()  # as the policy has it: what a confidence was worth so far
         self._estimates: RoundEstimates = one.estimates()
         self._estimates.probed(one.times.rtt)
 
     def _positions(self) -> ConfidenceModel:
         alpha = float(self._random.uniform(LEAST_ALPHA, MOST_ALPHA))
-        return Steady(alpha) if self._random.random() < 0.4 else Varying(alpha)
+        kind = self._random.random()
+        if kind < 0.5:
+            measured = list(recorded(held_out=False).values())
+            return measured[int(self._random.integers(len(measured)))]
+        return Steady(alpha) if kind < 0.7 else Varying(alpha)
 
     def _uplink(self) -> UplinkModel:
         kind = self._random.random()

@@ -16,6 +16,7 @@ from common.draft_policy.values import RESOLUTIONS, DraftPolicy, Plan
 from scripts.simulated_rounds.rounds import simulate_rounds
 from scripts.simulated_rounds.scenario import RoundScenario
 from scripts.simulated_rounds.uplinks import HIGH, LOW
+from scripts.train_policy.recording import recorded
 from scripts.train_policy.settings import ALPHAS, ANSWERS, NETWORKS, TIMES, TOKEN_BYTES, scenario
 
 PAPERS_RESOLUTION: Final = 64
@@ -27,20 +28,28 @@ CONFIDENCES: Final = (0.5, 0.7, 0.9, 0.97)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One network and kind of answers."""
+    """One network and kind of answers: a model of them and its mean acceptance, or a drafter that was recorded."""
 
     network: str
     answers: str
     alpha: float
 
     def scenario(self, tokens: int) -> RoundScenario:
-        """An answer of it."""
-        return scenario(ANSWERS[self.answers](self.alpha), NETWORKS[self.network], tokens)
+        """An answer of it; of recorded ones, one that was held out of training."""
+        modelled = ANSWERS.get(self.answers)
+        positions = recorded(held_out=True)[self.answers] if modelled is None else modelled(self.alpha)
+        return scenario(positions, NETWORKS[self.network], tokens)
 
 
 def settings() -> list[Setting]:
-    """All of them."""
+    """Modelled answers on all networks."""
     return [Setting(*one) for one in product(NETWORKS, ANSWERS, ALPHAS)]
+
+
+def recorded_settings() -> list[Setting]:
+    """Recorded answers on all networks."""
+    found = recorded(held_out=True)
+    return [Setting(network, name, round(found[name].alpha, 2)) for network, name in product(NETWORKS, found)]
 
 
 def throughput(policy: DraftPolicy, setting: Setting, seeds: Sequence[int], tokens: int) -> float:

@@ -19,7 +19,7 @@ class Training:
     """All that a training run is a function of."""
 
     seed: int = 1
-    steps: int = 60_000  # of the optimiser
+    steps: int = 150_000  # of the optimiser
     streams: int = 8  # rounds that are added before each step
     batch: int = 256
     replay: int = 200_000  # rounds that are remembered

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from common.draft_policy.ddqn import ACTIONS, STATE, Network, state_of
+from common.draft_policy.values import RESOLUTIONS
 from scripts.train_policy.environment import Stream
 from scripts.train_policy.learner import Replay, Training, network, train
+from scripts.train_policy.recording import recorded
 from scripts.train_policy.settings import TOKEN_BYTES
 
 pytestmark = pytest.mark.suite
@@ -41,6 +43,24 @@ def test_a_stream_goes_on_to_the_next_answer() -> None:
     assert any(ended for _, ended in steps)
     assert stream.state().shape == (STATE,)
     assert np.isfinite([reward for reward, _ in steps]).all()
+
+
+def test_coarser_weights_and_lattices_are_accepted_less() -> None:
+    for held_out in (False, True):
+        found = list(recorded(held_out).values())
+        assert [each.alpha for each in found] == sorted((each.alpha for each in found), reverse=True)
+        for each in found:
+            means = [float(each.rounded[resolution].mean()) for resolution in RESOLUTIONS]
+            assert [*means, each.alpha] == sorted([*means, each.alpha])
+            assert 0.0 < each.confidences.min() < each.confidences.max() <= 1.0
+            assert np.corrcoef(each.confidences, each.acceptances)[0, 1] > 0.3
+
+
+def test_what_is_held_out_is_not_trained_on() -> None:
+    for name, trained_on in recorded(held_out=False).items():
+        held_out = recorded(held_out=True)[name].confidences
+        assert len(trained_on.confidences) > len(held_out) > 500
+        assert not np.isin(held_out[:20], trained_on.confidences).all()
 
 
 def test_the_replay_forgets_the_oldest() -> None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scripts.bench.asking import Mode, make_mode
-from scripts.bench.methods.plan import ANY, TARGET, Network
+from scripts.bench.methods.plan import ANY, DRAFT_MS, TARGET, VERIFY_MS, Network
 from scripts.bench.methods.plan import Part as SpeedPart
 from scripts.bench.methods.plan import Plan as SpeedPlan
+from scripts.netlab.trace import TwoStates
 
 LENGTH: Final = 3  # the paper's fixed draft length
 RESOLUTIONS: Final = (16, 64)  # 64 is the paper's
@@ -29,7 +30,26 @@ DDQN: Final = _way("DDQN", draft_policy="ddqn")
 EXACT: Final = (*QS.values(), HEURISTIC[64], GOODPUT, DDQN)  # beside the target, whose law they have
 ASKED: Final = (TARGET, *SQ.values(), *EXACT)
 TIMED: Final = (TARGET, *SQ.values(), *QS.values(), *HEURISTIC.values(), GOODPUT, DDQN)
+FIXED: Final = tuple(
+    _way(f"Q-S, ℓ 16, γ {length}", resolution=16, draft_length=length) for length in (2, 4, 6)
+)  # by the simulator, what either rate would want and what is between them
+CONFIDENCE: Final = _way("by confidence", draft_policy="confidence")
+CHANGED: Final = (TARGET, *FIXED, *HEURISTIC.values(), GOODPUT, CONFIDENCE, DDQN)
+A_SECOND: Final = TwoStates(dwell=0.1)  # a state lasts so long on average
 UPLINKS: Final = (Network(0.0, 40.0), Network(0.0, 400.0))  # the paper's; its downlink takes no time
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """Answers over an uplink that goes to and fro between two rates."""
+
+    ways: tuple[Mode, ...]
+    seeds: tuple[int, ...] = tuple(range(1, 12))
+    states: TwoStates = A_SECOND
+    max_tokens: int = 96
+    overlap: float = 0.9
+    draft_ms: float = DRAFT_MS
+    verify_ms: float = VERIFY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +63,7 @@ class Sizes:
     max_tokens: int
     ways: tuple[Mode, ...]
     speed: SpeedPlan
+    changing: Changing
     seed: int = 1
 
 
@@ -54,6 +75,7 @@ FULL: Final = Sizes(
     max_tokens=20,  # the longest right answer has fewer
     ways=ASKED,
     speed=SpeedPlan((SpeedPart(0.9, dict.fromkeys(UPLINKS, TIMED)),), max_tokens=64),
+    changing=Changing(CHANGED),
 )
 SHORT: Final = replace(
     FULL,
@@ -69,4 +91,5 @@ SHORT: Final = replace(
         verify_ms=8.0,
         own=ANY,
     ),
+    changing=Changing((TARGET, FIXED[0], DDQN), (1, 2), max_tokens=12, draft_ms=2.0, verify_ms=8.0),
 )

@@ -1,5 +1,5 @@
 """The suite `qsv`, after Figs. 3 and 4 of quantize-sample-verify: right answers and token entropy by temperature, the
-bias of rounding too late, and tokens per second at both uplinks.
+bias of rounding too late, and tokens per second at both uplinks and at one that changes between them.
 
 Answers are those of the embedded models to questions of their world. Speed is measured on a made-up pair, as in the
 suite `methods`: the embedded models' answers are over after three rounds.
@@ -21,6 +21,7 @@ from scripts.bench.methods.plan import TARGET, Network, rate_name
 from scripts.bench.methods.prediction import chunk
 from scripts.bench.qsv.analysis import Answers, Asked, Laws, Ordering, Speeds, orderings
 from scripts.bench.qsv.answers import Answer, Town, ask
+from scripts.bench.qsv.changing import changing_table, measure_changing
 from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, LENGTH, QS, RESOLUTIONS, SHORT, SQ, UPLINKS, Sizes
 from scripts.bench.qsv.reading import Computed, Models, models
 from scripts.bench.results import Results
@@ -56,6 +57,9 @@ def run(results: Results) -> None:
     results.table("Answers by temperature", _answers_table(answers), ANSWERS_NOTE.format(LENGTH))
     results.table("Sample, then quantise: what it does to laws", _laws_table(laws), LAWS_NOTE.format(LENGTH))
     speeds = _speeds(results, sizes)
+    changed = measure_changing(sizes.changing, results.say)
+    results.samples("changing uplink", changed)
+    results.table("Tokens per second, uplink of two rates", changing_table(changed, sizes.changing.ways))
     found = orderings(answers, laws, speeds)
     results.table("Orderings of Figs. 3 and 4", _orderings_table(found))
     draw_answers(results, answers, laws)

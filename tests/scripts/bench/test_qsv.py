@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from common.figures import MOST_LINES
+from scripts.bench.asking import Answer
 from scripts.bench.measuring import Spread
 from scripts.bench.methods.plan import TARGET
 from scripts.bench.qsv.analysis import Asked, orderings
+from scripts.bench.qsv.changing import changing_table
 from scripts.bench.qsv.laws import Drafting, distance, entropy, probability
-from scripts.bench.qsv.plan import DDQN, FULL, HEURISTIC, QS, RESOLUTIONS, SQ, UPLINKS
+from scripts.bench.qsv.plan import DDQN, FIXED, FULL, HEURISTIC, QS, RESOLUTIONS, SQ, UPLINKS
 from scripts.bench.qsv.reading import Computed
 from scripts.bench.qsv.suite import DRAWN
 
@@ -53,6 +56,39 @@ class TestLaws:
 
     def test_entropy_is_in_nats(self) -> None:
         assert entropy(np.asarray([0.5, 0.5, 0.0])) == pytest.approx(np.log(2))
+
+
+class TestChanging:
+    """Over an uplink of two rates; milliseconds per token by seed."""
+
+    TIMES: ClassVar[dict[str, tuple[float, ...]]] = {
+        TARGET.name: (30.0, 30.0, 30.0),
+        FIXED[0].name: (20.0, 25.0, 20.0),
+        FIXED[1].name: (16.0, 10.0, 40.0),
+        DDQN.name: (10.0, 10.0, 16.0),
+    }
+
+    def test_ratios_are_of_the_same_seed_to_the_best_of_the_fixed(self) -> None:
+        ways = (TARGET, *FIXED[:2], DDQN)
+        found = [
+            Answer(mode=way.name, question=seed, report=self.report(way.name, milliseconds))
+            for way in ways
+            for seed, milliseconds in enumerate(self.TIMES[way.name])
+        ]
+        table = changing_table(found, ways)
+        assert [row[0] for row in table.rows] == [way.name for way in ways]
+        # The second fixed length has the highest median, 62.5 tokens per second; by seed DDQN has 1.6, 1 and 2.5 times.
+        assert [row[3].split()[0] for row in table.rows] == ["0.53", "0.80", "1.00", "1.60"]
+        assert [row[1] for row in table.rows] == ["–", *["0.75, 3.5"] * 3]
+
+    @staticmethod
+    def report(way: str, milliseconds: float) -> dict[str, Any]:
+        return {
+            "per_token": milliseconds / 1e3,
+            "figures": {} if way == TARGET.name else {"proposed_per_round": 3.5},
+            "device": {"acceptance": 0.75},
+            "cloud": {"acceptance": None},
+        }
 
 
 def asked(right: int, surprise: float) -> Asked:

@@ -10,7 +10,7 @@ from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.draft_policy.values import DraftPolicy, Plan, RoundTimes
-from scripts.simulated_rounds.confidences import Steady, Varying
+from scripts.simulated_rounds.confidences import Recorded, Steady, Varying
 from scripts.simulated_rounds.payloads import Constant, Lattice
 from scripts.simulated_rounds.rounds import SynchronousRounds, simulate_rounds
 from scripts.simulated_rounds.scenario import RoundScenario
@@ -176,3 +176,30 @@ class TestModels:
             TwoStateRate(rise=0.0)
         with pytest.raises(ValueError, match="at least 1"):
             scenario(0.7, HIGH, tokens=0)
+
+
+class TestRecorded:
+    CONFIDENCES = np.arange(5) / 10
+    RECORDED = Recorded(CONFIDENCES, np.array([1.0, 1.0, 1.0, 0.0, 0.0]), {16: np.array([0.0, 1.0, 1.0, 1.0, 1.0])})
+
+    def test_an_answer_begins_anywhere_and_goes_round(self) -> None:
+        drawn = [self.RECORDED.draw(12, seed).confidences for seed in range(40)]
+        assert {answer[0] for answer in drawn} == set(self.CONFIDENCES)
+        for answer in drawn:
+            assert np.allclose(np.diff(answer) % 0.5, 0.1)
+
+    @pytest.mark.parametrize(("resolution", "refused"), [(16, {0.0}), (32, {0.3, 0.4})])
+    def test_what_was_measured_at_a_resolution_is_what_happens_there(
+        self, resolution: int, refused: set[float]
+    ) -> None:
+        """Elsewhere the payload's model tells what is left of the whole distribution's: all of it, here."""
+        one = RoundScenario(TIMES, self.RECORDED, LATTICE_64, ConstantRate(HIGH), 10)
+        found = set()
+        for seed in range(20):
+            rounds = SynchronousRounds(one, seed)
+            expected = rounds.expected_tokens(Plan(1, resolution))
+            outcome = rounds.step(Plan(1, resolution), lambda confidence, drafted: True)
+            assert expected == 1 + outcome.accepted
+            if outcome.rejected:
+                found.add(round(outcome.confidences[0], 1))
+        assert found == refused
