@@ -78,7 +78,7 @@ class TestChanging:
         table = changing_table(found, ways)
         assert [row[0] for row in table.rows] == [way.name for way in ways]
         # The second fixed length has the highest median, 62.5 tokens per second; by seed DDQN has 1.6, 1 and 2.5 times.
-        assert [row[3].split()[0] for row in table.rows] == ["0.53", "0.80", "1.00", "1.60"]
+        assert [str(row[3]).split()[0] for row in table.rows] == ["0.53", "0.80", "1.00", "1.60"]
         assert [row[1] for row in table.rows] == ["–", *["0.75, 3.5"] * 3]
 
     @staticmethod
