@@ -17,7 +17,7 @@ from scripts.daemons import Daemon, Pair, free_port
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.walkthrough, pytest.mark.timeout(600)]
 
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
 TOKENS = 60

@@ -59,7 +59,7 @@ def run(results: Results) -> None:
     speeds = _speeds(results, sizes)
     changed = measure_changing(sizes.changing, results.say)
     results.samples("changing uplink", changed)
-    results.table("Tokens per second, uplink of two rates", changing_table(changed, sizes.changing.ways))
+    results.table("Uplink of two rates: tokens per second", changing_table(changed, sizes.changing.ways))
     found = orderings(answers, laws, speeds)
     results.table("Orderings of Figs. 3 and 4", _orderings_table(found))
     draw_answers(results, answers, laws)
