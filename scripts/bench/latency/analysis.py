@@ -27,6 +27,14 @@ SHORTEST = 6  # tokens; the mean over fewer gaps says little
 RACES = (RACE_DEVICE, RACE_GREEDY, RACE_MIRRORED)
 SHOWN = (TOKEN_WISE, PAPER_GREEDY, *RACES, DEVICE_ONLY)
 SHOWN_LONG = (TOKEN_WISE, PAPER_DEVICE, PAPER_GREEDY, *RACES, DEVICE_ONLY)
+# Columns of README: the quickest of these modes.
+IN_SHORT = {
+    "token by token": (TOKEN_WISE,),
+    "DRAGON's sampler": (PAPER_DEVICE, PAPER_GREEDY),
+    "`strict`": (RACE_DEVICE,),
+    "`balanced`": (RACE_MIRRORED,),
+    "device alone": (DEVICE_ONLY,),
+}
 AIMS_LONG = {
     ("20/10", RACE_DEVICE.name): 1.2,
     ("20/10", RACE_MIRRORED.name): 1.1,
@@ -126,6 +134,18 @@ def by_method(found: Sequence[Answered], plan: Plan) -> Table:
 def by_entropy(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
     """Whole answers of models that have so many nats, milliseconds per token."""
     return _long_answers(found, plan, SHOWN_LONG, lambda cell: cell.whole.short())
+
+
+def in_short(found: Sequence[Answered], plan: Plan) -> Table:
+    """Whole answers at the largest added round trip, milliseconds per token: for people who don't know the methods."""
+    every = {(floors, mode): cell for (floors, _, mode), cell in farthest(found, plan).items()}
+    rows = {(f"{each.device:g} / {each.cloud:g}",): each.name for each in plan.floors if each.prompt}
+
+    def told(floors: str, modes: Sequence[Mode]) -> str | None:
+        spreads = [every[floors, mode.name].whole for mode in modes if (floors, mode.name) in every]
+        return min(spreads, key=lambda spread: spread.median).short() if spreads else None
+
+    return Table.crossed(["ms a decode step, device / cloud"], rows, IN_SHORT, told)
 
 
 def over_limit(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:

@@ -34,6 +34,7 @@ FAMILIES = {
     | {PAPER_GREEDY.name: PLACEMENT_LINES["greedy, Eq. 6"]},
 }
 LIMIT = "limit: no network"
+MIDDLE = 2.0  # nats, of the model that README tells of
 
 
 def run(results: Results) -> None:
@@ -52,6 +53,8 @@ def run_long(results: Results) -> None:
         plan = replace(SHORT_LONG if results.short else LONG, entropy=entropy)
         found[entropy] = measured(plan, results.say)
         report(results, plan, found[entropy], f", synthetic model of {entropy:g} nats")
+    middle = found[min(found, key=lambda entropy: abs(entropy - MIDDLE))]
+    results.table("In short: whole answers, ms per token", analysis.in_short(middle, plan), MEDIANS)
     results.table("Whole answers by entropy, ms per token", analysis.by_entropy(found, plan), MEDIANS)
     results.table("Over the slower side's steps, whole answers", analysis.over_limit(found, plan), MEDIANS)
 

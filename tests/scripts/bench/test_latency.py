@@ -18,6 +18,8 @@ from scripts.bench.latency import analysis, prediction, suite
 from scripts.bench.latency.measure import Answered, check_identity
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
+    PAPER_DEVICE,
+    PAPER_GREEDY,
     RACE_DEVICE,
     RACE_DEVICE_CHAIN,
     RACE_MIRRORED,
@@ -103,8 +105,14 @@ class TestAnalysis:
         assert analysis.by_method(found, PLAN).heads == heads("latency", "Whole answers")
         assert analysis.ratios(found, PLAN).heads == heads("latency", "Ratios")
         assert analysis.by_entropy({1.0: found}, PLAN).heads == heads("latency-long", "Whole answers")
+        assert analysis.in_short(found, PLAN).heads == heads("latency-long", "In short")
         (row,) = analysis.by_method(found, PLAN).rows
         assert row == ["20/10", "0.3", *["62 (30)"] * 6]
+
+    def test_in_short_the_quicker_of_two_placements_counts(self) -> None:
+        found = [answered(PAPER_DEVICE.name, 90.0), answered(PAPER_GREEDY.name, 60.0), answered(RACE_DEVICE.name, 30.0)]
+        (row,) = analysis.in_short(found, replace(PLAN, modes=(PAPER_DEVICE, PAPER_GREEDY, RACE_DEVICE))).rows
+        assert row == ["20 / 10", NOTHING, "89 [89-89]", "62 [62-62]", NOTHING, NOTHING]
 
     def test_whole_answers_are_compared_with_the_slower_sides_steps(self) -> None:
         found = [answered(RACE_DEVICE.name, 30.0), answered(RACE_DEVICE_CHAIN.name, 50.0)]
