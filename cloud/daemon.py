@@ -59,10 +59,10 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     ticker.start()
     stack.callback(ticker.close)
     stack.callback(sessions.close)
-    stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
     if scraped is not None:
         scraped.serve(sessions.metrics.text)
     manager.ready(f"serving devices on {link.address}")
+    stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
     until_told()
 

@@ -69,8 +69,8 @@ def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) 
     keep_loaded()
     server.serve(engine)
     of_link = {} if link is None else {"link": link.ask}
-    stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))
     manager.ready(f"serving on {server.url}")
+    stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))
     log.info("device ready on %s", server.url)
     until_told()
 
