@@ -5,7 +5,6 @@ Else the collector of each forked process goes through all modules, and copies t
 
 from __future__ import annotations
 
-import gc
+from common.process.garbage import keep_loaded
 
-gc.collect()
-gc.freeze()
+keep_loaded()

@@ -71,10 +71,10 @@ def serve_by_workers(
     fleet.serve(gateway)
     stack.enter_context(link)
     stack.callback(gateway.close)
-    stack.enter_context(Watchdog(manager, {"link": link.ask, "channel": fleet.ask}, end_process))
     if scraped is not None:
         scraped.serve(GatewayMetrics(gateway, fleet, link.counters).text)
     manager.ready(f"serving devices on {link.address}")
+    stack.enter_context(Watchdog(manager, {"link": link.ask, "channel": fleet.ask}, end_process))
     log.info("cloud ready on %s with workers", link.address)
     until_told()
 

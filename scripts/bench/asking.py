@@ -99,6 +99,12 @@ def ask(pair: Pair, question: str, mode: Mode, **law: object) -> dict[str, Any]:
     return report
 
 
+def in_turn(modes: Sequence[Mode], number: int) -> list[Mode]:
+    """All modes, another one first for each `number`: none is always the first."""
+    first = number % len(modes)
+    return [*modes[first:], *modes[:first]]
+
+
 def check_whole(report: Mapping[str, Any], name: str) -> None:
     """Raises `RuntimeError` where the device decided tokens alone."""
     if report["degraded"]:

@@ -84,7 +84,7 @@ def run(results: Results) -> None:
         ],
     )
     modelled = [one for one in found if one.setting.answers in MODELLED]
-    recorded = [one for one in found if one not in modelled]
+    recorded = [one for one in found if one.setting.answers not in MODELLED]
     shown = show(modelled, list(policies), "α", lambda setting: f"{setting.alpha:g}")
     results.table("Tokens per second relative to the best fixed plan", shown, f"Steady / varying answers. {NOTE}")
     shown = show(recorded, list(policies), "drafter, α", lambda setting: f"{setting.answers}, {setting.alpha:g}")

@@ -168,9 +168,8 @@ class Decoder:
         """
         if not items:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
-        if len({(id(item.rows.chunk), item.rows.start, item.rows.starts[0] + item.rows.fed) for item in items}) < len(
-            items
-        ):
+        places = {(id(rows.chunk), rows.start, rows.starts[0] + rows.fed) for rows in (item.rows for item in items)}
+        if len(places) < len(items):
             raise ValueError("places of rows may take part in a pass only once")
         for item in items:
             self.check_feed(item)

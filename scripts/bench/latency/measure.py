@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.asking import PATIENT, WARM_UP, Answer, TokensDiffer, ask, filled, pair_of, settle
+from scripts.bench.asking import PATIENT, WARM_UP, Answer, TokensDiffer, ask, filled, in_turn, pair_of, settle
 from scripts.bench.latency.plan import SLOW_QUESTIONS, Floors, Leg, Plan, emulated
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
@@ -81,7 +81,7 @@ def measure(
 def _leg(pair: Pair, texts: Texts, floors: Floors, leg: Leg, plan: Plan) -> Iterator[Answered]:
     for number, question in enumerate(texts.questions[: leg.questions]):
         for temperature in leg.temperatures:
-            for mode in plan.modes[number % len(plan.modes) :] + plan.modes[: number % len(plan.modes)]:
+            for mode in in_turn(plan.modes, number):
                 if mode in plan.slow and number >= SLOW_QUESTIONS:
                     continue
                 report = ask(pair, question, mode, **_law(plan, number, temperature, plan.max_tokens))

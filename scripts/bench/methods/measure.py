@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, TokensDiffer, ask, check_whole, linked, settle
+from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, TokensDiffer, ask, check_whole, in_turn, linked, settle
 from scripts.bench.draft_pair import DraftPair, make_pair
 from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, EAGER, NO_NETWORK, TARGET, Network, Part, Plan
 from scripts.bench.workload import Texts
@@ -123,7 +123,7 @@ def _verified(
             proxy.set_line("down", Line(network.delay / 1e3))
             settle(pair, partial(float, 2 * network.delay / 1e3), plan.own + PROBE / network.bytes_per_second)
             for place, seed in enumerate(part.seeds):
-                for mode in modes[place:] + modes[:place]:
+                for mode in in_turn(modes, place):
                     before = proxy.forwarded
                     report = _ask(pair, texts, mode, seed, plan.max_tokens)
                     after = proxy.forwarded

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, ask, check_whole, filled, pair_of, settle
+from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, ask, check_whole, filled, in_turn, pair_of, settle
 from scripts.bench.draft_pair import make_pair
 from scripts.bench.measuring import NOTHING, Spread, Table, grouped
 from scripts.bench.methods.plan import TARGET, adaptive
@@ -34,7 +34,7 @@ def measure_changing(plan: Changing, say: Callable[[str], None]) -> list[Answer]
             for mode in plan.ways:
                 ask(pair, texts.questions[0], mode, **law, seed=0, max_tokens=min(WARM_UP, plan.max_tokens))
             for place, seed in enumerate(plan.seeds):
-                for mode in plan.ways[place % len(plan.ways) :] + plan.ways[: place % len(plan.ways)]:
+                for mode in in_turn(plan.ways, place):
                     lab.replay(markov(LinkSetting(), LONGEST, plan.states, seed))
                     report = ask(pair, texts.questions[0], mode, **law, seed=seed, max_tokens=plan.max_tokens)
                     lab.stop_replay()

@@ -202,7 +202,7 @@ class TestWhatItDoes:
                 assert done.passes - before == last.report.figures["rounds"]
                 assert tokens == alone(fresh, logit_bias=ENDLESS)
 
-    def test_what_follows_documents_waits_until_a_pass_has_all_of_them(
+    def test_documents_that_one_pass_does_not_hold(
         self, tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(PassTimes, "budget", lambda times, running: 16)
