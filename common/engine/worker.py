@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence, Set
 
 import torch
 
@@ -123,10 +123,10 @@ class Worker:
         while self._tasks:
             self._tasks.popleft()()
         self._renew_jobs()
-        wanted = self._wanted()
+        wanted, held = self._wanted()
         if not wanted:
             return busy
-        running = any(job.running for job in self._jobs)
+        running = any(job.running and job.peer not in held for job in self._jobs)
         wishes = [
             Wish(job.peer, len(feed.rows), len(feed.tokens), job.running, max(feed.logits, 1)) for job, feed in wanted
         ]
@@ -150,12 +150,20 @@ class Worker:
                 job.close()
         self._jobs = [job for job in self._jobs if not job.over]
 
-    def _wanted(self) -> list[tuple[Job, Feed]]:
-        wanted: list[tuple[Job, Feed]] = []
-        for job in self._jobs:
-            with _Blame(job):
-                wanted += [(job, feed) for feed in job.feeds(self.decoder, self.wake)]
-        return wanted
+    def _wanted(self) -> tuple[list[tuple[Job, Feed]], Set[Hashable]]:
+        """Feeds that are possible now, and the peers that are held back, whose jobs were not asked."""
+        asking = Counter(job.peer for job in self._jobs)
+        while asking:
+            held = self._shares.held(asking)
+            wanted: list[tuple[Job, Feed]] = []
+            for job in self._jobs:
+                if job.peer in asking and job.peer not in held:
+                    with _Blame(job):
+                        wanted += [(job, feed) for feed in job.feeds(self.decoder, self.wake)]
+            if wanted:
+                return wanted, held
+            asking = Counter({peer: asking[peer] for peer in held})
+        return [], frozenset()
 
     def _fits(self, entry: Entry) -> bool:
         """Whether the decoder takes the entry; a refusal ends its job and nothing else."""

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Work
+from common.engine import peer_shares
 from common.engine.document_job import DocumentJob
 from common.engine.emulation import MinimumTimes
 from common.engine.kv.errors import KvTooLargeError
@@ -272,6 +273,37 @@ class TestPrompts:
                 client.wait()
             assert len(read) > 10
             assert all(prompts <= budget < 900 and steps for prompts, budget, steps in read)
+        finally:
+            worker.close()
+
+    def test_prompts_are_held_up_by_steps_of_those_that_go_first_only(
+        self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Three answers of one that has had all passes, and a question of another one: its prompt is read at once."""
+        worker = Worker(decoder, 0.020, MinimumTimes(0.020, prompt=0.1e-3))
+        monkeypatch.setattr(peer_shares, "_FADES", 0.1)
+        forward, read = decoder.forward, list[tuple[int, int, int]]()
+        busy, newcomer = [GreedyClient(150) for _ in range(3)], GreedyClient(3)
+
+        def noted(items: Sequence[Item], *others: Any) -> torch.Tensor:
+            if (prompts := sum(len(item.tokens) for item in items if len(item.tokens) > 1)) and started.is_set():
+                read.append((prompts, worker.times.budget(True), sum(len(item.tokens) == 1 for item in items)))
+            return forward(items, *others)
+
+        monkeypatch.setattr(decoder, "forward", noted)
+        try:
+            started = threading.Event()
+            busy[0].on_token = lambda position: started.set() if position == 30 else None
+            for seed, client in enumerate(busy):
+                worker.submit(job(decoder, client, documents(seed), QUERY, peer="busy"))
+            assert started.wait(20)
+            worker.submit(job(decoder, newcomer, [list(range(3, 903))], QUERY, peer="new"))
+            newcomer.wait()
+            assert not any(client.over for client in busy)
+            assert max(prompts for prompts, _, _ in read) > 2 * max(budget for _, budget, _ in read)
+            assert not any(steps for prompts, budget, steps in read if prompts > budget)
+            for client in busy:
+                client.wait()
         finally:
             worker.close()
 
