@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from common.daemon.failures import as_failure
 from common.daemon.tasks import Failed
+from common.daemon.turns import ByTurns
 from common.process.accounts import Accounts
 from common.process.vital import Died, vital_thread
 
@@ -35,7 +35,7 @@ class FairThread:
 
     def __init__(self, name: str, died: Died | None = None) -> None:
         self._accounts = Accounts(WORK_PER_SECOND, WORK_BURST)
-        self._waiting: dict[Hashable, deque[_Task]] = {}  # by owner, whose turn it is next first; none is empty
+        self._waiting = ByTurns[_Task]()
         self._sizes: dict[Hashable, int] = {}  # bytes that wait
         self._changed = threading.Condition()
         self._closing = False
@@ -53,7 +53,7 @@ class FairThread:
             if waiting > MOST_WAITING:
                 return False
             self._sizes[owner] = waiting
-            self._waiting.setdefault(owner, deque()).append(_Task(run, failed, size))
+            self._waiting.add(owner, _Task(run, failed, size))
             self._changed.notify()
             return True
 
@@ -88,9 +88,8 @@ class FairThread:
             return None
 
     def _take(self, owner: Hashable) -> _Task:
-        """The owner's first task; it has its next turn after all others."""
-        tasks, left = self._waiting.pop(owner), self._sizes.pop(owner)
-        task = tasks.popleft()
-        if tasks:
-            self._waiting[owner], self._sizes[owner] = tasks, left - task.size
+        task = self._waiting.take(owner)
+        self._sizes[owner] -= task.size
+        if not self._sizes[owner]:
+            del self._sizes[owner]
         return task

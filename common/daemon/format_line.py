@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from common.answer.errors import AnswerFailed, NoPlace
 from common.daemon.failures import as_failure
 from common.daemon.tasks import STOPPING, Failed
+from common.daemon.turns import ByTurns
 from common.process.accounts import Accounts
 from common.process.vital import Died, vital_thread
 from common.processors.trial import Unwanted
@@ -42,7 +42,7 @@ class FormatLine:
 
     def __init__(self, died: Died | None = None, accounts: Accounts | None = None) -> None:
         self._accounts = accounts or Accounts(SHARE, BURST)
-        self._waiting: dict[Hashable, deque[_Task]] = {}  # whose turn is next first; none is empty
+        self._waiting = ByTurns[_Task]()
         self._changed = threading.Condition()
         self._closing = False
         self._thread = vital_thread(self._run, "formats", died)
@@ -54,11 +54,10 @@ class FormatLine:
         An exception in it is passed to `failed`; see `as_failure`. On a closed line `failed` is called at once.
         """
         with self._changed:
-            waiting = deque(task for task in self._waiting.get(owner, ()) if task.wanted())
-            closing, crowded = self._closing, len(waiting) >= MOST_WAITING
+            waiting = self._waiting.keep(owner, lambda task: task.wanted())
+            closing, crowded = self._closing, waiting >= MOST_WAITING
             if not closing and not crowded:
-                waiting.append(_Task(wanted, run, failed))
-                self._waiting[owner] = waiting
+                self._waiting.add(owner, _Task(wanted, run, failed))
                 self._changed.notify()
         if closing:
             failed(AnswerFailed(STOPPING))
@@ -102,8 +101,4 @@ class FormatLine:
             if self._closing:
                 return None
             owner = next(iter(self._waiting))
-            tasks = self._waiting.pop(owner)
-            task = tasks.popleft()
-            if tasks:
-                self._waiting[owner] = tasks
-            return owner, task
+            return owner, self._waiting.take(owner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -101,7 +101,7 @@ class SideRuntime:
         self.library = self._opened(place)  # another one for each snapshot
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
-        self._retrieval = TaskThread("retrieval")
+        self._retrieval = TaskThread("retrieval", died)
         self._formats = FormatLine(died)
         self.messages = FairThread("messages", died)  # takes in those of other sides that take long
         startup.at("measuring decode steps")
@@ -149,7 +149,7 @@ class SideRuntime:
             former, self.library = self.library, library
             former.close()
 
-        self._retrieval.submit(replace_it, lambda error: library.close())
+        self.later(replace_it, lambda error: library.close())
 
     @property
     def scorer(self) -> DocumentScorer:
@@ -201,16 +201,18 @@ class SideRuntime:
         def prepare(wanted: Callable[[], bool]) -> None:
             """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
             processor = self.target.processor(request, wanted)
-            self._retrieval.submit(partial(self._begin, start, retrieve, processor), answer.end)
+            self.later(partial(self._begin, start, retrieve, processor), answer.end, start.peer)
 
         if request.processors:
             self._formats.submit(start.peer, lambda: not answer.over, prepare, answer.end)
         else:
-            self._retrieval.submit(lambda: self._begin(start, retrieve, self.target.processor(request)), answer.end)
+            self.later(lambda: self._begin(start, retrieve, self.target.processor(request)), answer.end, start.peer)
 
-    def later(self, run: Callable[[], object], failed: Failed) -> None:
-        """Call `run` on the retrieval thread; see `TaskThread.submit` for `failed`."""
-        self._retrieval.submit(run, failed)
+    def later(self, run: Callable[[], object], failed: Failed, owner: Hashable = None) -> None:
+        """Call `run` on the retrieval thread when its `owner` has a turn, of whom None is this daemon's own user; see
+        `TaskThread.submit` for `failed`.
+        """
+        self._retrieval.submit(owner, run, failed)
 
     def close(self) -> None:
         if self._watcher is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Hashable
 
 from common.answer.errors import AnswerFailed
 from common.daemon.failures import as_failure
+from common.daemon.turns import ByTurns
+from common.process.vital import Died, vital_thread
 
 STOPPING = "The daemon is stopping."
 
@@ -14,28 +16,46 @@ Failed = Callable[[Exception], object]  # told why an answer can't go on: `Answe
 
 
 class TaskThread:
-    """Runs tasks one after another, in the order in which they came."""
+    """Runs tasks one at a time: each owner's in their order, the owners by turns."""
 
-    def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+    def __init__(self, name: str, died: Died | None = None) -> None:
+        self._waiting = ByTurns[tuple[Callable[[], object], Failed]]()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = vital_thread(self._run, name, died)
+        self._thread.start()
 
-    def submit(self, run: Callable[[], object], failed: Failed) -> None:
+    def submit(self, owner: Hashable, run: Callable[[], object], failed: Failed) -> None:
         """Queue `run` for the thread, from any other. An exception in it is passed to `failed`; see `as_failure`.
 
         On a closed thread `failed` is called at once.
         """
-        try:
-            self._pool.submit(_guarded, run, failed)
-        except RuntimeError:
+        with self._changed:
+            closing = self._closing
+            if not closing:
+                self._waiting.add(owner, (run, failed))
+                self._changed.notify()
+        if closing:
             failed(AnswerFailed(STOPPING))
 
     def close(self) -> None:
         """Finish the task that is under way; the others are dropped."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
 
+    def _run(self) -> None:
+        while (task := self._next()) is not None:
+            run, failed = task
+            try:
+                run()
+            except Exception as error:
+                failed(as_failure(error))
+            del task, run, failed  # what they hold is not kept until the next one comes
 
-def _guarded(run: Callable[[], object], failed: Failed) -> None:
-    try:
-        run()
-    except Exception as error:
-        failed(as_failure(error))
+    def _next(self) -> tuple[Callable[[], object], Failed] | None:
+        """The next task; None when the thread is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._waiting)
+            return None if self._closing else self._waiting.take(next(iter(self._waiting)))

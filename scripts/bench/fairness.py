@@ -37,8 +37,19 @@ PATIENCE: Final = 300.0  # seconds for one answer
 WARMING: Final = 1.0  # seconds in which the greedy one begins
 ALONE: Final = 10.0  # seconds of the greedy one by itself
 GREEDY: Final = "the greedy one, alone"
-# Pauses of the polite ones in seconds, on average: people who read the answers, and a machine that is full anyway.
-PAUSES: Final = {"now and then": 3.0, "nearly always": 0.3}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Polite devices' way to ask."""
+
+    name: str
+    pause: float  # seconds between two questions of one device, on average
+    answers: int  # of each device, in each round
+
+
+# People who read the answers, and a machine that is full anyway.
+USAGES: Final = (Usage("now and then", 3.0, 8), Usage("nearly always", 0.3, 24))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +57,8 @@ class Plan:
     """Sizes of a run."""
 
     rounds: int = 5
-    answers: int = 8  # of each polite device, in each round
     tokens: int = 24
-    hurry: float = 1.0  # by which pauses are divided
+    hurry: int = 1  # by which pauses and answers are divided
     at_a_time: int = 16  # of the greedy one
 
 
@@ -151,7 +161,7 @@ class Lap:
 
 def run(results: Results) -> None:
     """Both cases in turn, round by round, on one cloud."""
-    plan = Plan(1, 2, 6, 20.0, 4) if results.short else Plan()
+    plan = Plan(1, 6, 8, 4) if results.short else Plan()
     texts = Texts.draw(3 * POLITE)
     laps: list[dict[str, Lap]] = []
     with filled(texts) as data, served(data) as devices:
@@ -161,11 +171,11 @@ def run(results: Results) -> None:
                 device.ask(question, 2)
         for number in range(plan.rounds):
             lap = {}
-            for (usage, pause), beside in product(PAUSES.items(), (False, True)):
+            for usage, beside in product(USAGES, (False, True)):
                 name = case(usage, beside)
                 results.say(f"round {number + 1} of {plan.rounds}: {name}")
                 with crowding(greedy if beside else None, texts.questions, plan) as rate:
-                    seconds = timed(polite, texts.questions, plan, pause / plan.hurry, number)
+                    seconds = timed(polite, texts.questions, plan, usage, number)
                     lap[name] = Lap(seconds, rate())
             with crowding(greedy, texts.questions, plan) as rate:
                 time.sleep(ALONE / plan.hurry)
@@ -232,19 +242,19 @@ def crowding(device: _Device | None, questions: tuple[str, ...], plan: Plan) -> 
             thread.join()
 
 
-def case(usage: str, beside: bool) -> str:
+def case(usage: Usage, beside: bool) -> str:
     """The name of a case."""
-    return f"{POLITE} that ask {usage}" + (", beside a greedy one" if beside else "")
+    return f"{POLITE} that ask {usage.name}" + (", beside a greedy one" if beside else "")
 
 
-def timed(devices: list[_Device], questions: tuple[str, ...], plan: Plan, pause: float, seed: int) -> list[float]:
+def timed(devices: list[_Device], questions: tuple[str, ...], plan: Plan, usage: Usage, seed: int) -> list[float]:
     """Seconds of all answers of these devices, which ask at the same time."""
     taken: list[float] = []
 
     def ask(number: int, device: _Device) -> None:
         draw = random.Random(1000 * seed + number)
-        for each in range(plan.answers):
-            time.sleep(draw.expovariate(1.0 / pause))
+        for each in range(usage.answers // plan.hurry):
+            time.sleep(draw.expovariate(plan.hurry / usage.pause))
             taken.append(device.ask(questions[(3 * number + each) % len(questions)], plan.tokens))
 
     threads = [threading.Thread(target=ask, args=each) for each in enumerate(devices)]
@@ -258,7 +268,7 @@ def timed(devices: list[_Device], questions: tuple[str, ...], plan: Plan, pause:
 def shown(laps: list[dict[str, Lap]]) -> Table:
     """A row for each case; ratios are of the same round."""
     rows = []
-    for usage, beside in product(PAUSES, (False, True)):
+    for usage, beside in product(USAGES, (False, True)):
         name, first = case(usage, beside), case(usage, False)
         cells = [name]
         for share in (50, 95):

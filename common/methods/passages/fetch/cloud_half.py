@@ -131,7 +131,7 @@ class FetchCloud:
         self._pump()
 
     def _later(self, task: Callable[[], None]) -> None:
-        self._side.later(task, self._fail)
+        self._side.later(task, self._fail, self._context.owner)
 
     def _fail(self, failure: Exception) -> None:
         if not self._over:
