@@ -14,9 +14,10 @@ from typing import Final
 FAINT: Final = 0.01  # chance of a branch that is decoded where it costs nothing
 
 _FIRST: Final = 30.0  # branches per second that a new connection may carry
-_MOST: Final = 10_000.0
-_INFLATED: Final = 1.35  # times the shortest round trip; a longer one says that the link is full, or the machine busy
+_MOST: Final = 1_000.0  # more than models of a few milliseconds a step decode
+_INFLATED: Final = 1.35  # times the usual round trip; a longer one says that the link is full, or the machine busy
 _NOISE: Final = 0.01  # seconds that round trips differ by in any case
+_CAREFUL: Final = 1.1  # growth where half of what was too much is reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,23 @@ def branches(drafts: int, most: int, own: float, other: float, trip: float, row:
 
 
 class Allowance:
-    """Branches per second that a connection carries: more and more, until round trips grow by it."""
+    """Branches per second that a connection carries: more and more, until round trips grow by it.
+
+    What was too much once is approached slowly the next time: a queue is seen late, and then it is long.
+    """
 
     def __init__(self) -> None:
         self.rate = _FIRST
+        self._enough = _MOST
         self._next = 0.0
 
-    def observe(self, now: float, trip: float, shortest: float) -> None:
-        """Take in a smoothed round trip and the `shortest` of the latest ones, at `now`; all in seconds."""
+    def observe(self, now: float, trip: float, usual: float) -> None:
+        """Take in a smoothed round trip and the `usual` one, at `now`; all in seconds."""
         if now < self._next:
             return
         self._next = now + max(trip, 0.05)
-        if trip > _INFLATED * shortest + _NOISE:
+        if trip > _INFLATED * usual + _NOISE:
+            self._enough = max(1.0, 0.5 * self.rate)
             self.rate = max(1.0, 0.25 * self.rate)
         else:
-            self.rate = min(_MOST, 2.0 * self.rate)
+            self.rate = min(_MOST, self.rate * (2.0 if self.rate < self._enough else _CAREFUL))

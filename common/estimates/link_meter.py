@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from common.estimates.round_trip import Pace, RoundTripTime
+from common.estimates.round_trip import Pace, RoundTripTime, usual_of
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Probe, ProbeReply
 
@@ -41,11 +41,12 @@ class LinkMeter:
             return self._round_trip.upper()
 
     @property
-    def shortest(self) -> float | None:
-        """Seconds of the shortest of the latest few round trips; None before the first sample."""
+    def usual(self) -> float | None:
+        """Seconds of a usual round trip, by the latest few; None before the first sample."""
         with self._lock:
             first = max(0, len(self._recent) - FEW)
-            return min((trip.rtt for trip in islice(self._recent, first, None)), default=None)
+            latest = [trip.rtt for trip in islice(self._recent, first, None)]
+        return usual_of(latest) if latest else None
 
     @property
     def clock(self) -> ClockOffset | None:

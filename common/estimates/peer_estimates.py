@@ -105,10 +105,10 @@ class PeerEstimates:
         `trips` are round trips that a rejection waits for, 0 where drafts don't travel, None where branches are of no
         use; `row` is what one prefix more adds to a step, in seconds; `room` as in `Ahead`.
         """
-        rtt, shortest = self.meter.rtt, self.meter.shortest
-        if rtt is None or shortest is None:
+        rtt, usual = self.meter.rtt, self.meter.usual
+        if rtt is None or usual is None:
             return Ahead(self.run_ahead(maximum))
-        self._allowance.observe(now, rtt, shortest)
+        self._allowance.observe(now, rtt, usual)
         trip = None if trips is None else trips * rtt
         rate = self._allowance.rate if trips else inf
         found = self._model.ahead(self.meter.longest, maximum, trip, most, row, rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable
 
 from common.estimates.estimators import MovingAverage
 
@@ -20,7 +21,18 @@ PROBE_PERIOD = 0.5  # seconds between two probes of a link that is known
 HURRIED_PERIOD = 0.1  # of one that is new, or seems to have changed
 MOST_HURRIED = 8  # probes under way at most while hurrying: on a long way the oldest would be given up
 
+_MOST_USUAL = 1.5  # times the shortest
+
 _ROUNDING = 1e-3  # seconds; a thread that looks every so often must not miss the moment by less
+
+
+def usual_of(trips: Iterable[float]) -> float:
+    """A round trip, in seconds, that half of `trips` don't exceed, but no more than half as much again as the shortest.
+
+    A way may become a fifth longer and shorter by itself (§7.2). That a queue stood for most of the time is not usual.
+    """
+    ordered = sorted(trips)
+    return min(ordered[len(ordered) // 2], _MOST_USUAL * ordered[0])
 
 
 class RoundTripTime:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import mean, median
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.estimates.ahead import FAINT, Ahead, Allowance, branches
 from common.estimates.estimators import DecodeDelay, DecodeLine
+from common.estimates.link_meter import FEW
 from common.estimates.peer_model import PeerModel
+from common.estimates.round_trip import RoundTripTime, usual_of
 
 MOST = 8
-SHORTEST, NORMAL, INFLATED = 0.1, 0.12, 0.5  # seconds of round trips
-HIGHEST = 10_000.0  # branches per second
+USUAL, NORMAL, INFLATED = 0.1, 0.12, 0.5  # seconds of round trips
+HIGHEST = 1_000.0  # branches per second
 
 seconds = st.floats(0.0, 10.0)
 above_zero = st.floats(1e-4, 10.0)
@@ -133,7 +138,7 @@ class TestAllowance:
     def test_grows_while_round_trips_are_normal_and_is_bounded(self) -> None:
         allowance, now, rates = Allowance(), 100.0, [Allowance().rate]
         for _ in range(40):
-            allowance.observe(now, NORMAL, SHORTEST)
+            allowance.observe(now, NORMAL, USUAL)
             rates.append(allowance.rate)
             now += 1.0
         assert all(later > sooner or later == HIGHEST for sooner, later in pairwise(rates))
@@ -142,7 +147,7 @@ class TestAllowance:
     def test_falls_while_they_are_inflated_and_is_bounded(self) -> None:
         allowance, now, rates = Allowance(), 100.0, [Allowance().rate]
         for _ in range(40):
-            allowance.observe(now, INFLATED, SHORTEST)
+            allowance.observe(now, INFLATED, USUAL)
             rates.append(allowance.rate)
             now += 1.0
         assert all(later < sooner or later == 1.0 for sooner, later in pairwise(rates))
@@ -153,15 +158,15 @@ class TestAllowance:
     )
     def test_bounds_whatever_is_measured(self, looks: list[tuple[float, float, float]]) -> None:
         allowance, now = Allowance(), 0.0
-        for pause, trip, shortest in looks:
+        for pause, trip, usual in looks:
             now += pause
-            allowance.observe(now, trip, shortest)
+            allowance.observe(now, trip, usual)
             assert 1.0 <= allowance.rate <= HIGHEST
 
     def test_comes_back_after_a_full_link(self) -> None:
         allowance, now = Allowance(), 0.0
-        for trip in [INFLATED] * 20 + [NORMAL] * 20:
-            allowance.observe(now, trip, SHORTEST)
+        for trip in [INFLATED] * 20 + [NORMAL] * 100:
+            allowance.observe(now, trip, USUAL)
             now += 1.0
         assert allowance.rate == HIGHEST
 
@@ -177,9 +182,9 @@ class TestAllowance:
 
     def test_mutant_a_change_with_every_look(self) -> None:
         class Hasty(Allowance):
-            def observe(self, now: float, trip: float, shortest: float) -> None:
+            def observe(self, now: float, trip: float, usual: float) -> None:
                 self._next = now
-                super().observe(now, trip, shortest)
+                super().observe(now, trip, usual)
 
         assert self.changes(Hasty(), INFLATED, 0.02) > 2.0 / INFLATED + 1
 
@@ -189,8 +194,91 @@ class TestAllowance:
         allowance.rate, now, changes = 200.0, 0.0, 0
         while now < 2.0:
             before = allowance.rate
-            allowance.observe(now, trip, SHORTEST)
+            allowance.observe(now, trip, USUAL)
             changes += allowance.rate != before
             allowance.rate = 200.0  # so that no bound hides a change
             now += pause
         return changes
+
+
+@dataclass
+class Route:
+    """A link that carries `rate` bytes per second; `trip` is its round trip without a queue by the time, in seconds."""
+
+    trip: Callable[[float], float]
+    rate: float = math.inf
+    chain: float = 0.0  # bytes per second that are sent beside branches, if the link carries them
+
+
+STILL = Route(lambda now: 0.3)
+BRANCH, DECODED = 100.0, 350.0  # bytes; branches per second that are decoded where they may be
+WINDOW = 2200.0  # bytes of the chain that are sent before a verdict is waited for
+
+
+def swinging(share: float, period: float) -> Route:
+    return Route(lambda now: 0.3 * (1.0 + share * math.sin(2.0 * math.pi * now / period)))
+
+
+def travelled(route: Route, allowance: Allowance, usual: Callable[[Sequence[float]], float] = usual_of) -> Travelled:
+    """Three minutes of an answer on such a link; the first ten seconds, in which the rate is found, don't count."""
+    estimate, latest, replies = RoundTripTime(), deque[float](maxlen=FEW), deque[tuple[float, float]]()
+    queue, found, step = 0.0, Travelled([], []), 0.01
+    for number in range(18_000):
+        now = number * step
+        wait = queue / route.rate
+        trip = route.trip(now) + wait
+        branches = min(allowance.rate, DECODED)
+        sent = min(route.chain, WINDOW / trip) + BRANCH * branches
+        queue = max(0.0, queue + (sent - route.rate) * step) if math.isfinite(route.rate) else 0.0
+        if number % 50 == 0:
+            replies.append((now + trip, trip))
+        while replies and replies[0][0] <= now:
+            latest.append(replies.popleft()[1])
+            estimate.observe(latest[-1])
+        if latest and estimate.estimate is not None:
+            allowance.observe(now, estimate.estimate, usual(latest))
+        if now > 10.0:
+            found.branches.append(branches)
+            found.waits.append(wait)
+    return found
+
+
+@dataclass
+class Travelled:
+    """Branches per second, and seconds in the queue, hundred times a second."""
+
+    branches: list[float]
+    waits: list[float]
+
+
+class Doubling(Allowance):
+    """Forgets what was too much."""
+
+    def observe(self, now: float, trip: float, usual: float) -> None:
+        super().observe(now, trip, usual)
+        self._enough = math.inf
+
+
+class TestOnALink:
+    @pytest.mark.parametrize("route", [STILL, swinging(0.2, 62.8), swinging(0.2, 20.0), swinging(0.2, 5.0)])
+    def test_a_way_that_grows_by_itself_carries_what_it_did(self, route: Route) -> None:
+        assert min(travelled(route, Allowance()).branches) == DECODED
+
+    def test_a_way_that_is_another_one_with_every_second_carries_half_of_it(self) -> None:
+        levels = np.random.default_rng(1).uniform(0.55, 1.45, 200)
+        assert mean(travelled(Route(lambda now: 0.3 * float(levels[int(now)])), Allowance()).branches) > 0.5 * DECODED
+
+    @pytest.mark.parametrize("chain", [0.4, 0.9, 1.02])
+    def test_a_slow_link_is_not_filled(self, chain: float) -> None:
+        """100 kb/s, of which the chain takes so much."""
+        route = Route(lambda now: 0.1, 12_500.0, chain * 12_500.0)
+        waits, doubling = (mean(travelled(route, each).waits) for each in (Allowance(), Doubling()))
+        assert waits < 0.15 and doubling > 2 * waits
+
+    def test_mutant_the_shortest_for_the_usual(self) -> None:
+        assert min(travelled(swinging(0.2, 62.8), Allowance(), min).branches) < 0.1 * DECODED
+
+    def test_mutant_the_median_whatever_the_shortest(self) -> None:
+        """A queue that stands for most of the time becomes usual."""
+        route = Route(lambda now: 0.1, 12_500.0, 0.9 * 12_500.0)
+        assert mean(travelled(route, Allowance(), median).waits) > 1.0
