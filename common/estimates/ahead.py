@@ -53,21 +53,31 @@ def branches(drafts: int, most: int, own: float, other: float, trip: float, row:
 class Allowance:
     """Branches per second that a connection carries: more and more, until round trips grow by it.
 
-    What was too much once is approached slowly the next time: a queue is seen late, and then it is long.
+    A queue is seen late, and is long then. So what was too much once is approached slowly the next time, and what may
+    have been too much, as the way has become another one, as well.
     """
 
     def __init__(self) -> None:
         self.rate = _FIRST
         self._enough = _MOST
         self._next = 0.0
+        self._changes = 0
 
-    def observe(self, now: float, trip: float, usual: float) -> None:
-        """Take in a smoothed round trip and the `usual` one, at `now`; all in seconds."""
+    def observe(self, now: float, trip: float, usual: float, changes: int) -> None:
+        """Take in a smoothed round trip and the `usual` one, at `now`, all in seconds, after so many `changes` of the
+        way.
+        """
+        if changes != self._changes:
+            self._changes = changes
+            self._too_much(min(_FIRST, self.rate))
         if now < self._next:
             return
         self._next = now + max(trip, 0.05)
         if trip > _INFLATED * usual + _NOISE:
-            self._enough = max(1.0, 0.5 * self.rate)
-            self.rate = max(1.0, 0.25 * self.rate)
+            self._too_much(max(1.0, 0.25 * self.rate))
         else:
             self.rate = min(_MOST, self.rate * (2.0 if self.rate < self._enough else _CAREFUL))
+
+    def _too_much(self, rate: float) -> None:
+        self._enough = max(_FIRST, 0.5 * self.rate)
+        self.rate = rate

@@ -6,13 +6,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 
-from common.estimates.round_trip import Pace, RoundTripTime, usual_of
+from common.estimates.round_trip import Pace, RoundTripTime
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Probe, ProbeReply
 
-FEW = 96  # latest round trips: older ones may be of another route
 KEPT = 256  # latest round trips, for whoever draws them: half a minute to two
 
 
@@ -44,9 +42,13 @@ class LinkMeter:
     def usual(self) -> float | None:
         """Seconds of a usual round trip, by the latest few; None before the first sample."""
         with self._lock:
-            first = max(0, len(self._recent) - FEW)
-            latest = [trip.rtt for trip in islice(self._recent, first, None)]
-        return usual_of(latest) if latest else None
+            return self._round_trip.usual
+
+    @property
+    def changes(self) -> int:
+        """How often the way has become another one."""
+        with self._lock:
+            return self._round_trip.changes
 
     @property
     def clock(self) -> ClockOffset | None:

@@ -108,7 +108,7 @@ class PeerEstimates:
         rtt, usual = self.meter.rtt, self.meter.usual
         if rtt is None or usual is None:
             return Ahead(self.run_ahead(maximum))
-        self._allowance.observe(now, rtt, usual)
+        self._allowance.observe(now, rtt, usual, self.meter.changes)
         trip = None if trips is None else trips * rtt
         rate = self._allowance.rate if trips else inf
         found = self._model.ahead(self.meter.longest, maximum, trip, most, row, rate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections import deque
 
 from common.estimates.estimators import MovingAverage
 
@@ -21,18 +21,10 @@ PROBE_PERIOD = 0.5  # seconds between two probes of a link that is known
 HURRIED_PERIOD = 0.1  # of one that is new, or seems to have changed
 MOST_HURRIED = 8  # probes under way at most while hurrying: on a long way the oldest would be given up
 
-_MOST_USUAL = 1.5  # times the shortest
+_USUAL_OF = 96  # latest samples
+_MOST_USUAL = 1.5  # times the shortest of these
 
 _ROUNDING = 1e-3  # seconds; a thread that looks every so often must not miss the moment by less
-
-
-def usual_of(trips: Iterable[float]) -> float:
-    """A round trip, in seconds, that half of `trips` don't exceed, but no more than half as much again as the shortest.
-
-    A way may become a fifth longer and shorter by itself (§7.2). That a queue stood for most of the time is not usual.
-    """
-    ordered = sorted(trips)
-    return min(ordered[len(ordered) // 2], _MOST_USUAL * ordered[0])
 
 
 class RoundTripTime:
@@ -44,6 +36,7 @@ class RoundTripTime:
     """
 
     def __init__(self) -> None:
+        self.changes = 0  # of the link
         self._start()
         self._surprises: list[float] = []
         self._usual = (0.0, 0.0)  # the band that the surprises left, from least to most
@@ -56,6 +49,7 @@ class RoundTripTime:
         if len(self._surprises) == _SURPRISES:
             seconds = statistics.median(self._surprises)  # some may have been under way during the change
             self._surprises = []
+            self.changes += 1
             self._start()
         self._take(seconds)
 
@@ -72,6 +66,16 @@ class RoundTripTime:
         return self._deviation.value or 0.0
 
     @property
+    def usual(self) -> float | None:
+        """Seconds that half of the latest samples don't exceed, at most 1.5 times the shortest; None before the first.
+
+        A way may become a fifth longer and shorter by itself (§7.2). A queue that stands for most of the time is not
+        usual.
+        """
+        ordered = sorted(self._latest)
+        return min(ordered[len(ordered) // 2], _MOST_USUAL * ordered[0]) if ordered else None
+
+    @property
     def settled(self) -> bool:
         """Whether the estimate rests on many samples of the link as it is; until then, more of them are welcome."""
         return self._samples >= _SETTLED and not self._surprises
@@ -86,9 +90,11 @@ class RoundTripTime:
         self._history = MovingAverage(HISTORY_WEIGHT)
         self._deviation = MovingAverage(DEVIATION_WEIGHT)
         self._samples = 0
+        self._latest: deque[float] = deque(maxlen=_USUAL_OF)
 
     def _take(self, seconds: float) -> None:
         self._samples += 1
+        self._latest.append(seconds)
         if self._history.value is not None:
             self._deviation.update(abs(seconds - self._history.value))
         self._realtime.update(seconds)
