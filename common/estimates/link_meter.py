@@ -46,7 +46,7 @@ class LinkMeter:
 
     @property
     def changes(self) -> int:
-        """How often the way has become another one."""
+        """Times that the way has become another one."""
         with self._lock:
             return self._round_trip.changes
 

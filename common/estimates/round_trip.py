@@ -39,7 +39,7 @@ class RoundTripTime:
         self.changes = 0  # of the link
         self._start()
         self._surprises: list[float] = []
-        self._usual = (0.0, 0.0)  # the band that the surprises left, from least to most
+        self._band = (0.0, 0.0)  # the band that the surprises left, from least to most
 
     def observe(self, seconds: float) -> None:
         """Take one round trip in. Raises `ValueError` for a negative or endless one."""
@@ -108,7 +108,7 @@ class RoundTripTime:
         if self._history.value is None:
             return
         if self._surprises:
-            least, most = self._usual
+            least, most = self._band
             last = self._surprises[-1]
             if (seconds > most and last > most) or (seconds < least and last < least):
                 self._surprises.append(seconds)
@@ -116,7 +116,7 @@ class RoundTripTime:
             self._surprises = []
         history = self._history.value
         width = max(_SURPRISE_DEVIATIONS * self.deviation, _SURPRISE_SHARE * history)
-        self._usual = (history - width, history + width)
+        self._band = (history - width, history + width)
         if abs(seconds - history) > width:
             self._surprises = [seconds]
 
