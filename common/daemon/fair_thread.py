@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from typing import Final
 
 from common.daemon.failures import as_failure
 from common.daemon.tasks import Failed
-from common.daemon.turns import ByTurns
+from common.daemon.turns import TurnsThread
 from common.process.accounts import Accounts
-from common.process.vital import Died, vital_thread
+from common.process.vital import Died
 
 WORK_PER_SECOND: Final = 0.25  # seconds of the thread's time that one owner may take
 WORK_BURST: Final = 0.5  # seconds that it may take at once
@@ -27,7 +26,7 @@ class _Task:
     size: int  # bytes
 
 
-class FairThread:
+class FairThread(TurnsThread[_Task]):
     """Runs the tasks of each owner in their order, and the owners in turns.
 
     Each has an account of the time that its tasks take. Whoever has overdrawn it waits; the others don't.
@@ -35,12 +34,8 @@ class FairThread:
 
     def __init__(self, name: str, died: Died | None = None) -> None:
         self._accounts = Accounts(WORK_PER_SECOND, WORK_BURST)
-        self._waiting = ByTurns[_Task]()
         self._sizes: dict[Hashable, int] = {}  # bytes that wait
-        self._changed = threading.Condition()
-        self._closing = False
-        self._thread = vital_thread(self._run, name, died)
-        self._thread.start()
+        super().__init__(name, died)
 
     def submit(self, owner: Hashable, size: int, run: Callable[[], object], failed: Failed) -> bool:
         """Queue `run`, which holds `size` bytes, for the thread, from any other; False where too much waits already.
@@ -57,26 +52,17 @@ class FairThread:
             self._changed.notify()
             return True
 
-    def close(self) -> None:
-        """Finish the task that is under way; the others are dropped."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (found := self._next()) is not None:
-            owner, task = found
-            begun = time.thread_time()
-            try:
-                task.run()
-            except Exception as error:
-                task.failed(as_failure(error))
-            spent, now = time.thread_time() - begun, time.monotonic()
-            self._accounts.of(owner, now).charge(now, spent)
+    def _serve(self, owner: Hashable, item: _Task) -> None:
+        begun = time.thread_time()
+        try:
+            item.run()
+        except Exception as error:
+            item.failed(as_failure(error))
+        spent, now = time.thread_time() - begun, time.monotonic()
+        self._accounts.of(owner, now).charge(now, spent)
 
     def _next(self) -> tuple[Hashable, _Task] | None:
-        """The next task and its owner; None when the thread is closed."""
+        """The first task of the next owner that has not overdrawn its account; None when the thread is closed."""
         with self._changed:
             while not self._closing:
                 now = time.monotonic()

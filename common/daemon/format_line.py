@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import Final
 from common.answer.errors import AnswerFailed, NoPlace
 from common.daemon.failures import as_failure
 from common.daemon.tasks import STOPPING, Failed
-from common.daemon.turns import ByTurns
+from common.daemon.turns import TurnsThread
 from common.process.accounts import Accounts
-from common.process.vital import Died, vital_thread
+from common.process.vital import Died
 from common.processors.trial import Unwanted
 
 MOST_WAITING: Final = 64  # answers of one device
@@ -33,7 +32,7 @@ class _Task:
     failed: Failed
 
 
-class FormatLine:
+class FormatLine(TurnsThread[_Task]):
     """Runs tasks one at a time: each owner's in their order, the owners by turns.
 
     A task that nobody wants any more is forgotten. The time that tasks take is charged to their owner, unless that is
@@ -42,11 +41,7 @@ class FormatLine:
 
     def __init__(self, died: Died | None = None, accounts: Accounts | None = None) -> None:
         self._accounts = accounts or Accounts(SHARE, BURST)
-        self._waiting = ByTurns[_Task]()
-        self._changed = threading.Condition()
-        self._closing = False
-        self._thread = vital_thread(self._run, "formats", died)
-        self._thread.start()
+        super().__init__("formats", died)
 
     def submit(self, owner: Hashable, wanted: Wanted, run: Callable[[Wanted], object], failed: Failed) -> None:
         """Queue `run`, from any other thread, which is told how to find out whether it is `wanted` still.
@@ -64,27 +59,18 @@ class FormatLine:
         elif crowded:
             failed(NoPlace(CROWDED, TOO_MUCH))
 
-    def close(self) -> None:
-        """End the task that is under way; the others are dropped."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (found := self._next()) is not None:
-            owner, task = found
-            if not task.wanted():
-                continue
-            began = time.monotonic()
-            wait = 0.0 if owner is None else self._accounts.of(owner, began).wait(began)
-            if wait:
-                task.failed(NoPlace(wait, TOO_MUCH))
-                continue
-            self._do(task)
-            if owner is not None:
-                now = time.monotonic()
-                self._accounts.of(owner, now).charge(now, now - began)
+    def _serve(self, owner: Hashable, item: _Task) -> None:
+        if not item.wanted():
+            return
+        began = time.monotonic()
+        wait = 0.0 if owner is None else self._accounts.of(owner, began).wait(began)
+        if wait:
+            item.failed(NoPlace(wait, TOO_MUCH))
+            return
+        self._do(item)
+        if owner is not None:
+            now = time.monotonic()
+            self._accounts.of(owner, now).charge(now, now - began)
 
     def _do(self, task: _Task) -> None:
         try:
@@ -93,12 +79,3 @@ class FormatLine:
             pass
         except Exception as error:
             task.failed(as_failure(error))
-
-    def _next(self) -> tuple[Hashable, _Task] | None:
-        """The next task and its owner, whose turn comes again after all others'; None when the line is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._waiting)
-            if self._closing:
-                return None
-            owner = next(iter(self._waiting))
-            return owner, self._waiting.take(owner)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 
 from common.answer.errors import AnswerFailed
 from common.daemon.failures import as_failure
-from common.daemon.turns import ByTurns
-from common.process.vital import Died, vital_thread
+from common.daemon.turns import TurnsThread
 
 STOPPING = "The daemon is stopping."
 
 Failed = Callable[[Exception], object]  # told why an answer can't go on: `AnswerFailed` or `RequestError`
 
+_Task = tuple[Callable[[], object], Failed]
 
-class TaskThread:
+
+class TaskThread(TurnsThread[_Task]):
     """Runs tasks one at a time: each owner's in their order, the owners by turns."""
-
-    def __init__(self, name: str, died: Died | None = None) -> None:
-        self._waiting = ByTurns[tuple[Callable[[], object], Failed]]()
-        self._changed = threading.Condition()
-        self._closing = False
-        self._thread = vital_thread(self._run, name, died)
-        self._thread.start()
 
     def submit(self, owner: Hashable, run: Callable[[], object], failed: Failed) -> None:
         """Queue `run` for the thread, from any other. An exception in it is passed to `failed`; see `as_failure`.
@@ -38,24 +31,9 @@ class TaskThread:
         if closing:
             failed(AnswerFailed(STOPPING))
 
-    def close(self) -> None:
-        """Finish the task that is under way; the others are dropped."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (task := self._next()) is not None:
-            run, failed = task
-            try:
-                run()
-            except Exception as error:
-                failed(as_failure(error))
-            del task, run, failed  # what they hold is not kept until the next one comes
-
-    def _next(self) -> tuple[Callable[[], object], Failed] | None:
-        """The next task; None when the thread is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._waiting)
-            return None if self._closing else self._waiting.take(next(iter(self._waiting)))
+    def _serve(self, owner: Hashable, item: _Task) -> None:
+        run, failed = item
+        try:
+            run()
+        except Exception as error:
+            failed(as_failure(error))

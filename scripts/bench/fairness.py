@@ -104,12 +104,12 @@ class _Device:
         """Seconds of an answer, to its last token; who is told to wait asks again. Raises `RuntimeError` where there is
         none.
         """
+        prompt = f"\nQuestion: {question}\nAnswer:"
         began = time.perf_counter()
         while True:
             with self._lock:
                 self._last = session = self._last + 1
             self._asked[session] = asked = _Asked(tokens, self._hello.eos)
-            prompt = f"\nQuestion: {question}\nAnswer:"
             law = (DOCUMENTS, session, 1.0, "race", "race", 32, True, 1.0, "cloud", "cloud", 1, tokens)
             self.link.send(Open(session, "speculative", question, prompt, *law, eos=self._hello.eos))  # type: ignore[arg-type]
             refused = asked.wait(asked.whole)
@@ -219,23 +219,22 @@ def crowding(device: _Device | None, questions: tuple[str, ...], plan: Plan) -> 
     to their end since then.
     """
     over = threading.Event()
-    ended: list[float] = []
+    answered: list[float] = []  # seconds of its answers
 
     def ask(first: int) -> None:
         number = first
         while not over.is_set():
             assert device is not None
-            device.ask(questions[number % len(questions)], plan.tokens)
-            ended.append(time.perf_counter())
+            answered.append(device.ask(questions[number % len(questions)], plan.tokens))
             number += 1
 
     threads = [threading.Thread(target=ask, args=(first,)) for first in range(plan.at_a_time if device else 0)]
     for thread in threads:
         thread.start()
     time.sleep(WARMING)
-    began = time.perf_counter()
+    before, began = len(answered), time.perf_counter()
     try:
-        yield lambda: sum(each > began for each in list(ended)) / (time.perf_counter() - began)
+        yield lambda: (len(answered) - before) / (time.perf_counter() - began)
     finally:
         over.set()
         for thread in threads:
