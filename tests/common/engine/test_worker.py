@@ -22,6 +22,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
 from common.engine.model.packed import Item
 from common.engine.worker import Worker
+from common.process.waking import put_off
 from common.sampling.drafting import Race
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 
@@ -114,6 +115,24 @@ class TestManyAnswers:
         together(worker, range(6), [GreedyClient(LENGTH) for _ in range(6)])
         assert len(sizes) < 6 * LENGTH / 2
         assert max(sizes) >= 5
+
+    def test_who_is_to_be_woken_by_several_drafts_of_a_pass_is_woken_once(self, worker: Worker) -> None:
+        told: list[str] = []
+
+        def wake() -> None:
+            told.append("woken")
+
+        def drafted(position: int) -> None:
+            told.append(f"token {position}")
+            assert put_off(wake)
+
+        together(worker, range(6), [GreedyClient(LENGTH, on_token=drafted) for _ in range(6)])
+        tokens = len(told) - told.count("woken")
+        assert tokens == 6 * LENGTH
+        assert told.count("woken") < tokens / 2
+        # After the last draft the worker still has to wake; a pass later it has.
+        together(worker, [0], [GreedyClient(1)])
+        assert told[-1] == "woken"
 
 
 class Raising(RaceDrafter):
