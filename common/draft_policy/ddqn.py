@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from common.draft_policy.acceptance import ConfidenceAcceptance
-from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Learner, Outcome, Plan, RoundTimes
+from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Extension, Learner, Outcome, Plan, RoundTimes
 
 WEIGHTS: Final = Path(__file__).with_name("ddqn.safetensors")
 REMEMBERED: Final = 16  # confidences of the state
@@ -101,8 +101,8 @@ class DoubleQ:
         told = [self._acceptance.of(confidence, confidence) for confidence in confidences]
         return ACTIONS[int(np.argmax(self._network.values(state_of(told, times.up_rate))))]
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return True
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return "more"
 
     def observe(self, outcome: Outcome) -> None:
         """Learn what confidences are worth; the network itself stays as it is."""

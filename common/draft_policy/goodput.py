@@ -16,7 +16,7 @@ from common.draft_policy.times import (
     synchronous_seconds,
     undrafted_seconds,
 )
-from common.draft_policy.values import MOST_LENGTH, Learner, Outcome, Plan, RoundTimes
+from common.draft_policy.values import MOST_LENGTH, Extension, Learner, Outcome, Plan, RoundTimes
 
 NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
@@ -53,9 +53,10 @@ class Goodput:
     ahead, a proposal is a chunk; one that leaves no slower than it is drafted is taken, or the longest where there is
     none: behind slower ones a queue grows, and after an error what follows it is still in the way.
 
-    With `confidence`: the length is decided position by position instead. One more is proposed while what it is
-    expected to decide, the product of all positions' acceptance by their confidence, is worth its time at the
-    throughput that the best fixed length has. Where confidences tell nothing that is the same length.
+    With `confidence`: the length is decided position by position instead. A position is expected to decide the product
+    of all positions' acceptance up to it, by their confidence, which is worth its time at the throughput of the best
+    fixed length. It is drafted while that is worth a step and its bytes, the mean acceptance standing for its own; and
+    then, by its own, proposed where it is worth the bytes. Where confidences tell nothing that is the same length.
 
     `undrafted` says what becomes of tokens that nobody drafts: they may be "deferred" to the verifier, or it is "eager"
     and decides them anyway. Then nothing is drafted where that saves less than `NEARLY` says, but for `trials`.
@@ -84,7 +85,9 @@ class Goodput:
         self._undrafted = undrafted
         self._trials = trials or Trials()
         self._overhead = 0.0
-        self._alpha, self._survival, self._least_worth = 1.0, 1.0, 0.0  # of the round that is being drafted
+        # Of the round that is being drafted: α at its resolution, what its positions so far are expected to decide, and
+        # what one must be to be worth its bytes, and a step, too.
+        self._alpha, self._survival, self._proposable, self._draftable = 1.0, 1.0, 0.0, 0.0
 
     @property
     def taught(self) -> Sequence[Learner]:
@@ -105,8 +108,9 @@ class Goodput:
             return Plan(0, at)
         if self._confidence is None:
             return Plan(length, at)
-        step = times.draft + times.verify_token + self._sizes.of(at) / times.up_rate
-        self._alpha, self._least_worth = alphas[at], step / seconds if seconds else 0.0
+        sent = times.verify_token + self._sizes.of(at) / times.up_rate
+        self._alpha = alphas[at]
+        self._proposable, self._draftable = (one / seconds if seconds else 0.0 for one in (sent, times.draft + sent))
         return Plan(self._most, at)
 
     def _worth_drafting(self, times: RoundTimes, alpha: float, plan: Plan) -> bool:
@@ -126,12 +130,14 @@ class Goodput:
         )
         return self._trials.afford(cost)
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
+    def extension(self, confidence: float, drafted: int) -> Extension:
         if self._confidence is None:
-            return True
+            return "more"
         alpha = self._confidence.of(confidence, self._alpha)
         self._survival = alpha if drafted == 0 else self._survival * alpha
-        return drafted == 0 or self._survival >= self._least_worth
+        if drafted and self._survival < self._proposable:
+            return "none"
+        return "more" if self._survival * self._alpha >= self._draftable else "last"
 
     def observe(self, outcome: Outcome) -> None:
         for each in self.taught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from common.draft_policy.values import MOST_LENGTH, Learner, Outcome, Plan, RoundTimes
+from common.draft_policy.values import MOST_LENGTH, Extension, Learner, Outcome, Plan, RoundTimes
 
 
 class Fixed:
@@ -19,8 +19,8 @@ class Fixed:
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
         return self._plan
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return True
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return "more"
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing changes it."""
@@ -43,8 +43,8 @@ class Heuristic:
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
         return self._plan
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return True
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return "more"
 
     def observe(self, outcome: Outcome) -> None:
         length = outcome.accepted if outcome.rejected else outcome.length + 1

@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 MOST_LENGTH: Final = 16  # tokens of a proposal that policies consider, as far as QSV's actions go
 RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of lattice distributions that are chosen among
+
+Extension = Literal["none", "last", "more"]  # a proposal ends before a position, or with it, or goes on behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,7 @@ class Learner(Protocol):
 
 
 class DraftPolicy(Learner, Protocol):
-    """Decides proposals, in this order: `plan`, `goes_on` before each position, `observe`.
+    """Decides proposals, in this order: `plan`, `extension` at each position, `observe`.
 
     One answer at a time; what was learnt in one is of use in the next. Where the drafter drafts ahead, further
     proposals are planned before the first one's outcome is known.
@@ -123,10 +125,10 @@ class DraftPolicy(Learner, Protocol):
         """The next proposal, from the confidences at the latest tokens of the prefix (oldest first) and the times."""
         ...
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        """Whether one more position is proposed behind `drafted` ones of this proposal; always at 0.
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        """Whether the position behind the first `drafted` ones of this proposal is proposed, too, and one more drafted.
 
-        `confidence` is the largest probability of the drafter's distribution *there*, before anything is drawn from
-        it. Not asked at the plan's length.
+        `confidence` is the largest probability of the drafter's distribution *there*, before anything is drawn from it:
+        the step that it takes is spent. The first position is always proposed, and none beyond the plan's length.
         """
         ...

@@ -6,8 +6,6 @@ be compared on the same answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from common.draft_policy.estimators import RoundEstimates
 from common.draft_policy.times import expected_tokens_of
 from common.draft_policy.values import DraftPolicy, Outcome, Plan
@@ -15,6 +13,7 @@ from scripts.simulated_rounds.rounds_ahead import simulate_ahead
 from scripts.simulated_rounds.scenario import (
     PROBE_SECONDS,
     REMEMBERED,
+    Extends,
     RoundScenario,
     SimulatedRounds,
     acceptance,
@@ -49,14 +48,14 @@ class SynchronousRounds:
         places = range(self.place, min(self.place + plan.length, self._scenario.tokens))
         return expected_tokens_of([acceptance(self._scenario, self._answer, place, plan) for place in places])
 
-    def step(self, plan: Plan, goes_on: Callable[[float, int], bool]) -> Outcome:
+    def step(self, plan: Plan, extension: Extends) -> Outcome:
         """Draft, send, verify, and have the verdict back. Raises `ValueError` once the answer has ended."""
         scenario, times = self._scenario, self._scenario.times
         if self.finished:
             raise ValueError(f"the answer has ended at its {scenario.tokens} tokens")
-        proposal = propose(scenario, self._answer, self.place, plan, goes_on)
+        proposal = propose(scenario, self._answer, self.place, plan, extension)
         length, accepted = proposal.length, proposal.accepted
-        sent = self.now + length * times.draft
+        sent = self.now + proposal.steps * times.draft
         arrived = self._uplink.finish(sent, proposal.size) + times.rtt / 2
         verify, down = times.verify + length * times.verify_token, verdict_size(scenario, proposal)
         heard = arrived + verify + times.rtt / 2 + down / times.down_rate
@@ -90,7 +89,7 @@ def simulate_rounds(
         if rounds.now >= probe:
             learnt.probed(scenario.times.rtt)
             probe = rounds.now + PROBE_SECONDS
-        outcome = rounds.step(policy.plan(rounds.confidences, learnt.times()), policy.goes_on)
+        outcome = rounds.step(policy.plan(rounds.confidences, learnt.times()), policy.extension)
         learnt.observe(outcome)
         policy.observe(outcome)
         told.add(outcome)

@@ -79,8 +79,8 @@ class _Run:
             self._probe = self.now + PROBE_SECONDS
         confidences = [float(one) for one in self._answer.confidences[max(0, self.decided - REMEMBERED) : self.decided]]
         plan = self._policy.plan(confidences, self._estimates.times())
-        proposal = propose(scenario, self._answer, self._drafted, plan, self._policy.goes_on)
-        begun, done = self.now, self.now + proposal.length * times.draft
+        proposal = propose(scenario, self._answer, self._drafted, plan, self._policy.extension)
+        begun, done = self.now, self.now + proposal.steps * times.draft
         if self._hear(done):
             return
         self.now = done

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from common.draft_policy.estimators import RoundEstimates
-from common.draft_policy.values import Outcome, Plan, RoundTimes
+from common.draft_policy.values import Extension, Outcome, Plan, RoundTimes
 from scripts.simulated_rounds.confidences import ConfidenceModel, Positions
 from scripts.simulated_rounds.payloads import Payload
 from scripts.simulated_rounds.uplinks import UplinkModel
 
 PROBE_SECONDS = 2.0  # between probes of the round trip
 REMEMBERED = 16  # confidences of the prefix that a policy is told
+
+Extends = Callable[[float, int], Extension]  # `DraftPolicy.extension`
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Proposal:
     place: int  # of its first token
     plan: Plan
     confidences: tuple[float, ...]
+    steps: int  # of the drafter: one more than tokens where the last one was not proposed
     accepted: int
     size: int  # bytes
 
@@ -103,21 +106,22 @@ def acceptance(scenario: RoundScenario, answer: Positions, place: int, plan: Pla
     return kept * float(answer.acceptances[place])
 
 
-def propose(
-    scenario: RoundScenario, answer: Positions, place: int, plan: Plan, goes_on: Callable[[float, int], bool]
-) -> Proposal:
+def propose(scenario: RoundScenario, answer: Positions, place: int, plan: Plan, extension: Extends) -> Proposal:
     """The proposal of `plan` from position `place` on; nothing is proposed behind the answer's last position."""
     confidences: list[float] = []
-    bits, accepted, whole = 0, 0, True
+    bits, steps, accepted, whole = 0, 0, 0, True
     for drafted in range(min(plan.length, scenario.tokens - place)):
         confidence = float(answer.confidences[place + drafted])
-        if not goes_on(confidence, drafted) and drafted:
+        extended, steps = extension(confidence, drafted), steps + 1
+        if drafted and extended == "none":
             break
         confidences.append(confidence)
         bits += scenario.payload.bits(plan.resolution, confidence)
         whole = whole and bool(answer.uniforms[place + drafted] < acceptance(scenario, answer, place + drafted, plan))
         accepted += whole
-    return Proposal(place, plan, tuple(confidences), accepted, ceil(bits / 8 + scenario.times.up_overhead))
+        if extended == "last":
+            break
+    return Proposal(place, plan, tuple(confidences), steps, accepted, ceil(bits / 8 + scenario.times.up_overhead))
 
 
 def verdict_size(scenario: RoundScenario, proposal: Proposal) -> int:

@@ -44,7 +44,7 @@ class Stream:
         """Reward of an action, and whether the answer has ended with it; then the next one has begun."""
         rounds, plan = self._rounds, ACTIONS[action]
         expected = rounds.expected_tokens(plan)
-        outcome = rounds.step(plan, lambda confidence, drafted: True)
+        outcome = rounds.step(plan, lambda confidence, drafted: "more")
         self._estimates.observe(outcome)
         self._acceptance.observe(outcome)
         running = (EARLY_SECONDS * EARLY_THROUGHPUT + rounds.place) / (EARLY_SECONDS + rounds.now)

@@ -13,7 +13,7 @@ from common.draft_policy.ddqn import DoubleQ
 from common.draft_policy.goodput import Goodput, Undrafted
 from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.times import undrafted_seconds
-from common.draft_policy.values import DraftPolicy, Outcome, Plan
+from common.draft_policy.values import DraftPolicy, Extension, Outcome, Plan
 from common.methods.drafted.history import PROBE, RoundHistory
 from common.methods.drafted.machine.values import RoundsConfig
 from common.methods.drafted.request import DraftRequest
@@ -59,8 +59,8 @@ class PolicyLengths:
             self._most_ahead = reach(self._history.acceptance.overall)
         return self._plan
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return self._policy.goes_on(confidence, drafted)
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return self._policy.extension(confidence, drafted)
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         size = _beyond_probe(message)

@@ -35,20 +35,20 @@ def policy() -> Goodput:
     for _ in range(100):
         learnt.observe(outcome(2, 1, confidences=(0.5, 0.3)))
         learnt.observe(outcome(2, 1, confidences=(0.5, 0.2)))
-    learnt.plan([], RoundTimes(draft=0.005, verify=0.032))
-    learnt.goes_on(0.5, 0)
+    learnt.plan([], RoundTimes(draft=0.005, verify=0.032, verify_token=0.009))
+    learnt.extension(0.5, 0)
     return learnt
 
 
 def test_a_confidence_leaves_the_law_as_it_is() -> None:
-    goes_on = policy().goes_on(max(Q), 1)
-    assert goes_on
-    assert law(lambda token: goes_on) == pytest.approx(P, abs=1e-12)
+    proposed = policy().extension(max(Q), 1) != "none"
+    assert proposed
+    assert law(lambda token: proposed) == pytest.approx(P, abs=1e-12)
     assert law(lambda token: False) == pytest.approx(P, abs=1e-12)
 
 
 def test_the_drawn_token_s_probability_would_change_it() -> None:
-    decisions = [policy().goes_on(Q[token], 1) for token in range(3)]
+    decisions = [policy().extension(Q[token], 1) != "none" for token in range(3)]
     assert decisions == [False, False, True]
     found = law(lambda token: decisions[token])
     assert sum(found) == pytest.approx(1.0)

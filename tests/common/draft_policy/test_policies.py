@@ -55,7 +55,7 @@ def test_fixed() -> None:
     policy = Fixed(4, 64)
     policy.observe(outcome(4, 0))
     assert policy.plan([], TIMES) == Plan(4, 64)
-    assert policy.goes_on(0.01, 3)
+    assert policy.extension(0.01, 3) == "more"
 
 
 class TestHeuristic:
@@ -175,11 +175,22 @@ class TestGoodput:
         for _ in range(50):
             policy.observe(outcome(3, 1, confidences=(0.95, 0.15, 0.55)))
         plan = policy.plan([], TIMES)
-        asked = [policy.goes_on(confidence, drafted) for drafted, confidence in enumerate((0.95, 0.95, 0.1))]
+        asked = [policy.extension(confidence, drafted) for drafted, confidence in enumerate((0.95, 0.95, 0.1))]
         assert plan.length == 16
-        assert asked == [True, True, False]
+        assert asked == ["more", "more", "last"]
         policy.plan([], TIMES)
-        assert policy.goes_on(0.1, 0)  # a proposal has a token
+        assert policy.extension(0.1, 0) == "last"  # a proposal has a token
+
+    def test_a_position_that_is_not_worth_its_bytes_is_not_proposed(self) -> None:
+        """Its step is spent in any case."""
+        asked = []
+        for size in (2.0, 60.0):
+            policy = Goodput(TokenSizes({None: size}), confidence=ConfidenceAcceptance())
+            for _ in range(50):
+                policy.observe(outcome(3, 1, size=int(size), confidences=(0.95, 0.15, 0.55)))
+            policy.plan([], RoundTimes(draft=0.001, verify=0.032, up_rate=5_000.0))
+            asked.append([policy.extension(confidence, drafted) for drafted, confidence in enumerate((0.95, 0.1))])
+        assert asked == [["more", "last"], ["more", "none"]]
 
     def test_confidences_that_tell_nothing_give_the_fixed_length(self) -> None:
         policy, by_confidence = (
@@ -192,9 +203,9 @@ class TestGoodput:
         for rate in (5_000.0, 50_000.0):
             times = RoundTimes(draft=0.005, verify=0.032, up_rate=rate)
             by_confidence.plan([], times)
-            by_confidence.goes_on(0.75, 0)
-            length = next(at for at in range(1, 16) if not by_confidence.goes_on(0.75, at))
-            assert abs(length - policy.plan([], times).length) <= 1
+            extensions = [by_confidence.extension(0.75, drafted) for drafted in range(16)]
+            assert abs(extensions.index("last") + 1 - policy.plan([], times).length) <= 1
+            assert "none" not in extensions[: extensions.index("last")]
 
     def test_bad_input(self) -> None:
         with pytest.raises(ValueError, match="resolution"):

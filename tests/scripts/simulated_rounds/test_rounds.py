@@ -51,7 +51,7 @@ class TestSynchronous:
         )
         one = RoundScenario(times, Steady(0.5), Constant(80), ConstantRate(1000.0), tokens=1000)
         rounds = SynchronousRounds(one, 1)
-        outcome = rounds.step(Plan(4), lambda confidence, drafted: True)
+        outcome = rounds.step(Plan(4), lambda confidence, drafted: "more")
         down = 13 if outcome.rejected else 3
         assert outcome.seconds == pytest.approx(0.02 + 0.04 + 0.034 + 0.1 + down / 100)
         assert outcome.verdict_seconds == pytest.approx(outcome.seconds - 0.02)
@@ -64,32 +64,40 @@ class TestSynchronous:
         for seed in range(2000):
             rounds = SynchronousRounds(one, seed)
             expected.append(rounds.expected_tokens(Plan(4, 16)))
-            decided.append(rounds.step(Plan(4, 16), lambda confidence, drafted: True).tokens)
+            decided.append(rounds.step(Plan(4, 16), lambda confidence, drafted: "more").tokens)
         assert np.mean(decided) == pytest.approx(np.mean(expected), abs=0.12)
 
     def test_nothing_is_proposed_behind_the_end(self) -> None:
         rounds = SynchronousRounds(scenario(0.999, HIGH, tokens=7), 1)
         lengths = []
         while not rounds.finished:
-            outcome = rounds.step(Plan(4), lambda confidence, drafted: True)
+            outcome = rounds.step(Plan(4), lambda confidence, drafted: "more")
             lengths.append((outcome.length, outcome.tokens))
         assert lengths == [(4, 5), (2, 2)]
         with pytest.raises(ValueError, match="ended"):
-            rounds.step(Plan(1), lambda confidence, drafted: True)
+            rounds.step(Plan(1), lambda confidence, drafted: "more")
 
     def test_a_bonus_has_no_confidence_yet(self) -> None:
         rounds = SynchronousRounds(RoundScenario(TIMES, Varying(0.7), LATTICE_64, ConstantRate(HIGH), 200), 1)
         decided = 0
         while not rounds.finished and decided < 16:
             before = len(rounds.confidences)
-            outcome = rounds.step(Plan(3), lambda confidence, drafted: True)
+            outcome = rounds.step(Plan(3), lambda confidence, drafted: "more")
             decided = len(rounds.confidences)
             assert decided - before == min(outcome.tokens, 3)
 
-    def test_goes_on_ends_a_proposal_but_not_before_its_first_token(self) -> None:
+    def test_a_policy_ends_a_proposal_but_not_before_its_first_token(self) -> None:
+        """And a step whose position is not proposed takes its time, too."""
         rounds = SynchronousRounds(scenario(0.7, HIGH), 1)
-        assert rounds.step(Plan(9), lambda confidence, drafted: False).length == 1
-        assert rounds.step(Plan(9), lambda confidence, drafted: drafted < 3).length == 3
+        found = [
+            rounds.step(Plan(9), lambda confidence, drafted: "none"),
+            rounds.step(Plan(9), lambda confidence, drafted: "last"),
+            rounds.step(Plan(9), lambda confidence, drafted: "more" if drafted < 3 else "none"),
+            rounds.step(Plan(9), lambda confidence, drafted: "more" if drafted < 2 else "last"),
+        ]
+        assert [outcome.length for outcome in found] == [1, 1, 3, 3]
+        drafted = [outcome.seconds - outcome.verdict_seconds for outcome in found]
+        assert drafted == pytest.approx([TIMES.draft * steps for steps in (2, 1, 4, 3)])
 
     def test_the_same_seed_is_the_same_answer(self) -> None:
         one = RoundScenario(TIMES, Varying(0.8), Lattice(50_272), TwoStateRate(), 300)
@@ -198,7 +206,7 @@ class TestRecorded:
         for seed in range(20):
             rounds = SynchronousRounds(one, seed)
             expected = rounds.expected_tokens(Plan(1, resolution))
-            outcome = rounds.step(Plan(1, resolution), lambda confidence, drafted: True)
+            outcome = rounds.step(Plan(1, resolution), lambda confidence, drafted: "more")
             assert expected == 1 + outcome.accepted
             if outcome.rejected:
                 found.add(round(outcome.confidences[0], 1))

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from common.answer.prefix import Prefix
 from common.answer.values import Action, Commit, Finish, FinishReason, Send, Work
+from common.draft_policy.values import Plan
 from common.methods.drafted.machine.values import Drafts, DraftView, Lengths, RoundsConfig, RoundsCounters
 from common.sampling.draws import Place
 from proto.errors import malformed
@@ -50,6 +51,7 @@ class Drafting:
         self._known = 0  # decided tokens that the verifier has, all but the last ones
         self._seconds = 0.0  # that the drafts took which were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
+        self._plan = Plan(1)
         self._make_plan()
 
     @property
@@ -104,11 +106,8 @@ class Drafting:
         self.counters.drafted += 1
         self._seconds += seconds
         view = self._drafts.drawn(Place(work.position, self._prefix.path_digest), views[0])
-        drafted = self._prefix.path_length - self._start
-        if not self.alone and drafted:
-            looked_ahead = self.config.lookahead and drafted >= self._plan.length
-            if looked_ahead or not self._lengths.goes_on(view.confidence, drafted):
-                return self._propose([view] if self.config.lookahead else [])
+        if not self.alone and not self._extended(view.confidence):
+            return self._propose([view] if self.config.lookahead else [])
         self._prefix.extend(view.token)
         self._views.append(view)
         if self.alone:
@@ -229,6 +228,16 @@ class Drafting:
         return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
 
     # --- inside
+
+    def _extended(self, confidence: float) -> bool:
+        """Whether the position that was drafted is proposed with those before it; none beyond the plan's length is."""
+        drafted = self._prefix.path_length - self._start
+        if drafted and drafted >= self._plan.length:
+            return False
+        extension = self._lengths.extension(confidence, drafted)
+        if extension == "last":
+            self._plan = replace(self._plan, length=drafted + 1)
+        return drafted == 0 or extension != "none"
 
     @property
     def _rests(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from common.answer.values import View
-from common.draft_policy.values import Plan
+from common.draft_policy.values import Extension, Plan
 from common.sampling.draws import Place
 from proto.limits import MOST_PROPOSED
 from proto.messages import Open
@@ -140,8 +140,10 @@ class Lengths(Protocol):
         """The next proposal, from the confidences at the last tokens of the prefix, as far as they were drafted."""
         ...
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        """Whether a position of this confidence is proposed, too, behind `drafted` ones of this proposal."""
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        """Whether a position of this confidence, behind the first `drafted` ones of a proposal, is proposed, too, and
+        one more drafted. The first is always proposed.
+        """
         ...
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Action, Commit, Send, View
-from common.draft_policy.values import Plan
+from common.draft_policy.values import Extension, Plan
 from common.methods.drafted.machine.eager import make_drafting, make_verifying
 from common.methods.drafted.machine.values import Lengths
 from common.methods.drafted.method import Scheme
@@ -35,8 +35,8 @@ class Length:
     def plan(self, confidences: Sequence[float]) -> Plan:
         return Plan(self.length)
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return True
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return "more"
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         assert len(confidences) > 0

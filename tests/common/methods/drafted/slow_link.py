@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.draft_policy.values import Plan
+from common.draft_policy.values import Extension, Plan
 from common.methods.drafted.history import RoundHistory
 from common.methods.drafted.lengths import PolicyLengths, make_policy
 from common.methods.drafted.method import Scheme
@@ -47,8 +47,8 @@ class PlannedLengths:
     def plan(self, confidences: Sequence[float]) -> Plan:
         return self._lengths.plan(confidences)
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return self._lengths.goes_on(confidence, drafted)
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return self._lengths.extension(confidence, drafted)
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         self.proposals.append(len(confidences))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.draft_policy.values import Plan
+from common.draft_policy.values import Extension, Plan
 from common.methods.drafted.machine.drafting import Drafting
 from common.methods.drafted.machine.verifying import MOST_PENDING
 from proto.digest import EMPTY, digest
@@ -49,8 +49,8 @@ class Pattern:
         self.plans += 1
         return Plan(self.lengths[(self.plans - 1) % len(self.lengths)])
 
-    def goes_on(self, confidence: float, drafted: int) -> bool:
-        return True
+    def extension(self, confidence: float, drafted: int) -> Extension:
+        return "more"
 
     def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
         self.rounds.append(message.round)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.draft_policy.values import Extension
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.rapid.scheme import RapidJudge, RapidScheme
 from common.sampling.augmentation import augmented, likeliest
@@ -213,15 +214,16 @@ class TestLookingAhead:
         assert pair.degraded == [True] * 3
 
 
-def test_a_policy_that_stops_early_looks_ahead_all_the_same() -> None:
-    """The draft at which it stops is the one whose distribution travels."""
+@pytest.mark.parametrize("extensions", [("more", "none"), ("last",)])
+def test_a_policy_that_stops_early_looks_ahead_all_the_same(extensions: Sequence[Extension]) -> None:
+    """The draft behind the last one that is proposed is the one whose distribution travels."""
 
-    class Never(Length):
-        def goes_on(self, confidence: float, drafted: int) -> bool:
-            return drafted < 1
+    class Short(Length):
+        def extension(self, confidence: float, drafted: int) -> Extension:
+            return extensions[drafted]
 
     made = scheme(eta=5.0, top_k=0)
-    pair = Pair(made, DRAFTER, VERIFIER, Never(3))
+    pair = Pair(made, DRAFTER, VERIFIER, Short(3))
     assert pair.draft()
     assert pair.draft()
     message = decode(pair.up[0])
