@@ -328,7 +328,8 @@ class ActiveRequest:
         if failure is not None:
             self.send(Cancel(self.opening.session))
             self._finish(failure)
-        elif self._shown.reason == "cancelled":
+            return
+        if self._shown.reason == "cancelled":
             self.send(Cancel(self.opening.session))
             self._close(None)
             return

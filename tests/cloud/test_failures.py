@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from common.answer.errors import AnswerFailed
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
+from common.daemon.rereading import Rereading
 from common.daemon.side import SideRuntime
 from common.engine.model.decoder import Decoder
 from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
 from proto.fields import Side
-from proto.messages import Message, Open
+from proto.messages import Cancel, Close, Message, Open
 from tests.cloud.town import AT_ONCE, Resident, Town, finished
 from tests.daemons.streaming import wait_until
 
@@ -144,22 +145,6 @@ class TestCloud:
         assert report.degraded == tuple(range(LATER, report.tokens))
         town.check_that_all_is_free()
 
-    def test_an_answer_that_ends_before_it_is_opened_there_is_not_opened(
-        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An opening behind its cancellation would stay open until the cloud gives it up."""
-        break_search(device.side, monkeypatch)
-        begin = device.side.begin
-
-        def until_it_is_over(start: Start, retrieve: Callable[[Open], PromptRows]) -> None:
-            begin(start, retrieve)
-            wait_until(lambda: start.answer.over, "the search has failed", AT_ONCE)
-
-        monkeypatch.setattr(device.side, "begin", until_it_is_over)
-        with pytest.raises(AnswerFailed):
-            device.ask(QUESTION, method="sequence-wise")
-        town.check_that_all_is_free()
-
     def test_a_message_that_it_can_not_digest(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -227,6 +212,28 @@ class TestDevice:
             device.ask(QUESTION)
         wait_until(lambda: device.engine.status().active == 0, "the answer is forgotten", AT_ONCE)
         town.check_that_all_is_free()
+
+    def test_nothing_is_made_of_an_answer_that_failed_in_its_middle(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The cloud hears of its end once, and it is not read again behind its documents."""
+        reason = break_scoring(device.side, monkeypatch, after=LATER)
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        sent, read_again = list[Message](), list[Rereading]()
+        send = connection.send
+
+        def noted(message: Message) -> int:
+            sent.append(message)
+            return send(message)
+
+        monkeypatch.setattr(connection, "send", noted)
+        monkeypatch.setattr(device.side.target, "reread", read_again.append)
+        with pytest.raises(AnswerFailed, match=reason):
+            device.ask(QUESTION, aggregation="context")
+        town.check_that_all_is_free()
+        assert [type(message) for message in sent if isinstance(message, Cancel | Close)] == [Cancel]
+        assert not read_again
 
     def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("device.active_request.build_report", broken)
