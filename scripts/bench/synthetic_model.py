@@ -7,6 +7,7 @@ the sides agree.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +27,7 @@ NEVER: Final = -1e4  # logit of the end token
 ROWS, LENGTH = 16, 64  # of the random texts that the entropy is measured on; their last half counts
 _HALVINGS: Final = 20
 _SEED: Final = 7
+_DRAWING: Final = threading.Lock()  # PyTorch's random numbers are the whole process's
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ def random_model(shape: Shape | None) -> Any:
         config.layer_types = ["full_attention"] * shape.layers
     config.initializer_range = WEIGHTS
     config.tie_word_embeddings = False
-    torch.manual_seed(_SEED)
-    model: Any = Qwen2ForCausalLM(config).eval()
+    with _DRAWING:
+        torch.manual_seed(_SEED)
+        model: Any = Qwen2ForCausalLM(config).eval()
     with torch.no_grad():
         model.model.embed_tokens.weight[:, 0] = 1.0
         for layer in model.model.layers:
