@@ -139,7 +139,7 @@ def by_entropy(found: Mapping[float, Sequence[Answered]], plan: Plan) -> Table:
 def in_short(found: Sequence[Answered], plan: Plan) -> Table:
     """Whole answers at the largest added round trip, milliseconds per token: for people who don't know the methods."""
     every = {(floors, mode): cell for (floors, _, mode), cell in farthest(found, plan).items()}
-    rows = {(f"{each.device:g} / {each.cloud:g}",): each.name for each in plan.floors if each.prompt}
+    rows = {(f"{each.device:g} / {each.cloud:g}",): each.name for each in plan.floors}
 
     def told(floors: str, modes: Sequence[Mode]) -> str | None:
         spreads = [every[floors, mode.name].whole for mode in modes if (floors, mode.name) in every]

@@ -66,8 +66,8 @@ def measure(
 ) -> Iterator[Answered]:
     """All legs of `plan` with one pair of daemons of these `settings` in a lab of their own."""
     with filled(texts) as data, NetLab(LinkSetting()) as lab:
-        device = {**PATIENT, **settings, **emulated(floors.device, floors.prompt)}
-        with pair_of(data, device, {**settings, **emulated(floors.cloud, floors.prompt)}, lab) as pair:
+        device = {**PATIENT, **settings, **emulated(floors.device)}
+        with pair_of(data, device, {**settings, **emulated(floors.cloud)}, lab) as pair:
             for mode in plan.modes:
                 ask(pair, texts.questions[0], mode, **_law(plan, 0, 0.0, min(WARM_UP, plan.max_tokens)))
             for leg in plan.legs:

@@ -35,21 +35,19 @@ MODES = (
 
 
 # Emulated hardware is slower in the proportions of the embedded model: what 1,000 tokens of context add to a step of 4
-# rows, and what a token of a prompt takes, in steps without context.
+# rows, and what a token of a prompt takes, or of a branch in one row, in steps without context.
 CONTEXT_STEPS = 0.7
 PROMPT_STEPS = 0.02
 
 
-def emulated(milliseconds: float, prompt: float = PROMPT_STEPS) -> dict[str, float]:
-    """Settings of a daemon whose steps without context take so long, and a token more in a pass `prompt` of that; 0: as
-    long as they do here.
-    """
+def emulated(milliseconds: float) -> dict[str, float]:
+    """Settings of a daemon whose steps without context take so long; 0: as long as they do here."""
     if milliseconds == 0:
         return {}
     return {
         "emulate_decode_ms": milliseconds,
         "emulate_context_us": milliseconds * CONTEXT_STEPS,
-        "emulate_prompt_ms": milliseconds * prompt,
+        "emulate_prompt_ms": milliseconds * PROMPT_STEPS,
     }
 
 
@@ -59,7 +57,6 @@ class Floors:
 
     device: float
     cloud: float
-    prompt: float = PROMPT_STEPS  # of a step, for one token more in a pass: of a prompt, or of a branch in each row
 
     def limit(self, context: float) -> float:
         """Milliseconds per token that a network without latency would give, at `context` tokens per row."""
@@ -67,7 +64,7 @@ class Floors:
 
     @property
     def name(self) -> str:
-        return f"{self.device:g}/{self.cloud:g}" + (", free rows" if self.prompt == 0 else "")
+        return f"{self.device:g}/{self.cloud:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,7 @@ SHORT = Plan(
 ENTROPIES = (1.0, 2.0, 3.0)
 SLOW_QUESTIONS = 3
 LONG = Plan(
-    floors=(Floors(50, 50), Floors(20, 10), Floors(20, 10, prompt=0.0)),
+    floors=(Floors(50, 50), Floors(20, 10)),
     legs=(Leg(300, 10, (1.0,)),),
     modes=(
         DEVICE_ONLY,
