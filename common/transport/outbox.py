@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from common.process.waking import put_off
 from common.transport.signal import Signal
 
 
@@ -24,8 +23,7 @@ class Outbox:
     """Bounded per connection in messages and bytes, so that one slow peer can't take another's place.
 
     A message counts until `mark_sent`, which the link calls when ZeroMQ has taken it: what waits for a slow peer
-    stays within the bound. The `signal` is given when messages may be waiting: by a thread that is `waking_last`, at
-    the end of that.
+    stays within the bound. The `signal` is given when messages may be waiting.
     """
 
     def __init__(self, messages: int, size: int, signal: Signal) -> None:
@@ -57,8 +55,7 @@ class Outbox:
             pending[0] += 1
             pending[1] += message.size
             self._messages.append(message)
-        if not put_off(self._signal.give):
-            self._signal.give()
+        self._signal.give()
         return True
 
     def pending(self, connection: int) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from common.process.waking import put_off, waking_last
+from common.transport.signal import Signal
 
 
 def calls_of(told: list[str], *names: str) -> list[Callable[[], None]]:
@@ -42,10 +44,28 @@ def test_an_exception_wakes_too() -> None:
     assert not put_off(wake)
 
 
-def test_other_threads_are_not_concerned() -> None:
-    found: list[bool] = []
+def test_a_signal_is_given_at_the_end_and_by_other_threads_at_once() -> None:
+    signal = Signal()
+
+    def given() -> bool:
+        return bool(select.select([signal.fileno()], [], [], 0)[0])
+
     with waking_last():
-        other = threading.Thread(target=lambda: found.append(put_off(lambda: None)))
+        signal.give()
+        signal.give()
+        assert not given()
+    assert given()
+    signal.take(given())
+    signal.lower()
+    with waking_last():
+        signal.give()
+        other = threading.Thread(target=signal.give)
         other.start()
         other.join()
-    assert found == [False]
+        assert given()
+        signal.take(given())
+        signal.lower()  # the thread has slept again meanwhile
+    assert given()
+    signal.take(given())
+    assert not given()
+    signal.close()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import select
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.process.accounts import TokenBucket
-from common.process.waking import waking_last
 from common.transport.address import TransportError, is_loopback, require_safe, split_address
 from common.transport.limits import Limits
 from common.transport.outbox import Outbox, OutgoingMessage
@@ -233,35 +231,6 @@ def test_the_signal_is_up_exactly_while_something_may_wait() -> None:
     assert outbox.take() == []
     outbox.put(outgoing(1))
     assert signalled()
-    outbox.close()
-    signal.close()
-
-
-def test_messages_of_a_thread_that_wakes_last_wake_together_and_those_of_others_at_once() -> None:
-    signal = Signal()
-    outbox = Outbox(10, 1000, signal)
-    outbox.open(1)
-
-    def signalled() -> bool:
-        return bool(select.select([signal.fileno()], [], [], 0)[0])
-
-    with waking_last():
-        outbox.put(outgoing(1))
-        outbox.put(outgoing(1))
-        assert not signalled()
-    assert signalled()
-    signal.take(signalled())
-    signal.lower()
-    with waking_last():
-        outbox.put(outgoing(1))
-        other = threading.Thread(target=lambda: outbox.put(outgoing(1)))
-        other.start()
-        other.join()
-        assert signalled()
-        signal.take(signalled())
-        signal.lower()  # the thread has slept again meanwhile
-    assert signalled()
-    assert len(outbox.take()) == 4
     outbox.close()
     signal.close()
 
