@@ -27,7 +27,6 @@ from common.engine.peer_shares import PeerShares
 from common.engine.sampling import Sample, draw
 from common.engine.sequences import Feed
 from common.process.vital import Died, vital_thread
-from common.process.waking import waking_last
 from common.sampling.drafting import RaceKernel
 
 log = logging.getLogger(__name__)
@@ -203,10 +202,9 @@ class Worker:
         self.done.seconds += seconds
         stepped = sum(len(entry.feed.rows) * entry.tokens for entry in stepping)
         self.times.observe(seconds, bool(stepping), prompt_tokens(entries), further, stepped)
-        with waking_last():
-            for entry, drafts in drawn:
-                with _Blame(entry.job):
-                    entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
+        for entry, drafts in drawn:
+            with _Blame(entry.job):
+                entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
         if drawn:
             self.decoder.document_cache.release()
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from common.process.waking import put_off
-
 
 class Signal:
     """Wakes the one thread that polls `fileno()`, from any thread; while it works, nobody has to.
 
     No wake-up is lost: who gives the signal puts his work where it is looked for first, and the thread looks behind
-    `lower`. Either the giver sees the lowered signal and wakes it, or it sees the work. A giver that is `waking_last`
-    wakes it when it has handed out all.
+    `lower`. Either the giver sees the lowered signal and wakes it, or it sees the work.
     """
 
     def __init__(self) -> None:
@@ -27,7 +24,7 @@ class Signal:
 
     def give(self) -> None:
         """Make `fileno()` readable, unless the thread will look anyway."""
-        if not self._given and not put_off(self.give):
+        if not self._given:
             self._given = True
             # A full buffer is a signal already; a closed one has no reader left.
             with contextlib.suppress(OSError):

@@ -36,7 +36,7 @@ class GreedyClient:
 
     length: int
     rejects: set[int] = field(default_factory=set)
-    on_token: Callable[[int], object] = lambda position: None
+    on_token: Callable[[int], None] = lambda position: None
     tokens: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     failure: Exception | None = None

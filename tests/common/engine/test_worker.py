@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
 from common.engine.model.packed import Item
 from common.engine.worker import Worker
-from common.process.waking import put_off
 from common.sampling.drafting import Race
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 
@@ -116,13 +114,6 @@ class TestManyAnswers:
         together(worker, range(6), [GreedyClient(LENGTH) for _ in range(6)])
         assert len(sizes) < 6 * LENGTH / 2
         assert max(sizes) >= 5
-
-    def test_who_is_to_be_woken_by_several_drafts_of_a_pass_is_woken_once(self, worker: Worker) -> None:
-        woken: list[None] = []
-        wake = partial(woken.append, None)
-        together(worker, range(6), [GreedyClient(LENGTH, on_token=lambda position: put_off(wake)) for _ in range(6)])
-        together(worker, [0], [GreedyClient(1)])  # a pass later all is done that was put off
-        assert 0 < len(woken) < 6 * LENGTH / 2
 
 
 class Raising(RaceDrafter):
