@@ -222,7 +222,7 @@ class TestCloud:
             town.check_that_all_is_free()
             if scarce == "memory":
                 expecting, needed = town.cloud.kv_bytes(OPEN), taken_by_one(town, greedy)
-                town.cloud.decoder.memory.limit_bytes = max(expecting, needed) + -(-expecting // needed) * needed
+                town.cloud.decoder.memory.limit_bytes = expecting + -(-expecting // needed) * needed
             session = 0
             while not greedy.of(Busy):
                 session += 1

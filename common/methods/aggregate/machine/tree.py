@@ -23,7 +23,7 @@ from common.methods.aggregate.machine.values import DraftWork, LocalDraft
 from proto.digest import EMPTY, extend
 
 MOST_BRANCHES: Final = 128  # prefixes beside the chain that are held decoded
-ROOM: Final = 128  # tokens of branches that rows shall hold beside a whole answer
+ROOM: Final = 64  # tokens of branches that rows shall hold beside a whole answer
 MOST_CANDIDATES: Final = 1024  # remembered ones, before those that were decoded or dropped are looked for
 FAINTEST: Final = FAINT**2  # chance of a branch that is remembered: it grows while its prefix is being decided
 
