@@ -147,6 +147,7 @@ def test_a_machine_is_lost(town: Town, expected: list[str]) -> None:
 def test_a_machine_is_drained(town: Town, expected: list[str]) -> None:
     """Its worker ends what it has begun while another one starts elsewhere: no answer is opened again."""
     town.places.append(town.machines.add())
+    town.until(WORKERS)  # the one that the test before has lost may still be on its way
     lost = town.metrics["dragon_worker_sessions_lost_total"]
     before = {process.pid for process in town.workers}
     answers = Answers(town.pair)
