@@ -325,13 +325,12 @@ class ActiveRequest:
     def ended(self, failure: Exception | None) -> None:
         # Ask the cloud for its part of the report, or do without.
         self._ended = time.monotonic()
-        if failure is not None:
+        if failure is not None or self._shown.reason == "cancelled":
             self.send(Cancel(self.opening.session))
-            self._finish(failure)
-            return
-        if self._shown.reason == "cancelled":
-            self.send(Cancel(self.opening.session))
-            self._close(None)
+            if failure is None:
+                self._close(None)
+            else:
+                self._finish(failure)
             return
         if not self.record.refused:
             self._second.begin(self._tokens, self._ended - self.record.started, self._read_again)

@@ -51,10 +51,7 @@ def table(found: Sequence[Answered], plan: Plan) -> Table:
 
 
 def differing(found: Sequence[Answered], plan: Plan) -> tuple[int, int]:
-    """Answers of exact methods whose tokens are not those of the first one to the same question, and all of those.
-
-    In bfloat16 a row's numbers depend a little on the rows that are computed with it.
-    """
+    """Answers of exact methods whose tokens are not those of the first one to the same question, and all of those."""
     exact = {mode.name for mode in plan.modes if mode.exact}
     first: dict[tuple[int, float], tuple[str, ...]] = {}
     others = [answer for answer in found if answer.mode in exact]

@@ -51,7 +51,7 @@ class Drafting:
         self._known = 0  # decided tokens that the verifier has, all but the last ones
         self._seconds = 0.0  # that the drafts took which were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
-        self._plan = Plan(1)
+        self._plan: Plan  # of what is drafted
         self._make_plan()
 
     @property
@@ -232,7 +232,7 @@ class Drafting:
     def _extended(self, confidence: float) -> bool:
         """Whether the position that was drafted is proposed with those before it; none beyond the plan's length is."""
         drafted = self._prefix.path_length - self._start
-        if drafted and drafted >= self._plan.length:
+        if drafted >= self._plan.length:
             return False
         extension = self._lengths.extension(confidence, drafted)
         if extension == "last":
