@@ -14,6 +14,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 from common.process.python import child_command, python_environment
 
 _STORE = 80 * 2**20  # bytes; the least that Ray allows
@@ -35,6 +37,11 @@ class RayMachines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the cluster, Ray's and those of its actors. None of one that has been killed."""
+        return [] if self._process is None else psutil.Process(self._process.pid).children(recursive=True)
 
     def begin(self) -> None:
         """Start the head."""

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,12 @@ class Town:
 
     @property
     def workers(self) -> list[psutil.Process]:
-        """Processes of workers, wherever they are: all machines are this one."""
+        """Processes of workers, on whichever of the machines they are."""
         found = []
-        for process in psutil.process_iter():
-            try:
+        for process in self.machines.processes:
+            with suppress(psutil.Error):  # it has ended meanwhile
                 if "cloud.gateway.worker" in process.cmdline():
                     found.append(process)
-            except psutil.Error:
-                continue
         return found
 
     @property
