@@ -259,7 +259,7 @@ class Pair:
 
 
 def make_request(**changes: Any) -> Open:
-    """An `Open` with the defaults of the product, K = 32."""
+    """An `Open` with the defaults of the product for the race, K = 32."""
     request = Open(
         session=random.Random(1).getrandbits(32),
         method="speculative",

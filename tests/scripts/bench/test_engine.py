@@ -120,6 +120,7 @@ def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) ->
     assert all(0 < small < large < 200 for small, large in zip(up, down, strict=True))
     own = {str(row[0]): row[1] for row in wire.by_codec(found).rows}
     assert float(str(own["race"])) < float(str(own["raw"]).replace(",", ""))
+    assert float(str(own["top-p"])) < float(str(own["race"]))  # of one token, as a rule: the model is sure
 
 
 def test_a_reading_follows_any_path(demonstration: Demonstration) -> None:
