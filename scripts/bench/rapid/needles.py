@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
@@ -16,7 +19,7 @@ from common.library.embedder import SentenceTransformerEmbedder
 from device.settings import DeviceSettings
 from scripts.bench.measuring import NOTHING, Table, share_interval
 from scripts.bench.rapid.decoding import Reader, Run, alone, scheme_of, together
-from scripts.bench.rapid.haystack import Haystack, haystack, retrieved
+from scripts.bench.rapid.haystack import haystack, retrieved
 from scripts.bench.rapid.laws import Laws, laws, mean
 from scripts.bench.rapid.sizes import Sizes
 from scripts.bench.results import Results
@@ -28,8 +31,6 @@ ANSWERED = (0.0, 10.0, 40.0)  # strengths that answers are made with
 class Rows:
     """A needle's rows: the document whole, what was retrieved of it, and as much of what is least like the question."""
 
-    hay: Haystack
-    length: int
     whole: Reader
     related: Reader
     unrelated: Reader
@@ -37,6 +38,15 @@ class Rows:
     def close(self) -> None:
         for reader in (self.whole, self.related, self.unrelated):
             reader.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of one needle's question."""
+
+    length: int  # of the document
+    runs: dict[str, tuple[bool, Run]]  # by what was read: whether the answer was right, and how it came about
+    laws: dict[tuple[str, float], list[Laws]]  # by passages and strength, along the answer of the long context
 
 
 @dataclass(slots=True)
@@ -58,25 +68,20 @@ class Answers:
 
 
 def needles(results: Results, sizes: Sizes, folder: Path) -> None:
-    """Two tables: answers, and laws by strength for related and unrelated passages."""
-    settings = DeviceSettings(data=folder / "device", dtype="float32", threads=1, document_store_bytes=0)
-    decoder = load_decoder(settings)
+    """Two tables: answers, and laws by strength for related and unrelated passages. As many questions at a time as the
+    machine has cores: nothing of it is a time.
+    """
     answers: dict[tuple[int, str], Answers] = defaultdict(Answers)
     told: dict[tuple[str, float], list[Laws]] = defaultdict(list)
-    for rows in _rows(results, sizes, decoder, load_format(settings, decoder.tokenizer)):
-        runs = _answered(rows, decoder, sizes)
-        for name, run in runs.items():
-            text = decoder.tokenizer.decode(run.tokens)
-            answers[rows.length, name].add(rows.hay.answer in text, run)
-        path = runs["long context"].tokens[:-1]
-        own = rows.whole.distributions(path, len(path) + 1)
-        for kind, reader in (("related", rows.related), ("unrelated", rows.unrelated)):
-            theirs = reader.distributions(path, len(path) + 1)
-            for eta in sizes.etas:
-                told[kind, eta] += [laws(p, q, eta) for p, q in zip(own, theirs, strict=True)]
-        rows.close()
-    decoder.close()
-    model = f"{settings.model.rpartition('/')[2]} for both sides; the drafter reads {sizes.related} tokens"
+    processes = min(os.cpu_count() or 1, len(sizes.needles))
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for number, found in enumerate(pool.map(partial(_asked, sizes, folder), range(len(sizes.needles))), 1):
+            results.say(f"{number} of {len(sizes.needles)} needles: one in {found.length:,} tokens")
+            for name, (right, run) in found.runs.items():
+                answers[found.length, name].add(right, run)
+            for at, each in found.laws.items():
+                told[at] += each
+    model = f"{_settings(folder).model.rpartition('/')[2]} for both sides; the drafter reads {sizes.related} tokens"
     results.table(
         "A needle in a made-up story",
         Table(
@@ -93,6 +98,41 @@ def needles(results: Results, sizes: Sizes, folder: Path) -> None:
     results.samples("laws", {f"{kind}, {eta:g}": found for (kind, eta), found in told.items()})
 
 
+def _settings(folder: Path) -> DeviceSettings:
+    data = folder / f"device-{os.getpid()}"
+    return DeviceSettings(data=data, dtype="float32", threads=1, document_store_bytes=0)
+
+
+@cache
+def _models(folder: Path) -> tuple[Decoder, PromptFormat, SentenceTransformerEmbedder]:
+    """Those of this process."""
+    settings = _settings(folder)
+    decoder = load_decoder(settings)
+    return decoder, load_format(settings, decoder.tokenizer), SentenceTransformerEmbedder()
+
+
+def _asked(sizes: Sizes, folder: Path, number: int) -> Found:
+    decoder, form, embedder = _models(folder)
+    length, depth = sizes.needles[number]
+    hay = haystack(decoder.tokenizer, length, depth, sizes.seed + number)
+    parts = retrieved(hay, decoder.tokenizer, embedder, sizes.related)
+    query = form.query(Conversation.of(hay.question))
+    asked = query_tokens(decoder.tokenizer, query.text, query.controls)
+    texts = (hay.text, parts.related, parts.unrelated)
+    rows = Rows(*(Reader(decoder, form.document_tokens(text), asked, sizes.answer + 1) for text in texts))
+    runs = _answered(rows, decoder, sizes)
+    path = runs["long context"].tokens[:-1]
+    own = rows.whole.distributions(path, len(path) + 1)
+    told = {}
+    for kind, reader in (("related", rows.related), ("unrelated", rows.unrelated)):
+        theirs = reader.distributions(path, len(path) + 1)
+        for eta in sizes.etas:
+            told[kind, eta] = [laws(p, q, eta) for p, q in zip(own, theirs, strict=True)]
+    rows.close()
+    judged = {name: (hay.answer in decoder.tokenizer.decode(run.tokens), run) for name, run in runs.items()}
+    return Found(length, judged, told)
+
+
 def _answered(rows: Rows, decoder: Decoder, sizes: Sizes) -> dict[str, Run]:
     vocabulary, eos = decoder.vocabulary, tuple(sorted(decoder.eos))
     plain = scheme_of(vocabulary, eos, sizes.answer)
@@ -102,21 +142,6 @@ def _answered(rows: Rows, decoder: Decoder, sizes: Sizes) -> dict[str, Run]:
             scheme = scheme_of(vocabulary, eos, sizes.answer, eta=eta)
             runs[f"{name}, η {eta:g}"] = together(drafter, rows.whole, scheme, max(sizes.drafted))
     return runs
-
-
-def _rows(results: Results, sizes: Sizes, decoder: Decoder, form: PromptFormat) -> Iterator[Rows]:
-    embedder = SentenceTransformerEmbedder()
-    for number, (length, depth) in enumerate(sizes.needles):
-        results.say(f"a needle at {depth:.0%} of {length} tokens")
-        hay = haystack(decoder.tokenizer, length, depth, sizes.seed + number)
-        parts = retrieved(hay, decoder.tokenizer, embedder, sizes.related)
-        query = form.query(Conversation.of(hay.question))
-        asked = query_tokens(decoder.tokenizer, query.text, query.controls)
-        readers = [
-            Reader(decoder, form.document_tokens(text), asked, sizes.answer + 1)
-            for text in (hay.text, parts.related, parts.unrelated)
-        ]
-        yield Rows(hay, length, *readers)
 
 
 def _shown(found: Laws) -> list[str]:

@@ -2,7 +2,7 @@
 
 Times by context are those of a model with random weights, whose acceptance means nothing for others. Right answers and
 distances between laws are of SmolLM2-135M-Instruct, which reads 8,192 tokens, on made-up stories. Drafter and verifier
-are the same model (self-speculation), in one thread: nothing runs beside anything.
+are the same model (self-speculation), in one thread: where times are taken, nothing runs beside anything.
 """
 
 from __future__ import annotations
