@@ -27,7 +27,11 @@ SUITES = {
         "scripts.bench.latency.suite:run_long",
     ),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
-    "real": ("the default model on real text: perplexity, acceptance, answers", "scripts.bench.real.suite"),
+    "real": ("the default model on real text: acceptance, answers", "scripts.bench.real.suite"),
+    "real-perplexity": (
+        "its perplexity by documents per side, and by how they are read (Fig. 5)",
+        "scripts.bench.real.suite:run_perplexity",
+    ),
     "real-latency": (
         "its answers on real text over an emulated link, with real decode times",
         "scripts.bench.real.suite:run_latency",

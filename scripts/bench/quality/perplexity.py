@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,15 +73,12 @@ class Text:
 
     def measure(self) -> dict[str, dict[int, list[float]]]:
         """Mean negative log-likelihood per predicted token of each window, by method and documents per side."""
-        found: dict[str, dict[int, list[float]]] = {method: {} for method in METHODS}
-        for window in self.windows:
-            for (method, count), value in self._window(window).items():
-                found[method].setdefault(count, []).append(value)
-        return found
+        return by_method(self.window(number) for number in range(len(self.windows)))
 
     @torch.inference_mode()
-    def _window(self, window: list[int]) -> dict[tuple[str, int], float]:
-        counts = self._counts
+    def window(self, number: int) -> dict[tuple[str, int], float]:
+        """As `measure`, of one window."""
+        counts, window = self._counts, self.windows[number]
         query = str(self._tokenizer.decode(window[: len(window) // QUERY_SHARE]))
         similarity, ids = self._index.search(unit_vectors(self._embedder, [query]), 2 * max(counts))
         near = [self.documents[index] for index in ids[0]]
@@ -171,6 +168,15 @@ class Text:
         targets = torch.tensor(window[-_predicted(window) :])[None, :, None].expand(len(logits), -1, 1)
         found: NDArray[np.float64] = logits.float().log_softmax(-1).gather(-1, targets)[..., 0].double().numpy()
         return found
+
+
+def by_method(found: Iterable[Mapping[tuple[str, int], float]]) -> dict[str, dict[int, list[float]]]:
+    """Join what `Text.window` found of each window."""
+    joined: dict[str, dict[int, list[float]]] = {method: {} for method in METHODS}
+    for window in found:
+        for (method, count), value in window.items():
+            joined[method].setdefault(count, []).append(value)
+    return joined
 
 
 def _predicted(window: Sequence[int]) -> int:

@@ -42,7 +42,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of one needle's question."""
+    """Answers to one needle's question, and the laws of their tokens."""
 
     length: int  # of the document
     runs: dict[str, tuple[bool, Run]]  # by what was read: whether the answer was right, and how it came about

@@ -1,4 +1,4 @@
-"""Sizes of the suite `real`."""
+"""Sizes of the suites `real`, `real-perplexity` and `real-latency`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _latency(legs: tuple[Leg, ...], modes: tuple[Mode, ...], tokens: int, own: f
 
 
 FULL = RealPlan(
-    Sizes(document=64, window=128, library=2000, windows=32, counts=(0, 1, 2, 4, 8, 16), context=2304),
+    Sizes(document=64, window=128, library=2000, windows=16, counts=(0, 1, 2, 4, 8, 16), context=2304),
     Plan(documents=(4,), temperatures=(0.0, 0.3, 0.7, 1.0), questions=8, tokens=48, seed=21),
     _latency(LEGS, MODES, 200, LatencyPlan().own),
     Plan(rtts=(300.0,), steps=((0.0, 0.0),), questions=2, tokens=100, temperatures=(0.7,), seed=11),

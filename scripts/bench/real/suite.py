@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-
 from common.configuration.settings import EMBEDDED_MODEL
 from common.engine.model.configured import model_place
 from device.settings import DeviceSettings
@@ -21,12 +18,10 @@ from scripts.bench import acceptance, timeline
 from scripts.bench.latency.measure import measure
 from scripts.bench.latency.plan import Plan
 from scripts.bench.measuring import MEDIANS
-from scripts.bench.quality.corpus import TEXT_FOLDER, Corpus
-from scripts.bench.quality.perplexity import Sizes, Text
-from scripts.bench.quality.suite import report
+from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.real import answers, latency, proposals
-from scripts.bench.real.articles import articles
 from scripts.bench.real.model import RealTexts
+from scripts.bench.real.perplexity import perplexity
 from scripts.bench.real.plan import FULL, SHORT
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
@@ -35,23 +30,29 @@ EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, a
 
 
 def run(results: Results) -> None:
-    """Count: perplexity and acceptance in this process, then answers of two daemons."""
+    """Count: acceptance in this process, then answers of two daemons."""
     plan = SHORT if results.short else FULL
-    peps, wikitext = _texts()
-    with _model(results, peps.is_dir() or wikitext.is_dir()) as settings:
+    peps, _ = _texts()
+    with _model(results, peps.is_dir()) as settings:
         if settings is None:
             return
-        if wikitext.is_dir():
-            _perplexity(results, plan.perplexity, settings.model, "WikiText-2", Corpus.of(articles(wikitext)))
-        if peps.is_dir():
-            _perplexity(results, plan.perplexity, settings.model, "PEPs", Corpus.load(peps))
-            texts, asked = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
-            acceptance.report(
-                acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
-            )
-            found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
-            results.samples("answers to questions", found)
-            results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
+        texts, asked = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
+        acceptance.report(
+            acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
+        )
+        found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
+        results.samples("answers to questions", found)
+        results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
+
+
+def run_perplexity(results: Results) -> None:
+    """More than an hour on two cores."""
+    plan = SHORT if results.short else FULL
+    folders = [folder for folder in _texts() if folder.is_dir()]
+    with _model(results, bool(folders)) as settings:
+        if settings is not None:
+            for folder in folders:
+                perplexity(results, plan.perplexity, settings.model, folder)
 
 
 def run_latency(results: Results) -> None:
@@ -94,13 +95,6 @@ def _model(results: Results, texts: bool) -> Iterator[DeviceSettings | None]:
 
 def _daemons(settings: DeviceSettings) -> dict[str, object]:
     return {"model": settings.model, "search": "hybrid"}
-
-
-def _perplexity(results: Results, sizes: Sizes, place: str, name: str, corpus: Corpus) -> None:
-    results.say(f"perplexity of {name}: {len(corpus.known)} texts in the library, {len(corpus.unseen)} to predict")
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
-    found = Text(model, PreTrainedTokenizerFast.from_pretrained(place), corpus, sizes).measure()
-    report(results, f"Perplexity of {name} by documents per side", f"perplexity-{name.lower()}", found, sizes)
 
 
 def explanations(known: Sequence[proposals.Proposal], texts: Texts, count: int) -> Texts:
