@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from math import sqrt
-from multiprocessing import get_context
 from statistics import fmean, stdev
 
 from common.figures import line_style
@@ -17,6 +14,7 @@ from common.simulation.scenario import Scenario, simulate
 from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.fields import Placement
 from scripts.bench.measuring import Table
+from scripts.bench.parallel import in_processes
 from scripts.bench.plan import Plan
 from scripts.bench.results import PLACEMENT_LINES, Results
 
@@ -72,14 +70,11 @@ def run(results: Results) -> None:
     ]
     models = [regimes[setting.regime] for setting in settings]
     seconds: dict[Setting, list[float]] = {}
-    # Fresh processes: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        for number, (setting, values) in enumerate(
-            zip(settings, pool.map(answer_times, settings, models, [plan] * len(settings)), strict=True)
-        ):
-            seconds[setting] = values
-            if number % 100 == 0:
-                results.say(f"{number} of {len(settings)} settings")
+    times = in_processes(answer_times, settings, models, [plan] * len(settings))
+    for number, (setting, values) in enumerate(zip(settings, times, strict=True)):
+        seconds[setting] = values
+        if number % 100 == 0:
+            results.say(f"{number} of {len(settings)} settings")
     samples = [{"setting": setting, "seconds": values} for setting, values in seconds.items()]
     results.samples("seconds", {"base_rtt_ms": 1e3 * BASE_RTT, "jitter": "sinusoid, 1/5, 20 pi s", "answers": samples})
     for regime in regimes:

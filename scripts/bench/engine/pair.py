@@ -25,6 +25,7 @@ from common.methods.aggregate.machine.values import Action, LocalDraft, SessionC
 from common.methods.aggregate.samplers.choice import make_aggregation
 from common.methods.aggregate.samplers.paper import PaperAggregation
 from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.checks import TOP_P
 from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.information import information
@@ -259,7 +260,7 @@ class Pair:
 
 
 def make_request(**changes: Any) -> Open:
-    """An `Open` with the defaults of the product for the race, K = 32."""
+    """An `Open` with the defaults of the product, K = 32: `top_p` is its sampler's own."""
     request = Open(
         session=random.Random(1).getrandbits(32),
         method="speculative",
@@ -279,4 +280,4 @@ def make_request(**changes: Any) -> Open:
         max_tokens=4096,
         trace=False,
     )
-    return replace(request, **changes)
+    return replace(request, **{"top_p": TOP_P[changes.get("sampler", request.sampler)]} | changes)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from common.methods.checks import TOP_P
 from proto.fields import Codec, Sampler, Side
 from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
@@ -87,12 +86,7 @@ def _embedded(plan: Plan, mode: Mode, demonstration: Demonstration) -> Traffic:
 
 def _request(mode: Mode, seed: int, max_tokens: int) -> Any:
     return make_request(
-        sampler=mode.sampler,
-        codec=mode.codec,
-        temperature=mode.temperature,
-        top_p=TOP_P[mode.sampler],
-        seed=seed,
-        max_tokens=max_tokens,
+        sampler=mode.sampler, codec=mode.codec, temperature=mode.temperature, seed=seed, max_tokens=max_tokens
     )
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
@@ -18,6 +16,7 @@ from common.engine.model.prompt import PromptFormat, query_tokens
 from common.library.embedder import SentenceTransformerEmbedder
 from device.settings import DeviceSettings
 from scripts.bench.measuring import NOTHING, Table, share_interval
+from scripts.bench.parallel import in_processes
 from scripts.bench.rapid.decoding import Reader, Run, alone, scheme_of, together
 from scripts.bench.rapid.haystack import haystack, retrieved
 from scripts.bench.rapid.laws import Laws, laws, mean
@@ -73,14 +72,12 @@ def needles(results: Results, sizes: Sizes, folder: Path) -> None:
     """
     answers: dict[tuple[int, str], Answers] = defaultdict(Answers)
     told: dict[tuple[str, float], list[Laws]] = defaultdict(list)
-    processes = min(os.cpu_count() or 1, len(sizes.needles))
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for number, found in enumerate(pool.map(partial(_asked, sizes, folder), range(len(sizes.needles))), 1):
-            results.say(f"{number} of {len(sizes.needles)} needles: one in {found.length:,} tokens")
-            for name, (right, run) in found.runs.items():
-                answers[found.length, name].add(right, run)
-            for at, each in found.laws.items():
-                told[at] += each
+    for number, found in enumerate(in_processes(partial(_asked, sizes, folder), range(len(sizes.needles))), 1):
+        results.say(f"{number} of {len(sizes.needles)} needles: one in {found.length:,} tokens")
+        for name, (right, run) in found.runs.items():
+            answers[found.length, name].add(right, run)
+        for at, each in found.laws.items():
+            told[at] += each
     model = f"{_settings(folder).model.rpartition('/')[2]} for both sides; the drafter reads {sizes.related} tokens"
     results.table(
         "A needle in a made-up story",

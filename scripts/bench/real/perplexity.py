@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from scripts.bench.parallel import in_processes
 from scripts.bench.quality.corpus import Corpus
 from scripts.bench.quality.perplexity import Sizes, Text, by_method
 from scripts.bench.quality.suite import report
@@ -29,12 +27,10 @@ def perplexity(results: Results, sizes: Sizes, place: str, folder: Path) -> None
 
 
 def _windows(results: Results, sizes: Sizes, place: str, folder: Path) -> Iterator[Found]:
-    processes = min(os.cpu_count() or 1, sizes.windows)
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for number, found in enumerate(pool.map(partial(_window, place, folder, sizes), range(sizes.windows)), 1):
-            results.say(f"{folder.name}: {number} of {sizes.windows} windows")
-            if found is not None:
-                yield found
+    for number, found in enumerate(in_processes(partial(_window, place, folder, sizes), range(sizes.windows)), 1):
+        results.say(f"{folder.name}: {number} of {sizes.windows} windows")
+        if found is not None:
+            yield found
 
 
 def _window(place: str, folder: Path, sizes: Sizes, number: int) -> Found | None:

@@ -33,7 +33,7 @@ from scripts.bench.workload import Texts
 AIM, AT = 0.7, 16  # of the bare model's tokens per second, with so many sessions
 MEBIBYTE = 2**20
 ENTROPY = 1.0  # nats of the larger models
-SIZES = "The embedded model, and random ones of its kind: what stands beside the model costs the same for each."
+SIZES = "The embedded model, and random ones of its kind."
 
 
 def run(results: Results) -> None:
