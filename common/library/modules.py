@@ -11,7 +11,7 @@ from typing import Any
 
 from common.engine.model.declared_sizes import ENCODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
-from common.engine.model.model_files import read_settings
+from common.engine.model.model_files import check_vocabulary, read_settings
 
 # As the releases of sentence-transformers spelled where a class is; a class `X` is in `x.py` there.
 _PLACES = (
@@ -109,6 +109,7 @@ def _check_module(kind: str, folder: Path) -> None:
 
 
 def _check_transformer(folder: Path) -> StoredWeights:
+    check_vocabulary(folder)
     for path in sorted(folder.glob("sentence_*_config.json")):
         settings = read_settings(path)
         if not isinstance(settings, dict):

@@ -19,7 +19,7 @@ SETTINGS_BYTES = 2**24  # of a settings file; real ones have kilobytes
 TOKENIZER_BYTES = 2**27  # of a tokenizer's file; the largest in use have some 30 MiB
 MOST_FILES = 10_000  # in a model's folder
 
-_TOKENIZER_FILES = frozenset({"tokenizer.json", "vocab.json", "merges.txt", "vocab.txt"})
+_TOKENIZER_FILES = frozenset({"tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tekken.json"})
 _READ = frozenset({".json", ".txt", ".model", ".jinja", ".md", ".safetensors"})  # by the libraries that load models
 _PASSED_OVER = frozenset({".git", ".cache"})
 
@@ -41,6 +41,16 @@ def check_files(folder: Path) -> None:
         raise ModelError(
             f"{folder}: holds an adapter (adapter_config.json), which is not loaded; merge it into its model"
         )
+
+
+def check_vocabulary(folder: Path) -> None:
+    """Raise `ModelError` where no file holds a tokenizer's vocabulary: some of Transformers' classes would be empty."""
+    if not any(map(_is_of_tokenizer, folder.iterdir())):
+        raise ModelError(f"{folder}: no tokenizer (tokenizer.json); put the one that the model was trained with there")
+
+
+def _is_of_tokenizer(path: Path) -> bool:
+    return path.name in _TOKENIZER_FILES or path.suffix == ".model"
 
 
 def read_settings(path: Path) -> Any:
@@ -99,7 +109,7 @@ def _check_file(path: Path, home: Path) -> None:
         raise ModelError(f"{path}: not an ordinary file")
     if path.suffix == ".safetensors":
         return
-    tokenizer = path.name in _TOKENIZER_FILES or path.suffix == ".model"
+    tokenizer = _is_of_tokenizer(path)
     most = TOKENIZER_BYTES if tokenizer else SETTINGS_BYTES
     if status.st_size > most:
         raise ModelError(f"{path}: has {status.st_size} bytes; at most {most} are read")

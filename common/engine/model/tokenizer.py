@@ -21,7 +21,7 @@ _NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
 
 
 class Tokenizer:
-    """A fast Hugging Face tokenizer: plain text in, plain text out. TreeWork from several threads is fine."""
+    """A fast Hugging Face tokenizer: plain text in, plain text out. It may be called from several threads."""
 
     def __init__(self, pretrained: Any) -> None:
         """Wrap an already loaded fast tokenizer; see `load`."""
@@ -55,6 +55,8 @@ class Tokenizer:
         folder = locate(folder_or_hub_id, weights=False)
         try:
             pretrained = load_pretrained_tokenizer(folder)
+        except ModelError:
+            raise
         except Exception as error:  # the tokenizers library raises bare exceptions for a file it can't parse
             reason = " ".join(str(error).split())
             raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {reason}") from error

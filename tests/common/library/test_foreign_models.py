@@ -72,6 +72,11 @@ def add_dense(folder: Path, **settings: object) -> Path:
     return place
 
 
+def remove_vocabulary(folder: Path) -> None:
+    for path in [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
+        path.unlink()
+
+
 def refused(folder: Path, text: str) -> None:
     with pytest.raises(EmbedderError, match=text) as refusal:
         SentenceTransformerEmbedder(str(folder)).encode(["x"])
@@ -129,6 +134,10 @@ class TestCode:
         change(folder / "config.json", auto_map={"AutoModel": "evilcode.Evil"})
         refused(folder, r"names code that comes with the model \(auto_map\)")
         assert not ran.exists()
+
+    def test_without_a_vocabulary_every_text_would_be_the_same(self, folder: Path) -> None:
+        remove_vocabulary(folder)
+        refused(folder, r"no tokenizer \(tokenizer\.json\)")
 
     def test_pickled_weights_of_a_module(self, folder: Path, tmp_path: Path) -> None:
         class Harm:
@@ -232,6 +241,11 @@ class TestCrossEncoder:
         with pytest.raises(ValueError, match=f"^scorer_model: .*{text}"):
             load_relevance_model(str(cross), SentenceTransformerEmbedder(), "cpu")
         assert not ran.exists()
+
+    def test_without_a_vocabulary_every_text_would_be_the_same(self, cross: Path) -> None:
+        remove_vocabulary(cross)
+        with pytest.raises(ValueError, match=r"^scorer_model: .*no tokenizer"):
+            load_relevance_model(str(cross), SentenceTransformerEmbedder(), "cpu")
 
     def test_a_known_function_is_fine(self, cross: Path) -> None:
         change(cross / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"})

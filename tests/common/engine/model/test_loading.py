@@ -55,10 +55,12 @@ class TestRefused:
         (folder / "config.json").unlink()
         refused(folder, "configuration can't be read")
 
-    def test_no_tokenizer(self, folder: Path) -> None:
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            (folder / name).unlink()
-        refused(folder, "tokenizer")
+    @pytest.mark.parametrize("name", ["llama", "qwen2", "opt"])  # of the second and third one would be made, of nothing
+    def test_no_tokenizer(self, name: str, tmp_path: Path) -> None:
+        folder = make_model(name, tmp_path)
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / file).unlink()
+        refused(folder, "no tokenizer")
 
     def test_code_that_the_checkpoint_brings_is_not_run(self, folder: Path, tmp_path: Path) -> None:
         ran = tmp_path / "ran"
