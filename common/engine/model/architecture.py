@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from torch import nn
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -40,6 +42,31 @@ def check_architecture(name: str, config: PreTrainedConfig) -> None:
             f"{name}: {what} can't be served: {reason}; only models with attention to all earlier tokens, or to a"
             " window of the last ones, are supported"
         )
+
+
+def check_places(name: str, model: nn.Module, tensors: Iterable[str]) -> None:
+    """Raise `ModelError` if one of the stored `tensors` belongs, by its name, to a part of the model that has weights
+    but no place for this one: a bias that the configuration does not mention, or scales of numbers that are stored in
+    another way. Tensors of parts that the model does not have are left out, as by Transformers.
+    """
+    places = {part: _own_tensors(module) for part, module in model.named_modules()}
+    lost = sorted(
+        tensor
+        for tensor in tensors
+        for part, _, own in [tensor.rpartition(".")]
+        if places.get(part) and own not in places[part]
+    )
+    if lost:
+        raise ModelError(
+            f"{name}: {', '.join(lost[:3])} ({len(lost)} in all) would not be used; the checkpoint belongs to another"
+            " configuration"
+        )
+
+
+def _own_tensors(module: nn.Module) -> set[str]:
+    """Names of a module's weights and buffers; none where it has no weights of its own."""
+    weights = {name for name, _ in module.named_parameters(recurse=False)}
+    return weights | {name for name, _ in module.named_buffers(recurse=False)} if weights else set()
 
 
 def class_of(config: PreTrainedConfig) -> str:

@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from common.engine.model.architecture import check_architecture, class_of, max_context, shortest_window
+from common.engine.model.architecture import check_architecture, check_places, class_of, max_context, shortest_window
 from common.engine.model.attention import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.engine.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
@@ -133,6 +133,7 @@ def _read_whole(
         )
     model, report = loaded
     _check_weights(name, report)
+    check_places(name, model, map(str, report.get("unexpected_keys", ())))
     whole: PreTrainedModel = model
     return whole
 

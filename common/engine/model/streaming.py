@@ -13,6 +13,7 @@ from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel, initialization
 
+from common.engine.model.architecture import check_places
 from common.engine.model.errors import ModelError
 from common.engine.weights.file import Place, ReadCounters, Wanted, WeightFiles
 from common.engine.weights.plan import ALIGNMENT, BUFFERS, Streaming, aligned, residence
@@ -150,6 +151,8 @@ def fill(
     """
     files = WeightFiles(folder)
     try:
+        named = (name for stored in files.places for name in (stored, f"{model.base_model_prefix}.{stored}"))
+        check_places(str(folder), model, named)
         return _fill(model, layers, files, folder, streaming)
     except BaseException:
         files.close()

@@ -16,6 +16,7 @@ from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import EmbedderError
 from common.scoring.relevance import load_relevance_model
 from tests.common.scoring.tiny_encoders import make_bi_encoder, make_cross_encoder
+from tests.support.json_files import change
 
 DENSE = "sentence_transformers.models.Dense"
 TANH = "torch.nn.modules.activation.Tanh"
@@ -47,10 +48,6 @@ def ran(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (place / "evilcode.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path / "importable"))
     return marker
-
-
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
 
 
 def add_module(folder: Path, kind: str, place: str) -> None:

@@ -19,6 +19,7 @@ from common.engine.model.errors import ModelError
 from common.engine.model.model_files import SETTINGS_BYTES, TOKENIZER_BYTES
 from common.engine.model.tokenizer import Tokenizer
 from tests.common.engine.model.tiny_models import make_model
+from tests.support.json_files import change
 
 MEMORY = 2**28  # bytes that a refusal may take at most; every one of these folders asks for far more
 
@@ -39,10 +40,6 @@ def refused(name: str | Path, text: str) -> None:
         Decoder.load(str(name))
     assert "\n" not in str(refusal.value)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY // 1024
-
-
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
 
 
 class TestCode:

@@ -23,6 +23,7 @@ from tests.common.engine.model.tiny_models import (
     make_model,
     wide_tokenizer,
 )
+from tests.support.json_files import change
 
 
 @pytest.fixture
@@ -33,6 +34,11 @@ def folder(tmp_path: Path) -> Path:
 def refused(name: str | Path, text: str, **options: Any) -> None:
     with pytest.raises(ModelError, match=text):
         Decoder.load(str(name), **options)
+
+
+def add_tensors(folder: Path, added: dict[str, torch.Tensor]) -> None:
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | added, path, {"format": "pt"})
 
 
 class TestRefused:
@@ -93,6 +99,21 @@ class TestRefused:
         del weights["model.layers.1.mlp.up_proj.weight"]
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         refused(folder, r"missing weights: model\.layers\.1\.mlp\.up_proj\.weight")
+
+    def test_biases_that_the_configuration_does_not_mention(self, tmp_path: Path) -> None:
+        folder = make_model("qwen2", tmp_path)
+        change(folder / "config.json", model_type="llama", architectures=["LlamaForCausalLM"])
+        refused(folder, r"k_proj\.bias, .* would not be used; the checkpoint belongs to another configuration")
+
+    def test_numbers_stored_in_a_way_that_nobody_knows(self, folder: Path) -> None:
+        change(folder / "config.json", quantization_config={"quant_method": "somebodys"})
+        add_tensors(folder, {"model.layers.0.mlp.up_proj.scales": torch.ones(2)})
+        refused(folder, r"up_proj\.scales \(1 in all\) would not be used")
+
+    def test_tensors_of_parts_that_are_not_the_decoder_s(self, folder: Path) -> None:
+        tensors = ("vision_tower.layer.weight", "model.layers.9.norm.weight", "model.layers.0.self_attn.masked_bias")
+        add_tensors(folder, {name: torch.ones(2) for name in tensors})
+        Decoder.load(str(folder)).close()
 
     def test_weights_of_another_shape(self, folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")

@@ -257,6 +257,13 @@ class TestRefused:
         save_file(weights | {name: torch.zeros(48, 31)}, folder / "model.safetensors")
         self.refused(folder, rf"{name} has the shape \(48, 31\)", tokenizer=None)
 
+    def test_a_weight_that_there_is_no_place_for(self, tmp_path: Path) -> None:
+        folder = make_model("llama", tmp_path)
+        weights = load_file(folder / "model.safetensors")
+        name = "model.layers.2.mlp.up_proj.bias"
+        save_file(weights | {name: torch.zeros(48)}, folder / "model.safetensors")
+        self.refused(folder, f"{name} .* would not be used", tokenizer=None)
+
     def test_a_tokenizer_of_another_model(self, folder: Path, resident: Decoder, tmp_path: Path) -> None:
         other = make_model("wide", tmp_path)
         self.refused(folder, "ids", tokenizer=str(other), streaming=Streaming(budget(folder, 0)))
