@@ -1,11 +1,9 @@
-"""The files of a sentence-transformers model: where they are, what they hold, and loading without a progress bar."""
+"""The files of a sentence-transformers model: where they are, and what they hold."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +52,6 @@ def identity(folder: Path) -> str:
     The folder's name is left out: two machines may keep one model under different names.
     """
     return f"{_architecture(folder)}:{_content_hash(folder)}"
-
-
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Hide the progress bar that Transformers draws over any other output while it loads weights."""
-    from transformers.utils import logging
-
-    bars: Any = logging  # its functions are not annotated
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()
 
 
 def _architecture(folder: Path) -> str:

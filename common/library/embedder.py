@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.engine.model.errors import ModelError
+from common.engine.model.quiet import quiet_loading
 from common.library import checkpoint
 from common.library.chunks import Chunker
 from common.library.errors import EmbedderError
@@ -181,7 +182,8 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
         config: Any = AutoConfig.from_pretrained(described, trust_remote_code=False, local_files_only=True)
         make: Any = AutoModel
         check_numbers(described, stored, lambda: make.from_config(config))
-        with checkpoint.quiet_loading():
+        with quiet_loading():
+            _check_whole(described)
             return SentenceTransformer(
                 str(folder),
                 device=None if torch_device == "auto" else torch_device,
@@ -192,6 +194,19 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
     except Exception as error:  # what a wrong value in a model's settings raises has no limit
         reason = str(error).strip().partition("\n")[0]
         raise EmbedderError(f"the embedding model in {folder} can't be loaded: {reason}") from error
+
+
+def _check_whole(folder: Path) -> None:
+    """Raise `ModelError` where files lack what vectors are made with, which would be random numbers at every start."""
+    from transformers import AutoModel
+
+    from common.engine.model.loading import check_weights
+
+    # Transformers compares names and shapes on a model without storage. Vectors come neither of a pooler, which many
+    # models lack, nor of the decoder beside an encoder.
+    options = {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
+    model, report = AutoModel.from_pretrained(folder, device_map="meta", output_loading_info=True, **options)
+    check_weights(str(folder), model, report, ("pooler.", "decoder.") if hasattr(model, "encoder") else ("pooler.",))
 
 
 def unit_vectors(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:

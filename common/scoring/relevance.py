@@ -19,6 +19,7 @@ from common.engine.model.declared_sizes import ENCODER_POSITIONS, check_sizes, s
 from common.engine.model.errors import ModelError
 from common.engine.model.loading import TorchDevice, check_numbers, resolve_device
 from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
+from common.engine.model.quiet import quiet_loading
 from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.errors import EmbedderError
@@ -171,7 +172,7 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
         config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         make: Any = AutoModelForSequenceClassification
         check_numbers(folder, stored, lambda: make.from_config(config))
-        with checkpoint.quiet_loading():
+        with quiet_loading():
             loaded: Any = AutoModelForSequenceClassification.from_pretrained(
                 folder,
                 dtype=torch.float32,

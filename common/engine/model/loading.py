@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,13 +18,13 @@ from transformers import (
     PreTrainedModel,
     initialization,
 )
-from transformers.utils import logging
 
 from common.engine.model.architecture import check_architecture, check_places, class_of, max_context, shortest_window
 from common.engine.model.attention import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.engine.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
 from common.engine.model.location import locate
+from common.engine.model.quiet import quiet_loading
 from common.engine.model.streaming import StreamedLayers, fill, make_empty, weight_sample
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.weights.plan import Streaming
@@ -121,7 +120,7 @@ def load_model(
 def _read_whole(
     name: str, folder: Path, config: Any, dtype: torch.dtype, attention: str, options: dict[str, Any]
 ) -> PreTrainedModel:
-    with _no_progress_bar():
+    with quiet_loading():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
@@ -132,8 +131,7 @@ def _read_whole(
             **options,
         )
     model, report = loaded
-    _check_weights(name, report)
-    check_places(name, model, map(str, report.get("unexpected_keys", ())))
+    check_weights(name, model, report)
     whole: PreTrainedModel = model
     return whole
 
@@ -193,18 +191,6 @@ def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mappin
     return digest.hexdigest()
 
 
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    # A daemon's log is no place for a bar that Transformers draws for every load.
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], nn.Module]) -> None:
     """Checks that the model that `make` builds is about as large as its files. Nothing is allocated for it.
 
@@ -240,14 +226,18 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _check_weights(name: str, report: dict[str, Any]) -> None:
+def check_weights(name: str, model: nn.Module, report: Mapping[str, Any], unused: tuple[str, ...] = ()) -> None:
+    """Raise `ModelError` unless the files gave a model what it has, and it has what they hold, by what Transformers
+    reports of loading it. Weights whose names begin with one of `unused` may be missing.
+    """
     for kind in ("missing_keys", "mismatched_keys"):
-        if found := sorted(str(key) for key in report.get(kind, ())):
+        if found := sorted(key for key in map(str, report.get(kind, ())) if not key.startswith(unused)):
             shown = ", ".join(found[:3])
             raise ModelError(
                 f"{name}: {kind.replace('_keys', '')} weights: {shown} ({len(found)} in all);"
                 " the checkpoint is not complete or belongs to another configuration"
             )
+    check_places(name, model, map(str, report.get("unexpected_keys", ())))
 
 
 def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTrainedModel) -> Tokenizer:

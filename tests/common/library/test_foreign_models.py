@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers import T5Config, T5EncoderModel
 
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import EmbedderError
@@ -135,6 +136,31 @@ class TestCode:
     def test_without_a_vocabulary_every_text_would_be_the_same(self, folder: Path) -> None:
         remove_vocabulary(folder)
         refused(folder, r"no tokenizer \(tokenizer\.json\)")
+
+    def test_weights_that_are_missing_would_be_others_at_every_start(self, folder: Path) -> None:
+        path = folder / "model.safetensors"
+        weights = load_file(path)
+        name = next(name for name in weights if name.endswith("layer.0.output.dense.weight"))
+        del weights[name]
+        save_file(weights, path, {"format": "pt"})
+        refused(folder, r"missing weights: .*layer\.0\.output\.dense\.weight")
+
+    def test_weights_that_no_vector_is_made_with_may_be_missing(self, folder: Path) -> None:
+        path = folder / "model.safetensors"
+        without = {name: weight for name, weight in load_file(path).items() if not name.startswith("pooler.")}
+        save_file(without, path, {"format": "pt"})
+        expected = SentenceTransformerEmbedder(str(folder)).encode(["x"])
+        assert np.array_equal(SentenceTransformerEmbedder(str(folder)).encode(["x"]), expected)
+        described: dict[str, Any] = {
+            "vocab_size": 160,
+            "d_model": WIDTH,
+            "d_kv": 16,
+            "d_ff": 48,
+            "num_layers": 2,
+            "num_heads": 2,
+        }
+        T5EncoderModel(T5Config(**described)).save_pretrained(folder)
+        assert SentenceTransformerEmbedder(str(folder)).encode(["x"]).shape == (1, WIDTH)
 
     def test_pickled_weights_of_a_module(self, folder: Path, tmp_path: Path) -> None:
         class Harm:

@@ -1,0 +1,26 @@
+"""Transformers loads without writing to the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Hide the bar that Transformers draws for every load, and its report of names that files and model do not share,
+    which `loading.check_weights` reads: a daemon's log is no place for either.
+    """
+    from transformers.utils import logging
+
+    shown: Any = logging  # its functions are not annotated
+    bar, level = shown.is_progress_bar_enabled(), shown.get_verbosity()
+    shown.disable_progress_bar()
+    shown.set_verbosity_error()
+    try:
+        yield
+    finally:
+        shown.set_verbosity(level)
+        if bar:
+            shown.enable_progress_bar()
