@@ -1,31 +1,123 @@
 """Converts a GGUF file's model and tokenizer: `python -m common.engine.model.gguf_conversion FILE FOLDER`.
 
 The weights become bfloat16: what the file's 4 to 8 bits stand for differs from it by far less than from the numbers
-that were quantised.
+that were quantised. Transformers reads the file, but leaves out how positions are scaled and tensors that it has no
+place for, and makes random numbers of weights that are missing: the first is read here, the others are refused.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_FREQUENCIES: Final = "rope_freqs.weight"  # what every rotary frequency is divided by
+# Llama 3.1 and all that followed it: of frequencies that turn fewer than LOW times within ORIGINAL tokens the whole
+# factor is taken, of those that turn more than HIGH times none of it.
+_LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
+_SAME: Final = 1e-3  # relative; the divisors are float32, and the frequencies were once
+
+Rotation = dict[str, Any]  # one layer type's entry of `rope_parameters`, as Transformers has it
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Write safetensors, configuration, tokenizer and chat template to `folder`."""
+    """Write safetensors, configuration, tokenizer and chat template to `folder`. Raises `ValueError` for a file that is
+    not all used, and whatever the libraries make of a damaged or unknown one.
+    """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from gguf import GGUFReader
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
+
+    from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
-    model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **options)
+    config: Any = AutoConfig.from_pretrained(file.parent, **options)
+    reader: Any = GGUFReader(file)
+    architecture = reader.fields["general.architecture"].contents()
+    begin = f"{architecture}."
+    metadata = {key.removeprefix(begin): field.contents() for key, field in reader.fields.items()}
+    divisors = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == _FREQUENCIES), None)
+    complete(config, metadata, divisors)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        file.parent, config=config, dtype=torch.float32, output_loading_info=True, **options
+    )
+    model, report = loaded
+    check_weights(file.name, model, report)
+    _check_all_used(model, architecture, [tensor.name for tensor in reader.tensors])
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **options)
     model.hf_quantizer = None  # these are plain numbers now
     del model.config.quantization_config
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float] | None) -> None:
+    """Add to a configuration what Transformers leaves out of a file's `metadata`, named without their architecture: the
+    window of its layers, and how positions are scaled. Raises as `scaled_rotation` does.
+    """
+    window = int(metadata.get("attention.sliding_window", 0))
+    if window and getattr(config, "sliding_window", window) is None:
+        config.sliding_window = window
+    begin = "rope.scaling."
+    stated = {key.removeprefix(begin): value for key, value in metadata.items() if key.startswith(begin)}
+    parameters = getattr(config, "rope_parameters", None)
+    if parameters is not None:
+        # Gemma 3 scales the positions of its layers without a window alone, and has an entry for each kind.
+        rotation = parameters.get("full_attention", parameters)
+        rotation |= scaled_rotation(rotation, stated, divisors)
+
+
+def scaled_rotation(rotation: Rotation, stated: Mapping[str, Any], divisors: Sequence[float] | None) -> Rotation:
+    """The entries that change in an unscaled `rotation`, by the metadata of scaling and by the divisors of its rotary
+    frequencies, where a file has any. Raises `ValueError` for what there is no rule for.
+    """
+    kind = stated.get("type", "none")
+    if divisors is not None and max(divisors) > 1:
+        found: Rotation = {
+            "rope_type": "llama3",
+            "factor": max(divisors),
+            "low_freq_factor": _LOW,
+            "high_freq_factor": _HIGH,
+            "original_max_position_embeddings": _ORIGINAL,
+        }
+        expected = _divisors(rotation["rope_theta"], 2 * len(divisors), found["factor"])
+        if not all(math.isclose(*pair, rel_tol=_SAME) for pair in zip(divisors, expected, strict=True)):
+            raise ValueError(f"its rotary frequencies are scaled ({_FREQUENCIES}) otherwise than Llama 3.1's")
+        return found
+    if kind == "linear" and set(stated) <= {"type", "factor"}:
+        return {"rope_type": "linear", "factor": stated["factor"]}
+    if kind == "yarn" and set(stated) <= {"type", "factor", "original_context_length", "finetuned"}:
+        original = int(stated["original_context_length"])
+        return {"rope_type": "yarn", "factor": stated["factor"], "original_max_position_embeddings": original}
+    if kind != "none":
+        raise ValueError(f"its positions are scaled as {kind} ({', '.join(sorted(stated))}), which is not read")
+    return {}
+
+
+def _divisors(theta: float, size: int, factor: float) -> list[float]:
+    """Of Llama 3.1's frequencies for keys of `size` numbers."""
+    made = []
+    for place in range(0, size, 2):
+        turns = _ORIGINAL / (2 * math.pi * theta ** (place / size))
+        share = min(1.0, max(0.0, (turns - _LOW) / (_HIGH - _LOW)))
+        made.append(1 / ((1 - share) / factor + share))
+    return made
+
+
+def _check_all_used(model: Any, architecture: str, tensors: Sequence[str]) -> None:
+    from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+
+    kind: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
+    places = get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
+    # Experts that lie in one tensor have a place without an ending.
+    known = {_FREQUENCIES, *places, *(f"{place}.weight" for place in places)}
+    if left := sorted(set(tensors) - known):
+        raise ValueError(f"{', '.join(left[:3])} ({len(left)} in all) would not be used")
 
 
 def main() -> int:

@@ -230,11 +230,11 @@ def check_weights(name: str, model: nn.Module, report: Mapping[str, Any], unused
     """Raise `ModelError` unless the files gave a model what it has, and it has what they hold, by what Transformers
     reports of loading it. Weights whose names begin with one of `unused` may be missing.
     """
-    for kind in ("missing_keys", "mismatched_keys"):
+    for kind, what in (("missing_keys", "missing weights"), ("mismatched_keys", "weights of another shape")):
         if found := sorted(key for key in map(str, report.get(kind, ())) if not key.startswith(unused)):
             shown = ", ".join(found[:3])
             raise ModelError(
-                f"{name}: {kind.replace('_keys', '')} weights: {shown} ({len(found)} in all);"
+                f"{name}: {what}: {shown} ({len(found)} in all);"
                 " the checkpoint is not complete or belongs to another configuration"
             )
     check_places(name, model, map(str, report.get("unexpected_keys", ())))

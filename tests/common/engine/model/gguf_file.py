@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
 
 WIDTH, LAYERS, HEADS, INNER, CONTEXT = 32, 2, 4, 48, 128
+THETA = 500_000.0
 END = 2
 CHAT_TEMPLATE = "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
 Weights = dict[str, NDArray[np.float32]]
@@ -28,9 +31,12 @@ def _tokens() -> list[str]:
     ]
 
 
-def write_gguf(path: Path, seed: int = 5) -> Weights:
-    """Write a random Llama model to `path`; returns its weights by their names in the file."""
-    random = np.random.default_rng(seed)
+def write_gguf(path: Path, scaling: Mapping[str, Any] | None = None, changed: Weights | None = None) -> Weights:
+    """Write a random Llama model to `path`; returns its weights by their names in the file.
+
+    `scaling` is metadata, by what follows `llama.rope.scaling.`; `changed` tensors are added, or left out where empty.
+    """
+    random = np.random.default_rng(5)
     tokens = _tokens()
 
     def matrix(*shape: int) -> NDArray[np.float32]:
@@ -50,7 +56,11 @@ def write_gguf(path: Path, seed: int = 5) -> Weights:
             "ffn_down": (WIDTH, INNER),
         }
         weights |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
+    weights = {name: weight for name, weight in (weights | (changed or {})).items() if weight.size}
     writer = gguf.GGUFWriter(path, "llama")
+    for name, value in (scaling or {}).items():
+        add: Any = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)]
+        add(f"llama.rope.scaling.{name}", value)
     writer.add_block_count(LAYERS)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
@@ -58,7 +68,7 @@ def write_gguf(path: Path, seed: int = 5) -> Weights:
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10_000.0)
+    writer.add_rope_freq_base(THETA)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")

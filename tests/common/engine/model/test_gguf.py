@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
+from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from common.engine.model import gguf
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import _WORK, MANIFEST, damaged_files, imported, is_complete, is_gguf
+from common.engine.model.gguf_conversion import complete, convert, scaled_rotation
 from common.process.python import child_command
 from common.process.startup import Startup
-from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, Weights, write_gguf
+from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, HEADS, THETA, WIDTH, Weights, write_gguf
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +159,103 @@ def test_two_at_a_time_do_the_work_once(together: Together) -> None:
     first, second = together.folders
     assert first == second
     assert together.conversions == 1
+
+
+LLAMA3 = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+class TestScaledPositions:
+    """Transformers leaves out how positions are scaled in a GGUF file, and the model would go wrong without a word."""
+
+    @staticmethod
+    def rotation(folder: Path) -> dict[str, Any]:
+        """How the configuration in `folder` says that positions are scaled."""
+        described: dict[str, Any] = json.loads((folder / "config.json").read_text())["rope_parameters"]
+        return described
+
+    @staticmethod
+    def divisors() -> NDArray[np.float32]:
+        """Llama 3.1's, out of Transformers' own frequencies, as llama.cpp keeps them."""
+        size = WIDTH // HEADS
+        config = LlamaConfig(
+            hidden_size=WIDTH,
+            num_attention_heads=HEADS,
+            max_position_embeddings=131_072,
+            rope_parameters={"rope_type": "llama3", "rope_theta": THETA, **LLAMA3},
+        )
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+        plain = THETA ** (-torch.arange(0, size, 2) / size)
+        return (plain / scaled).numpy().astype(np.float32)
+
+    def test_of_llama_3(self, tmp_path: Path) -> None:
+        write_gguf(tmp_path / "x.gguf", changed={"rope_freqs.weight": self.divisors()})
+        convert(tmp_path / "x.gguf", tmp_path / "made")
+        assert self.rotation(tmp_path / "made") == {"rope_type": "llama3", "rope_theta": THETA, **LLAMA3}
+
+    @pytest.mark.parametrize(
+        ("stated", "read"),
+        [
+            ({"type": "none"}, {}),
+            ({"type": "linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+            (
+                {"type": "yarn", "factor": 4.0, "original_context_length": 32, "finetuned": True},
+                {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+            ),
+        ],
+    )
+    def test_by_what_the_metadata_say(self, stated: dict[str, Any], read: dict[str, Any]) -> None:
+        assert scaled_rotation({"rope_type": "default", "rope_theta": THETA}, stated, None) == read
+
+    def test_of_the_layers_that_see_everything(self) -> None:
+        config: Any = Gemma3TextConfig()
+        windowed = dict(config.rope_parameters["sliding_attention"])
+        complete(config, {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, None)
+        assert config.rope_parameters["full_attention"]["rope_type"] == "linear"
+        assert config.rope_parameters["full_attention"]["factor"] == 8.0
+        assert config.rope_parameters["sliding_attention"] == windowed
+
+    def test_divisors_that_change_nothing(self) -> None:
+        assert scaled_rotation({"rope_theta": THETA}, {}, [1.0] * 4) == {}
+
+    @pytest.mark.parametrize(
+        ("stated", "divisors", "said"),
+        [
+            ({}, [1.0, 2.0, 3.0, 4.0], r"\(rope_freqs\.weight\) otherwise than Llama 3\.1's"),
+            ({"type": "longrope", "attn_factor": 1.2}, None, r"scaled as longrope \(attn_factor, type\)"),
+            (
+                {"type": "yarn", "factor": 4.0, "original_context_length": 32, "yarn_log_multiplier": 0.1},
+                None,
+                "as yarn",
+            ),
+        ],
+    )
+    def test_in_ways_that_are_not_read(self, stated: dict[str, Any], divisors: list[float] | None, said: str) -> None:
+        with pytest.raises(ValueError, match=said):
+            scaled_rotation({"rope_theta": THETA}, stated, divisors)
+
+
+def test_a_window_that_transformers_leaves_out() -> None:
+    config, own = Phi3Config(sliding_window=None), Phi3Config(sliding_window=64)
+    for each in (config, own):
+        complete(each, {"attention.sliding_window": 2047}, None)
+    assert (config.sliding_window, own.sliding_window) == (2047, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "said"),
+    [
+        ("blk.1.ffn_up.weight", np.zeros(0, np.float32), r"missing weights: model\.layers\.1\.mlp\.up_proj\.weight"),
+        ("blk.0.attn_q.bias", np.zeros(WIDTH, np.float32), r"blk\.0\.attn_q\.bias \(1 in all\) would not be used"),
+        ("blk.0.attn_q_norm.weight", np.ones(8, np.float32), r"blk\.0\.attn_q_norm\.weight .* would not be used"),
+    ],
+)
+def test_what_is_not_all_of_a_model_is_refused(
+    name: str, tensor: NDArray[np.float32], said: str, tmp_path: Path
+) -> None:
+    write_gguf(tmp_path / "x.gguf", changed={name: tensor})
+    with pytest.raises(ValueError, match=said):
+        convert(tmp_path / "x.gguf", tmp_path / "made")
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(
