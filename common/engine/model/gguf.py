@@ -29,6 +29,7 @@ from common.process.startup import Startup
 
 SUFFIX = ".gguf"
 MANIFEST = "imported.json"  # sizes and SHA-256 of the files, written last
+CONVERSION = 2  # which way imports are made; those of another way are made again
 _MAGIC = b"GGUF"
 _IDENTITY = 16  # hexadecimal digits of the file's SHA-256 in the folder's name
 _LOCK = "import.lock"
@@ -73,8 +74,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
 def is_complete(folder: Path) -> bool:
     """Whether all files of an import are there, in their sizes; see `damaged_files` for their content."""
     try:
-        files = json.loads((folder / MANIFEST).read_text())
-        return all((folder / name).stat().st_size == size for name, (size, _) in files.items())
+        return all((folder / name).stat().st_size == size for name, (size, _) in _manifest(folder).items())
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 
@@ -82,10 +82,20 @@ def is_complete(folder: Path) -> bool:
 def damaged_files(folder: Path) -> list[str]:
     """Names of an import's files that are not what was written. Reads all of them. Raises `ModelError`."""
     try:
-        files = json.loads((folder / MANIFEST).read_text())
-        return [name for name, (_, digest) in files.items() if _digest(folder / name) != digest]
+        return [name for name, (_, digest) in _manifest(folder).items() if _digest(folder / name) != digest]
+    except ModelError:
+        raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ModelError(f"{folder}: is no imported model") from error
+
+
+def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
+    """Size and digest of each file. Raises what comes of a manifest that is none, `ModelError` for an older one."""
+    stated = json.loads((folder / MANIFEST).read_text())
+    if stated.get("conversion") != CONVERSION:
+        raise ModelError(f"{folder}: was imported by another release; name the .gguf file, and it is imported again")
+    files: dict[str, tuple[int, str]] = stated["files"]
+    return files
 
 
 def _is_whole(folder: Path) -> bool:
@@ -134,7 +144,7 @@ def _import(file: Path, folder: Path, startup: Startup) -> None:
             reason = said.strip().rpartition("\n")[2] or f"the conversion ended with {code}"
             raise ModelError(f"{file}: can't be imported: {reason}")
         files = {path.name: (path.stat().st_size, _digest(path)) for path in sorted(made.iterdir())}
-        (made / MANIFEST).write_text(json.dumps(files, indent=1) + "\n")
+        (made / MANIFEST).write_text(json.dumps({"conversion": CONVERSION, "files": files}, indent=1) + "\n")
         for path in made.iterdir():
             to_disk(path)
         put_in_place(made, folder)

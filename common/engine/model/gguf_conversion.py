@@ -1,8 +1,9 @@
 """Converts a GGUF file's model and tokenizer: `python -m common.engine.model.gguf_conversion FILE FOLDER`.
 
 The weights become bfloat16: what the file's 4 to 8 bits stand for differs from it by far less than from the numbers
-that were quantised. Transformers reads the file, but leaves out how positions are scaled and tensors that it has no
-place for, and makes random numbers of weights that are missing: the first is read here, the others are refused.
+that were quantised. Transformers reads the file, but leaves out how positions are scaled, rules of the tokenizer and
+tensors that it has no place for, and makes random numbers of weights that are missing: the first two are read here,
+and files with what there is no place for, or without all weights, are refused.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def convert(file: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    from common.engine.model.gguf_tokenizer import follow_rules
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
@@ -40,7 +42,8 @@ def convert(file: Path, folder: Path) -> None:
     reader: Any = GGUFReader(file)
     architecture = reader.fields["general.architecture"].contents()
     begin = f"{architecture}."
-    metadata = {key.removeprefix(begin): field.contents() for key, field in reader.fields.items()}
+    stated = {key: field for key, field in reader.fields.items() if key.startswith(begin)}
+    metadata = {key.removeprefix(begin): field.contents() for key, field in stated.items()}
     divisors = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == _FREQUENCIES), None)
     complete(config, metadata, divisors)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -50,6 +53,9 @@ def convert(file: Path, folder: Path) -> None:
     check_weights(file.name, model, report)
     _check_all_used(model, architecture, [tensor.name for tensor in reader.tensors])
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **options)
+    rule = reader.fields.get("tokenizer.ggml.pre")
+    kind = reader.fields["tokenizer.ggml.model"].contents()
+    follow_rules(tokenizer.backend_tokenizer, kind, "default" if rule is None else rule.contents())
     model.hf_quantizer = None  # these are plain numbers now
     del model.config.quantization_config
     model.to(torch.bfloat16).save_pretrained(folder)

@@ -51,7 +51,7 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
     using = place | {"DRAGON_CLOUD_MODEL": "Tiny", "DRAGON_CLOUD_MODELS": str(tmp_path / "models")}
     name, size, numbers, licence, tokenizer, used, where = dragon("models", "list", **using).stdout[:-1].split("\t")
     assert (name, numbers, licence, used, where) == (folder.name, "bfloat16", "", "cloud model", "imported")
-    assert size.endswith(" kB") and tokenizer.startswith("BPE 260 ")
+    assert size.endswith(" kB") and tokenizer.startswith("BPE 261 ")
 
     found = dragon("models", "check", "Tiny", **place)
     assert found.returncode == 0, found

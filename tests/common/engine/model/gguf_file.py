@@ -28,13 +28,20 @@ def _tokens() -> list[str]:
         *(chr(byte) for byte in visible),
         *(chr(256 + place) for place in range(len(hidden))),
         "ab",
+        "ĊĊ",
     ]
 
 
-def write_gguf(path: Path, scaling: Mapping[str, Any] | None = None, changed: Weights | None = None) -> Weights:
+def write_gguf(
+    path: Path,
+    scaling: Mapping[str, Any] | None = None,
+    changed: Weights | None = None,
+    split: str = "default",
+) -> Weights:
     """Write a random Llama model to `path`; returns its weights by their names in the file.
 
     `scaling` is metadata, by what follows `llama.rope.scaling.`; `changed` tensors are added, or left out where empty.
+    `split` is the tokenizer's rule.
     """
     random = np.random.default_rng(5)
     tokens = _tokens()
@@ -71,10 +78,10 @@ def write_gguf(path: Path, scaling: Mapping[str, Any] | None = None, changed: We
     writer.add_rope_freq_base(THETA)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("default")
+    writer.add_tokenizer_pre(split)
     writer.add_token_list(tokens)
     writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(tokens) - 3))
-    writer.add_token_merges(["a b"])
+    writer.add_token_merges(["a b", "Ċ Ċ"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(END)
     writer.add_unk_token_id(0)

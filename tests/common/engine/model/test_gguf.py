@@ -15,14 +15,18 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Metaspace
 from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from common.engine.model import gguf
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.gguf import _WORK, MANIFEST, damaged_files, imported, is_complete, is_gguf
+from common.engine.model.gguf import _WORK, CONVERSION, MANIFEST, damaged_files, imported, is_complete, is_gguf
 from common.engine.model.gguf_conversion import complete, convert, scaled_rotation
+from common.engine.model.gguf_tokenizer import follow_rules
 from common.process.python import child_command
 from common.process.startup import Startup
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, HEADS, THETA, WIDTH, Weights, write_gguf
@@ -120,6 +124,7 @@ def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: py
         tokenizer.unlink,
         manifest.unlink,
         lambda: manifest.write_text("[]"),
+        lambda: manifest.write_text(json.dumps({**json.loads(whole[manifest.name]), "conversion": CONVERSION - 1})),
     ):
         harm()
         assert not is_complete(copy)
@@ -129,6 +134,13 @@ def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: py
         for name, content in whole.items():
             (copy / name).write_bytes(content)
         assert is_complete(copy)
+
+
+def test_an_import_of_another_release_can_not_be_checked(copy: Path) -> None:
+    manifest = copy / MANIFEST
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "conversion": CONVERSION - 1}))
+    with pytest.raises(ModelError, match=r"by another release; name the \.gguf file"):
+        damaged_files(copy)
 
 
 def test_a_changed_byte_is_found_and_mended(
@@ -239,6 +251,53 @@ def test_a_window_that_transformers_leaves_out() -> None:
     for each in (config, own):
         complete(each, {"attention.sliding_window": 2047}, None)
     assert (config.sliding_window, own.sliding_window) == (2047, 64)
+
+
+class TestTokenizer:
+    """Expected words are those of the models' own `tokenizer.json`, or of llama.cpp's vectors."""
+
+    @pytest.mark.parametrize(
+        ("rule", "text", "words"),
+        [
+            ("smollm", "on\n\n2024", ["on", "ĊĊ", "2", "0", "2", "4"]),
+            ("gpt-2", "on\n\n2024", ["on", "Ċ", "Ċ", "2024"]),
+            ("llama-bpe", "(on 12345", ["(on", "Ġ", "123", "45"]),
+            ("qwen2", "(on 12", ["(on", "Ġ", "1", "2"]),
+            ("tekken", "onTime 12", ["on", "Time", "Ġ", "1", "2"]),
+            ("gpt-4o", "It's 12345", ["It's", "Ġ", "123", "45"]),
+        ],
+    )
+    def test_words(self, rule: str, text: str, words: list[str]) -> None:
+        tokenizer = Tokenizer(BPE())
+        follow_rules(tokenizer, "gpt2", rule)
+        assert [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)] == words
+
+    def test_an_unknown_rule(self) -> None:
+        with pytest.raises(ValueError, match=r"a rule that is not known here \(somebodys\)"):
+            follow_rules(Tokenizer(BPE()), "gpt2", "somebodys")
+
+    @pytest.mark.parametrize(("rule", "tokens"), [("llama-bpe", ["abc"]), ("gpt-2", ["ab", "c"])])
+    def test_a_word_of_the_vocabulary_is_one_token(self, rule: str, tokens: list[str]) -> None:
+        names = ["a", "b", "c", "ab", "abc"]
+        tokenizer = Tokenizer(BPE(vocab={name: number for number, name in enumerate(names)}, merges=[("a", "b")]))
+        follow_rules(tokenizer, "gpt2", rule)
+        assert tokenizer.encode("abc").tokens == tokens
+
+    def test_spaces_of_sentencepiece(self) -> None:
+        tokenizer = Tokenizer(BPE())
+        tokenizer.pre_tokenizer = Metaspace(prepend_scheme="first")
+        follow_rules(tokenizer, "llama", "default")
+        assert tokenizer.normalizer.normalize_str(" a b") == "▁▁a▁b"
+        bare = Tokenizer(BPE())
+        bare.pre_tokenizer = Metaspace(prepend_scheme="never")
+        follow_rules(bare, "llama", "default")
+        assert bare.normalizer is None
+
+    def test_of_a_file(self, tmp_path: Path) -> None:
+        write_gguf(tmp_path / "x.gguf", split="smollm")
+        convert(tmp_path / "x.gguf", tmp_path / "made")
+        made = Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json"))
+        assert made.encode("a\n\n2").tokens == ["a", "ĊĊ", "2"]
 
 
 @pytest.mark.parametrize(
