@@ -288,6 +288,7 @@ class TestTokenizer:
         tokenizer.pre_tokenizer = Metaspace(prepend_scheme="first")
         follow_rules(tokenizer, "llama", "default")
         assert tokenizer.normalizer.normalize_str(" a b") == "▁▁a▁b"
+        assert json.loads(tokenizer.to_str())["pre_tokenizer"] is None
         bare = Tokenizer(BPE())
         bare.pre_tokenizer = Metaspace(prepend_scheme="never")
         follow_rules(bare, "llama", "default")
