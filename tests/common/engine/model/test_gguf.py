@@ -181,7 +181,7 @@ class TestScaledPositions:
 
     @staticmethod
     def rotation(folder: Path) -> dict[str, Any]:
-        """How the configuration in `folder` says that positions are scaled."""
+        """Rotations as the configuration in `folder` describes them."""
         described: dict[str, Any] = json.loads((folder / "config.json").read_text())["rope_parameters"]
         return described
 
