@@ -128,7 +128,7 @@ class DeviceEngine:
         embedder, listed = self._side.embedder, list(texts)
 
         def embedded() -> Embedded:
-            counts, most = embedder.token_counts(listed), embedder.max_tokens
+            counts, most = embedder.token_counts(listed), embedder.max_tokens()
             cut = tuple(number for number, count in enumerate(counts) if count > most)
             return Embedded(embedder.encode(listed), sum(min(count, most) for count in counts), cut)
 

@@ -43,7 +43,11 @@ class Embedder(Protocol):
         ...
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """Unit vectors [texts, dimension] in the order given; the same text gives the same vector."""
+        """Unit vectors [texts, dimension] of documents, in the order given; the same text gives the same vector."""
+        ...
+
+    def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
+        """The same of what is searched for: many models are trained to read another instruction before it."""
         ...
 
 
@@ -91,14 +95,18 @@ class SentenceTransformerEmbedder:
             self._identity = checkpoint.identity(self.folder)
         return self._identity
 
-    @property
-    def max_tokens(self) -> int:
-        """Tokens of a text that the model reads, special ones included; the rest is cut off at the text's end."""
+    def max_tokens(self, queries: bool = False) -> int:
+        """Tokens of a document, or of what is searched for, that the model reads behind its instruction, special ones
+        included; the rest is cut off at the text's end.
+        """
         with self._lock:
-            length = self._model().max_seq_length
+            model = self._model()
+            instruction = model.prompts.get("query" if queries else "document") or ""
+            taken = len(model.tokenizer(instruction, add_special_tokens=False, verbose=False)["input_ids"])
+            length = model.max_seq_length
         if length is None:
             raise EmbedderError(f"the embedding model in {self.folder} states no longest text (max_seq_length)")
-        return int(length)
+        return int(length) - taken
 
     def token_counts(self, texts: list[str]) -> list[int]:
         """Tokens of each text, special ones included, as if the model read all of them."""
@@ -107,13 +115,18 @@ class SentenceTransformerEmbedder:
             return [len(ids) for ids in tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """Unit vectors [texts, dimension].
+        """Unit vectors [texts, dimension] of documents.
 
         On a CPU every text is encoded by itself: a vector then depends on its text alone and not on the
         company it had in a batch, which changes the last bits, and padding costs nothing.
         """
         with self._lock:
             return _encode(self._model(), texts)
+
+    def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
+        """Unit vectors [texts, dimension] of what is searched for, behind the model's own instruction for it."""
+        with self._lock:
+            return _encode(self._model(), texts, queries=True)
 
     def _model(self) -> SentenceTransformer:
         if self._loaded is None:
@@ -132,9 +145,10 @@ def chunker_for(embedder: SentenceTransformerEmbedder, tokens: int) -> Chunker:
     return Chunker(tokenizer, tokens)
 
 
-def _encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
+def _encode(model: SentenceTransformer, texts: list[str], queries: bool = False) -> NDArray[np.float32]:
     batch = 1 if model.device.type == "cpu" else _GPU_BATCH
-    vectors = model.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+    encode = model.encode_query if queries else model.encode_document
+    vectors = encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
@@ -209,9 +223,11 @@ def _check_whole(folder: Path) -> None:
     check_weights(str(folder), model, report, ("pooler.", "decoder.") if hasattr(model, "encoder") else ("pooler.",))
 
 
-def unit_vectors(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
-    """The embedder's vectors [texts, dimension], held to its promise. Raises `EmbedderError`."""
-    vectors = embedder.encode(texts)
+def unit_vectors(embedder: Embedder, texts: list[str], queries: bool = False) -> NDArray[np.float32]:
+    """The embedder's vectors [texts, dimension] of documents, or of `queries`, held to its promise. Raises
+    `EmbedderError`.
+    """
+    vectors = embedder.encode_queries(texts) if queries else embedder.encode(texts)
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(texts):
         raise EmbedderError(
             f"the embedding model {embedder.identity} gave {vectors.dtype} {list(vectors.shape)} for {len(texts)} texts"

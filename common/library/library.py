@@ -276,7 +276,7 @@ class Library:
         """All chunks of the document of this title or path, in its order; `only` as in `search`. Raises
         `UnknownDocument`, see `named`, and `NoDocumentFits`.
         """
-        vector = unit_vectors(self._embedder, [query])[0]
+        vector = unit_vectors(self._embedder, [query], queries=True)[0]
         self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             check_embedder(self._store, self._embedder)
@@ -289,7 +289,7 @@ class Library:
     def _vector(self, query: str, earlier: str) -> NDArray[np.float32]:
         """The unit vector [dimension] that is searched for."""
         texts = [query, earlier] if earlier.strip() else [query]
-        own, *before = unit_vectors(self._embedder, texts).astype(np.float64)
+        own, *before = unit_vectors(self._embedder, texts, queries=True).astype(np.float64)
         mixed = (1.0 - _EARLIER) * own + _EARLIER * before[0] if before else own
         length = float(np.linalg.norm(mixed))
         vector: NDArray[np.float32] = (mixed / length if before and length > 0 else own).astype(np.float32)

@@ -56,7 +56,11 @@ class BiEncoder:
         if not file.is_file():
             raise ValueError(f"the scorer's model in {file.parent} has no fast tokenizer ({file.name})")
         self._tokenizer = _plain(Tokenizer.from_file(str(file)))
-        self._room = embedder.max_tokens - self._tokenizer.num_special_tokens_to_add(False)
+        self._room = embedder.max_tokens(queries=True) - self._tokenizer.num_special_tokens_to_add(False)
+        if self._room <= 0:
+            raise ValueError(
+                f"the instruction for queries of the scorer's model in {file.parent} leaves no room for one"
+            )
 
     @property
     def identity(self) -> str:
@@ -69,15 +73,15 @@ class BiEncoder:
 
         def cosines(text: str) -> NDArray[np.float64]:
             if not vectors:
-                vectors.extend(self._vector(document) for document in documents)
-            against = self._vector(end_of(text, self._room, self._tokenizer))
+                vectors.extend(self._vector(document, False) for document in documents)
+            against = self._vector(end_of(text, self._room, self._tokenizer), True)
             # One product per document: a matrix product may sum a row in an order that depends on the others.
             return np.asarray([np.dot(vector, against) for vector in vectors], dtype=np.float64)
 
         return cosines
 
-    def _vector(self, text: str) -> NDArray[np.float64]:
-        vector: NDArray[np.float64] = unit_vectors(self._embedder, [text])[0].astype(np.float64)
+    def _vector(self, text: str, query: bool) -> NDArray[np.float64]:
+        vector: NDArray[np.float64] = unit_vectors(self._embedder, [text], query)[0].astype(np.float64)
         return vector
 
 

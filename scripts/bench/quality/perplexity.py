@@ -80,7 +80,7 @@ class Text:
         """As `measure`, of one window."""
         counts, window = self._counts, self.windows[number]
         query = str(self._tokenizer.decode(window[: len(window) // QUERY_SHARE]))
-        similarity, ids = self._index.search(unit_vectors(self._embedder, [query]), 2 * max(counts))
+        similarity, ids = self._index.search(unit_vectors(self._embedder, [query], queries=True), 2 * max(counts))
         near = [self.documents[index] for index in ids[0]]
         without = self._predictions([[]], window)
         (alone,) = self._likelihood(without, window)

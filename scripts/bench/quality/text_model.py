@@ -124,7 +124,8 @@ def _neighbours(
     embedder = SentenceTransformerEmbedder()
     vectors = unit_vectors(embedder, [tokenizer.decode(ids.tolist()) for ids in documents])
     say("documents embedded")
-    query = unit_vectors(embedder, [tokenizer.decode(ids[: recipe.window // 8].tolist()) for ids in pieces])
+    asked = [tokenizer.decode(ids[: recipe.window // 8].tolist()) for ids in pieces]
+    query = unit_vectors(embedder, asked, queries=True)
     say("queries embedded")
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)

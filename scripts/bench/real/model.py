@@ -37,7 +37,7 @@ class RealTexts:
         """Both sides, each with those `documents` of its own that are most similar to the question."""
         put = self._format.query(Conversation.of(question))
         query = query_tokens(self.decoder.tokenizer, put.text, put.controls)
-        wanted: Vector = unit_vectors(self._embedder, [question])[0]
+        wanted: Vector = unit_vectors(self._embedder, [question], queries=True)[0]
         return {side: self._source(side, wanted, query, reserve, documents) for side in SIDES}
 
     def _source(self, side: Side, wanted: Vector, query: Sequence[int], reserve: int, documents: int) -> Sources:

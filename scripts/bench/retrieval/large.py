@@ -99,7 +99,7 @@ def run(results: Results) -> None:
     results.say(f"embedding {len(texts)} chunks")
     vectors = unit_vectors(embedder, texts)
     named = [question.text for question in questions(files, asked)]
-    queries = unit_vectors(embedder, named)
+    queries = unit_vectors(embedder, named, queries=True)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         measured = _Measured(results, Path(folder, "library"), count)
         measured.folder.mkdir()

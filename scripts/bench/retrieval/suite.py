@@ -114,7 +114,7 @@ def _approximate(results: Results, folder: Path, embedder: SentenceTransformerEm
     texts = chunks_of(files, embedder, real)
     results.say(f"embedding {len(texts)} chunks")
     vectors = unit_vectors(embedder, texts)
-    queries = unit_vectors(embedder, [question.text for question in questions(files, asked)])
+    queries = unit_vectors(embedder, [question.text for question in questions(files, asked)], queries=True)
     compare(results, folder, vectors, queries, large)
 
 

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.errors import EmbedderError
+from common.library.library import Library
+from tests.common.scoring.tiny_encoders import make_bi_encoder
+from tests.support.json_files import change
 
 TEXTS = ["a", "The spare key is under the blue flower pot.", "word " * 300, "Ein Fahrrad"]
 
@@ -43,6 +46,34 @@ class TestEncode:
         monkeypatch.setattr(socket.socket, "connect", refuse)
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         assert SentenceTransformerEmbedder(torch_device="cpu").encode(["x"]).shape == (1, 384)
+
+
+class TestInstructions:
+    """Models are trained to read words of their own before a question, others before a document, or none."""
+
+    @pytest.fixture
+    def instructed(self, tmp_path: Path) -> SentenceTransformerEmbedder:
+        folder = make_bi_encoder(tmp_path / "bi")
+        change(folder / "config_sentence_transformers.json", prompts={"query": "what is ", "document": "rabbit "})
+        return SentenceTransformerEmbedder(str(folder))
+
+    def test_stand_before_questions_and_documents(
+        self, instructed: SentenceTransformerEmbedder, tmp_path: Path
+    ) -> None:
+        plain = SentenceTransformerEmbedder(str(make_bi_encoder(tmp_path / "plain")))
+        assert np.array_equal(instructed.encode_queries(["my dance"]), plain.encode(["what is my dance"]))
+        assert np.array_equal(instructed.encode(["my dance"]), plain.encode(["rabbit my dance"]))
+        assert np.array_equal(plain.encode_queries(["my dance"]), plain.encode(["my dance"]))
+
+    def test_of_a_library(self, instructed: SentenceTransformerEmbedder, tmp_path: Path) -> None:
+        with Library(tmp_path / "library", instructed, kind="dense") as library:
+            (tmp_path / "note.txt").write_text("my dance class")
+            library.add(tmp_path / "note.txt")
+            (hit,) = library.search("best game", 1)
+            (passage,) = library.passages("note.txt", "best game")
+        stored, asked = instructed.encode(["my dance class"])[0], instructed.encode_queries(["best game"])[0]
+        assert hit.similarity == pytest.approx(float(stored @ asked), abs=1e-5)
+        assert passage.similarity == pytest.approx(float(stored @ asked), abs=1e-5)
 
 
 class TestIdentity:
@@ -96,5 +127,8 @@ class TestRefusals:
             def encode(self, texts: list[str]) -> NDArray[np.float32]:
                 return vectors
 
-        with pytest.raises(EmbedderError, match="broken gave"):
-            unit_vectors(Broken(), ["x"])
+            encode_queries = encode
+
+        for queries in (False, True):
+            with pytest.raises(EmbedderError, match="broken gave"):
+                unit_vectors(Broken(), ["x"], queries)

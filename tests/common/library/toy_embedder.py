@@ -30,6 +30,9 @@ class ToyEmbedder:
         self.embedded += texts
         return np.stack([self._vector(text) for text in texts])
 
+    def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
+        return self.encode(texts)
+
     def _vector(self, text: str) -> NDArray[np.float32]:
         total = np.full(DIMENSION, 1e-3)
         for word in text.lower().split():

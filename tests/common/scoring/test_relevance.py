@@ -21,6 +21,7 @@ from common.scoring.choice import LOGIT_SCALE, load_scorer
 from common.scoring.relevance import BiEncoder, CrossEncoder, load_relevance_model
 from device.settings import DeviceSettings
 from tests.common.scoring.tiny_encoders import LONGEST, make_bi_encoder, make_cross_encoder
+from tests.support.json_files import change
 
 TEXT = "Question: what is the best game of the kind i like? Answer: i like horror"
 DOCUMENTS = ["horror is the kind of game i enjoy most.", "my rabbit is called kettle.", "against cold feet", "dance"]
@@ -102,6 +103,18 @@ class TestBoth:
             file.write("\n")
         assert load(copy).identity != load(folder).identity
         assert load(folder).identity.startswith(f"{kind}-encoder:bert-32:")
+
+
+def test_instructions_stand_before_text_and_documents(bi: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bi, tmp_path / "instructed")
+    change(folder / "config_sentence_transformers.json", prompts={"query": "what is ", "document": "rabbit "})
+    expected = load(bi).relevance([f"rabbit {document}" for document in DOCUMENTS])(f"what is {TEXT}")
+    assert np.array_equal(load(folder).relevance(DOCUMENTS)(TEXT), expected)
+    relevance = load(folder).relevance(DOCUMENTS)  # of a long text the beginning is left out, and not the end
+    assert not np.array_equal(relevance(f"{'cold ' * LONGEST} game"), relevance(f"{'cold ' * LONGEST} kettle"))
+    change(folder / "config_sentence_transformers.json", prompts={"query": "cold " * LONGEST})
+    with pytest.raises(ValueError, match="leaves no room for one"):
+        load(folder)
 
 
 Damage = Callable[[Path], object]
