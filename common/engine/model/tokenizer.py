@@ -97,8 +97,8 @@ class Tokenizer:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
     ) -> str:
         """The model's chat template on `messages` (role, content, calls), up to where the answer begins, which may call
-        `tools`. The template runs in a sandbox. Raises `ValueError`, one sentence, when there is none, or when it
-        refuses them.
+        `tools`; without a train of thought before it, where the template can leave that out. The template runs in a
+        sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
         """
         try:
             text: str = self._pretrained.apply_chat_template(
@@ -106,6 +106,7 @@ class Tokenizer:
                 tools=None if tools is None else [dict(tool) for tool in tools],
                 tokenize=False,
                 add_generation_prompt=True,
+                enable_thinking=False,
             )
         except Exception as error:  # a template may raise what it likes
             reason = " ".join(str(error).split())[:200]

@@ -34,7 +34,13 @@ ALTERNATING = (
     " 'assistant' else 'user') + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>model\n' }}{% endif %}"
 )
-TEMPLATES = {"chatml": CHATML, "headers": HEADERS, "alternating": ALTERNATING}
+# As Qwen 3 has it: it begins with a train of thought, unless it is told not to.
+THINKING = CHATML.replace(
+    "{{ '<|im_start|>assistant\n' }}",
+    "{{ '<|im_start|>assistant\n' }}{% if enable_thinking is defined and enable_thinking is false %}"
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}",
+)
+TEMPLATES = {"chatml": CHATML, "headers": HEADERS, "alternating": ALTERNATING, "thinking": THINKING}
 SPECIALS = ["<|im_start|>", "<|im_end|>", "<|im_end|>x", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>"]
 TURNS = (Turn("user", "Who?"), Turn("assistant", "Ada."), Turn("user", "And when?"))
 
@@ -77,6 +83,11 @@ def test_a_row_is_what_the_template_gives(name: str) -> None:
     messages += [{"role": "assistant", "content": texts[1]}, {"role": "user", "content": texts[2]}]
     expected = TOKENIZERS[name].render_chat(messages)
     assert shown(name, row(name, "Ada was born in 1815.", conversation)) == expected
+
+
+def test_no_train_of_thought_comes_before_an_answer() -> None:
+    tokens = row("thinking", "x", Conversation(TURNS, ()))
+    assert shown("thinking", tokens).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
