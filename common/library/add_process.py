@@ -125,7 +125,7 @@ class LentEmbedder:
         return self._own.encode(texts)
 
     def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
-        """See `Embedder`. Who reads folders searches nothing."""
+        """See `Embedder`. This process reads folders, and searches for nothing."""
         return self._own.encode_queries(texts)
 
 

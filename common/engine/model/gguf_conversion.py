@@ -34,12 +34,14 @@ def convert(file: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    from common.engine.model.architecture import check_architecture
     from common.engine.model.gguf_tokenizer import ends, follow_rules
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     config: Any = AutoConfig.from_pretrained(file.parent, **options)
+    check_architecture(file.name, config)  # before anything that takes long
     reader: Any = GGUFReader(file)
     architecture = reader.fields["general.architecture"].contents()
     begin = f"{architecture}."
