@@ -30,7 +30,14 @@ PANELS = {  # of the picture; `BOTH` in each, to compare by
     "a row per side": (BOTH, SIDES, SIDES_BLOCKS, SIDES_AGAIN),
 }
 AGAIN = 1 / 8
-
+# Pairs that are compared window by window: what one loses against the other.
+COMPARED = (
+    (SIDES, CONCATENATED),
+    (SIDES, CONTRASTED),
+    (CONTRASTED, CONCATENATED),
+    (SIDES_BLOCKS, SIDES),
+    (SIDES_AGAIN, SIDES),
+)
 
 COUNTS, SHORT_COUNTS = (0, 1, 2, 4, 8, 16), (0, 1, 2)  # documents per side
 WINDOWS, SHORT_WINDOWS = 240, 3  # that are predicted

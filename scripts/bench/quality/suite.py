@@ -9,7 +9,7 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from common.figures import line_style
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, mean_interval
 from scripts.bench.quality import perplexity
 from scripts.bench.quality.corpus import Corpus, NoText
 from scripts.bench.quality.exact_match import COUNTS, SHORT_COUNTS, Shares, exact_match
@@ -58,6 +58,9 @@ def report(
         ["documents per side"], rows, columns, lambda by, count: f"{by[count]:.1f}" if count in by else None
     )
     results.table(title, table, note)
+    with_documents = {head: count for head, count in columns.items() if count}
+    differences = _differences(found, with_documents)
+    results.table(f"Differences in per cent: {title}", differences, "Mean [95 %] over the windows.")
     with results.figure(figure, rows=len(perplexity.PANELS), title=title) as axes:
         for axis, (panel, methods) in zip(axes, perplexity.PANELS.items(), strict=True):
             for number, method in enumerate(methods):
@@ -66,6 +69,18 @@ def report(
             axis.set_xticks(range(len(sizes.counts)), [str(count) for count in sizes.counts])
             axis.set(ylabel="perplexity per token", title=panel)
         axes[-1].set_xlabel("documents per side")
+
+
+def _differences(found: Mapping[str, Mapping[int, list[float]]], columns: Mapping[str, int]) -> Table:
+    """Of log perplexity, in hundredths of a nat per token."""
+
+    def cell(pair: tuple[str, str], count: int) -> str | None:
+        if count not in found[pair[0]]:
+            return None
+        one, other = (np.asarray(found[method][count]) for method in pair)
+        return mean_interval(100 * (one - other), signed=True)
+
+    return Table.crossed(["", "against"], {pair: pair for pair in perplexity.COMPARED}, columns, cell)
 
 
 def _exact_match(results: Results) -> None:
