@@ -26,6 +26,7 @@ from scripts.bench.results import Results
 
 AIMS: Final = {2048: 1e3, 151_936: 4e3}  # microseconds by vocabulary, both sides together
 LENGTH: Final = 6  # tokens of a proposal
+FULL_MESSAGE: Final = ("dsd all tokens", 151_936)  # in which one token's distribution fills a message
 OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "dsd top-k 10": ("dsd", {}),
     "dsd all tokens": ("dsd", {"top_k": 0}),
@@ -36,8 +37,9 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 DRAFT, PACK, READ, TARGET, JUDGE, SETTLE = "draft", "pack", "read", "target", "judge", "settle"
 NOTE: Final = (
-    f"Microseconds per proposed token, both sides together, proposals of {LENGTH} tokens, 3 nats: median (10th to 90th "
-    "percentile), the largest piece and its share."
+    f"Microseconds per proposed token, both sides together, proposals of {LENGTH} tokens (of one where whole "
+    "distributions of the large vocabulary fill a message), 3 nats: median (10th to 90th percentile), the largest "
+    "piece and its share."
 )
 FULL: Final = Plan(vocabularies=(2048, 151_936), entropies=(3.0,), disagreements=(0.2,), positions=21 * LENGTH, seed=41)
 SHORT: Final = replace(FULL, vocabularies=(2048,), positions=3 * LENGTH)
@@ -78,12 +80,13 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
     method = METHODS[method_name]
     if not isinstance(method, DraftVerify):
         raise TypeError(f"{method_name} verifies nothing")
-    opening = _opening(method_name, options, plan)
+    length = 1 if (name, vocabulary) == FULL_MESSAGE else LENGTH
+    opening = _opening(method_name, options | {"draft_length": length}, plan)
     scheme = method.scheme(opening, read_own_options(method.request, opening), vocabulary)
     positions = list(synthetic(vocabulary, plan.entropies[0], plan.positions + 1, plan.seed, plan.disagreements[0]))
     kernel, laps = RaceKernel(vocabulary), defaultdict[str, list[float]](list)
-    for start in range(0, plan.positions, LENGTH):
-        places, first = range(start, start + LENGTH), Place(start, EMPTY)
+    for start in range(0, plan.positions, length):
+        places, first = range(start, start + length), Place(start, EMPTY)
         with _Lap(laps, DRAFT):
             views = []
             ahead = first
@@ -97,20 +100,20 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
         with _Lap(laps, READ):
             proposed = scheme.judge.read(message)
         with _Lap(laps, TARGET):
-            own = [_view(scheme.verifier, kernel, place, positions[place].cloud) for place in (*places, start + LENGTH)]
+            own = [_view(scheme.verifier, kernel, place, positions[place].cloud) for place in (*places, start + length)]
         with _Lap(laps, JUDGE):
             judgement = scheme.judge.judge(first, proposed, own)
         with _Lap(laps, SETTLE):
-            if judgement.token is None and judgement.accepted < LENGTH:
+            if judgement.token is None and judgement.accepted < length:
                 rejected = first
                 for view in views[: judgement.accepted]:
                     rejected = rejected.behind(view.token)
                 scheme.drafts.settle(rejected, views[judgement.accepted], judgement.payload)
-    return {piece: times[1:] for piece, times in laps.items()}
+    return {piece: [each / length for each in times[1:]] for piece, times in laps.items()}
 
 
 class _Lap:
-    """Notes how long its block took, per proposed token."""
+    """Notes how long its block took, in microseconds."""
 
     def __init__(self, laps: Laps, piece: str) -> None:
         self._lap = laps[piece]
@@ -119,7 +122,7 @@ class _Lap:
         self._began = time.perf_counter()
 
     def __exit__(self, *error: object) -> None:
-        self._lap.append(1e6 * (time.perf_counter() - self._began) / LENGTH)
+        self._lap.append(1e6 * (time.perf_counter() - self._began))
 
 
 def _view(drafter: Any, kernel: RaceKernel, position: int, probabilities: torch.Tensor) -> Any:
