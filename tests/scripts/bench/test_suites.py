@@ -25,7 +25,11 @@ pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, 
 SAME_IN_SHORT = {"methods-grid": "methods", "rapid-long": "rapid"}
 IN_THE_LAB = ("latency", "latency-long", "scheduling-link", "real-latency")
 # Text that is not there (it is made as that of `quality`), and a column for each distance.
-NOT_IN_SHORT = ("Perplexity of WikiText-2", "Eager answers")
+NOT_IN_SHORT = (
+    "Perplexity of WikiText-2",
+    "Differences in per cent: Perplexity of WikiText-2",
+    "Eager answers",
+)
 OF_REAL_TEXT = ("real", "real-perplexity", "real-latency", "rapid", "questions")
 PICTURES = {
     "acceptance": 1,
