@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _FREQUENCIES: Final = "rope_freqs.weight"  # what every rotary frequency is divided by
-_ENDS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
+_END_KEYS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
 # Llama 3.1 and all that followed it: of frequencies that turn fewer than LOW times within ORIGINAL tokens the whole
 # factor is taken, of those that turn more than HIGH times none of it.
 _LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
@@ -60,7 +60,7 @@ def convert(file: Path, folder: Path) -> None:
     kind = reader.fields["tokenizer.ggml.model"].contents()
     follow_rules(tokenizer.backend_tokenizer, kind, "default" if rule is None else rule.contents())
     control = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    stated_ends = [reader.fields[key].contents() for key in _ENDS if key in reader.fields]
+    stated_ends = [reader.fields[key].contents() for key in _END_KEYS if key in reader.fields]
     model.generation_config.eos_token_id = ends(control, stated_ends)
     model.hf_quantizer = None  # these are plain numbers now
     del model.config.quantization_config

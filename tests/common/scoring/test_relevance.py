@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -59,8 +58,7 @@ class TestCrossEncoder:
         folder = shutil.copytree(cross, tmp_path / "half")
         weights = {name: weight.bfloat16() for name, weight in load_file(folder / "model.safetensors").items()}
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        described = json.loads((folder / "config.json").read_text()) | {"dtype": "bfloat16"}
-        (folder / "config.json").write_text(json.dumps(described))
+        change(folder / "config.json", dtype="bfloat16")
         model = load(folder)
         assert isinstance(model, CrossEncoder)
         assert {weight.dtype for weight in model._model.parameters()} == {torch.float32}
@@ -129,21 +127,16 @@ def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def described(folder: Path, **changes: object) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 class TestRefusals:
     @pytest.mark.parametrize(
         ("damage", "sentence"),
         [
             (headless, "lacks weights: classifier.bias, classifier.weight"),
             (pickled, "no safetensors weights; pickled weights are not read"),
-            (lambda folder: described(folder, architectures=["BertModel"]), "is neither a cross-encoder"),
+            (lambda folder: change(folder / "config.json", architectures=["BertModel"]), "is neither a cross-encoder"),
             (lambda folder: (folder / "config.json").unlink(), "is neither a cross-encoder"),
             (lambda folder: (folder / "tokenizer.json").write_text("{"), "the tokenizer in .* can't be loaded"),
-            (lambda folder: described(folder, vocab_size=100), "can't be loaded|lacks weights"),
+            (lambda folder: change(folder / "config.json", vocab_size=100), "can't be loaded|lacks weights"),
             (lambda folder: (folder / "modules.json").write_text("[{}, {}]"), "puts 2 modules together"),
         ],
     )

@@ -30,6 +30,7 @@ from common.engine.model.gguf_tokenizer import ends, follow_rules
 from common.process.python import child_command
 from common.process.startup import Startup
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, HEADS, THETA, WIDTH, Weights, write_gguf
+from tests.support.json_files import change
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: py
         tokenizer.unlink,
         manifest.unlink,
         lambda: manifest.write_text("[]"),
-        lambda: manifest.write_text(json.dumps({**json.loads(whole[manifest.name]), "conversion": CONVERSION - 1})),
+        lambda: change(manifest, conversion=CONVERSION - 1),
     ):
         harm()
         assert not is_complete(copy)
@@ -137,8 +138,7 @@ def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: py
 
 
 def test_an_import_of_another_release_can_not_be_checked(copy: Path) -> None:
-    manifest = copy / MANIFEST
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "conversion": CONVERSION - 1}))
+    change(copy / MANIFEST, conversion=CONVERSION - 1)
     with pytest.raises(ModelError, match=r"by another release; name the \.gguf file"):
         damaged_files(copy)
 
@@ -203,6 +203,12 @@ class TestScaledPositions:
         write_gguf(tmp_path / "x.gguf", changed={"rope_freqs.weight": self.divisors()})
         convert(tmp_path / "x.gguf", tmp_path / "made")
         assert self.rotation(tmp_path / "made") == {"rope_type": "llama3", "rope_theta": THETA, **LLAMA3}
+
+    def test_of_a_file(self, tmp_path: Path) -> None:
+        write_gguf(tmp_path / "x.gguf", scaling={"type": "yarn", "factor": 4.0, "original_context_length": 32})
+        convert(tmp_path / "x.gguf", tmp_path / "made")
+        scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+        assert self.rotation(tmp_path / "made") == {"rope_theta": THETA, **scaled}
 
     @pytest.mark.parametrize(
         ("stated", "read"),

@@ -145,7 +145,7 @@ class TestLoaded:
 
     def test_eos_of_generation_configuration_and_tokenizer(self, folder: Path) -> None:
         path = folder / "generation_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [5, 9]}))
+        change(path, eos_token_id=[5, 9])
         assert Decoder.load(str(folder)).eos == {1, 5, 9}
 
     def test_identity_is_of_the_numbers_not_of_the_place(self, folder: Path, tmp_path: Path) -> None:
