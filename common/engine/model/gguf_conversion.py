@@ -35,7 +35,7 @@ def convert(file: Path, folder: Path) -> None:
     from transformers.utils import logging
 
     from common.engine.model.architecture import check_architecture
-    from common.engine.model.gguf_tokenizer import ends, follow_rules
+    from common.engine.model.gguf_tokenizer import follow_rules
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
@@ -59,9 +59,8 @@ def convert(file: Path, folder: Path) -> None:
     rule = reader.fields.get("tokenizer.ggml.pre")
     kind = reader.fields["tokenizer.ggml.model"].contents()
     follow_rules(tokenizer.backend_tokenizer, kind, "default" if rule is None else rule.contents())
-    control = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    stated_ends = [reader.fields[key].contents() for key in _END_KEYS if key in reader.fields]
-    model.generation_config.eos_token_id = ends(control, stated_ends)
+    ends = {reader.fields[key].contents() for key in _END_KEYS if key in reader.fields}
+    model.generation_config.eos_token_id = sorted(ends)
     model.hf_quantizer = None  # these are plain numbers now
     del model.config.quantization_config
     model.to(torch.bfloat16).save_pretrained(folder)

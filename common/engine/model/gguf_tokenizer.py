@@ -1,4 +1,4 @@
-"""A GGUF file's tokenizer: rules that Transformers leaves out, or releases of it have differently, and answers' ends.
+"""A GGUF file's tokenizer: rules that Transformers leaves out, or releases of it have differently.
 
 Text is split into words before pairs are merged, and a file names the rule (`tokenizer.ggml.pre`) as llama.cpp does. By
 another rule a model gets other tokens for some texts than those that it was trained with.
@@ -6,7 +6,6 @@ another rule a model gets other tokens for some texts than those that it was tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
@@ -25,13 +24,6 @@ _QWEN_2 = frozenset({"qwen2", "deepseek-r1-qwen", "megrez", "stablelm2"})
 _TEKKEN, _GPT_4O = frozenset({"tekken"}), frozenset({"gpt-4o", "llama4"})
 # A word that the vocabulary has is one token here, also where merging its pairs ends elsewhere.
 _WHOLE_WORDS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken"})
-
-# Control tokens with which an answer is over. A file states one or two of them, and chat models end turns by others.
-_ENDS = frozenset(
-    {"</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>"}
-    | {"<|endoftext|>", "<|end_of_text|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|return|>", "<|call|>"}
-)
-_PART_ENDS = "<|end|>"  # of one message among several, where "<|return|>" ends the answer
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -58,14 +50,6 @@ def follow_rules(tokenizer: Tokenizer, model: str, split: str) -> None:
         # A space is put before every text, also before one that begins with a space.
         rules = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Sequence(rules), None
-
-
-def ends(control: Mapping[str, int], stated: Iterable[int]) -> list[int]:
-    """Ids of the tokens that end an answer: those that a file states, and of its `control` tokens the known ones."""
-    names = _ENDS & control.keys()
-    if "<|return|>" in names:
-        names -= {_PART_ENDS}
-    return sorted({*stated, *(control[name] for name in names)})
 
 
 def _splitting(rule: str) -> pre_tokenizers.PreTokenizer:

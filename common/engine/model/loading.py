@@ -268,4 +268,4 @@ def decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
 def _eos(model: PreTrainedModel, tokenizer: Tokenizer) -> frozenset[int]:
     configured = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = {configured} if isinstance(configured, int) else set(configured or ())
-    return frozenset(ids | ({tokenizer.eos} if tokenizer.eos is not None else set()))
+    return tokenizer.ends | ids

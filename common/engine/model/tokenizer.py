@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from tokenizers.decoders import DecodeStream
 
@@ -14,6 +15,20 @@ from common.engine.model.location import locate
 from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
 
 MOST_IDS = 2**24  # as the wire has them
+# The day of templates that print one, that of Llama 3's where nobody says: today's would make the same question another
+# prompt tomorrow, and on a side that was started yesterday.
+TOLD_DAY: Final = datetime(2024, 7, 26)
+_PARTS: Final = {"-d": "26", "-m": "7", "e": "26"} | {part: TOLD_DAY.strftime(f"%{part}") for part in "aAbBdHIjmMpSyY"}
+_TOLD: Final = "".join(f"|replace('%{part}', '{told}')" for part, told in _PARTS.items())
+# Stands in the line before a template, whose clock it hides, and writes nothing.
+_STILL_CLOCK: Final = f"{{% macro strftime_now(format) %}}{{{{ format{_TOLD} }}}}{{% endmacro %}}\n"
+
+# Special tokens with which an answer is over. Files state one or two of them, and chat models end turns by others.
+_ENDS = frozenset(
+    {"</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>"}
+    | {"<|endoftext|>", "<|end_of_text|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|return|>", "<|call|>"}
+)
+_PART_ENDS = "<|end|>"  # of one message among several, where "<|return|>" ends the answer
 
 # Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
 # adds special tokens, which `encode` never asks for: none of them changes an id.
@@ -36,7 +51,9 @@ class Tokenizer:
         self.special_ids: dict[str, int] = {token.content: number for number, token in added if token.special}
         self._special_names = {number: name for name, number in self.special_ids.items()}
         self._anchor: list[int] = self.encode("a")[-1:]
-        self.has_chat_template = isinstance(pretrained.chat_template, str)
+        template = pretrained.chat_template
+        self.has_chat_template = isinstance(template, str)
+        self._template = _STILL_CLOCK + template if self.has_chat_template else None
         description = json.loads(backend.to_str())
         vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
         self.size = max(vocabulary.values(), default=0) + 1
@@ -46,6 +63,7 @@ class Tokenizer:
             )
         self.eos: int | None = pretrained.eos_token_id
         bos: int | None = pretrained.bos_token_id
+        self.ends = _ends(self.special_ids, self.eos)
         self.begin = bos if bos is not None else self.eos
         self.content_hash = _content_hash(description, bos, self.eos)
 
@@ -97,8 +115,8 @@ class Tokenizer:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
     ) -> str:
         """The model's chat template on `messages` (role, content, calls), up to where the answer begins, which may call
-        `tools`; without a train of thought before it, where the template can leave that out. The template runs in a
-        sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
+        `tools`; without a train of thought before it, where the template can leave that out, and on `TOLD_DAY`. The
+        template runs in a sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
         """
         try:
             text: str = self._pretrained.apply_chat_template(
@@ -107,6 +125,7 @@ class Tokenizer:
                 tokenize=False,
                 add_generation_prompt=True,
                 enable_thinking=False,
+                chat_template=self._template,
             )
         except Exception as error:  # a template may raise what it likes
             reason = " ".join(str(error).split())[:200]
@@ -190,6 +209,14 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:length]):
             return length
     return 0
+
+
+def _ends(special_ids: Mapping[str, int], eos: int | None) -> frozenset[int]:
+    names = _ENDS & special_ids.keys()
+    if "<|return|>" in names:
+        names -= {_PART_ENDS}
+    known = frozenset(special_ids[name] for name in names)
+    return known if eos is None else known | {eos}
 
 
 def _content_hash(description: dict[str, Any], bos: int | None, eos: int | None) -> str:

@@ -40,7 +40,9 @@ THINKING = CHATML.replace(
     "{{ '<|im_start|>assistant\n' }}{% if enable_thinking is defined and enable_thinking is false %}"
     "{{ '<think>\n\n</think>\n\n' }}{% endif %}",
 )
-TEMPLATES = {"chatml": CHATML, "headers": HEADERS, "alternating": ALTERNATING, "thinking": THINKING}
+# As Llama 3 and SmolLM3 have it: the day comes before everything else.
+DATED = "  {% if true %}\n{% endif %}\n{{ '<|begin|>Today is ' + strftime_now('%d %b %Y') + '.\n' }}" + CHATML
+TEMPLATES = {"chatml": CHATML, "headers": HEADERS, "alternating": ALTERNATING, "thinking": THINKING, "dated": DATED}
 SPECIALS = ["<|im_start|>", "<|im_end|>", "<|im_end|>x", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>"]
 TURNS = (Turn("user", "Who?"), Turn("assistant", "Ada."), Turn("user", "And when?"))
 
@@ -88,6 +90,10 @@ def test_a_row_is_what_the_template_gives(name: str) -> None:
 def test_no_train_of_thought_comes_before_an_answer() -> None:
     tokens = row("thinking", "x", Conversation(TURNS, ()))
     assert shown("thinking", tokens).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_the_day_is_the_same_on_every_day() -> None:
+    assert shown("dated", list(ChatFormat(TOKENIZERS["dated"]).begin)).startswith("<|begin|>Today is 26 Jul 2024.\n")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -26,7 +26,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import _WORK, CONVERSION, MANIFEST, damaged_files, imported, is_complete, is_gguf
 from common.engine.model.gguf_conversion import complete, convert, scaled_rotation
-from common.engine.model.gguf_tokenizer import ends, follow_rules
+from common.engine.model.gguf_tokenizer import follow_rules
 from common.process.python import child_command
 from common.process.startup import Startup
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, HEADS, THETA, WIDTH, Weights, write_gguf
@@ -299,22 +299,6 @@ class TestTokenizer:
         bare.pre_tokenizer = Metaspace(prepend_scheme="never")
         follow_rules(bare, "llama", "default")
         assert bare.normalizer is None
-
-    @pytest.mark.parametrize(
-        ("control", "stated", "expected"),
-        [
-            ({"<bos>": 2, "<eos>": 1, "<start_of_turn>": 105, "<end_of_turn>": 106}, [1], [1, 106]),  # Gemma
-            (
-                {"<|begin_of_text|>": 0, "<|end_of_text|>": 1, "<|eom_id|>": 8, "<|eot_id|>": 9},
-                [9],
-                [1, 8, 9],
-            ),  # Llama 3
-            ({"<|start|>": 6, "<|end|>": 7, "<|return|>": 2, "<|call|>": 12}, [2], [2, 12]),  # gpt-oss
-            ({}, [2, 2], [2]),
-        ],
-    )
-    def test_what_ends_an_answer(self, control: dict[str, int], stated: list[int], expected: list[int]) -> None:
-        assert ends(control, stated) == expected
 
     def test_of_a_file(self, tmp_path: Path) -> None:
         write_gguf(tmp_path / "x.gguf", split="smollm")

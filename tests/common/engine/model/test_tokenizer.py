@@ -29,6 +29,24 @@ TOKENIZERS = {
 LIBRARIES = [("byte level", BYTE_LEVEL), ("sentencepiece", SENTENCEPIECE)]
 
 
+@pytest.mark.parametrize(
+    ("specials", "ends"),
+    [
+        (["<bos>", "<start_of_turn>", "<end_of_turn>"], {"<eos>", "<end_of_turn>"}),  # Gemma
+        (["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], {"<eos>", "<|end_of_text|>", "<|eot_id|>"}),  # Llama 3
+        (["<|start|>", "<|end|>", "<|return|>", "<|call|>"], {"<eos>", "<|return|>", "<|call|>"}),  # gpt-oss
+        (["<|user|>", "<|end|>"], {"<eos>", "<|end|>"}),  # Phi 3
+        ([], {"<eos>"}),
+    ],
+)
+def test_answers_end_where_turns_do(specials: list[str], ends: set[str]) -> None:
+    """Also with a token that the model's files do not state, as those of many chat models do not."""
+    pretrained = byte_level_tokenizer()
+    pretrained.add_special_tokens({"additional_special_tokens": specials})
+    made = Tokenizer(pretrained)
+    assert {name for name, number in made.special_ids.items() if number in made.ends} == ends
+
+
 def streamed(tokenizer: Tokenizer, ids: list[int]) -> str:
     stream = tokenizer.stream()
     return "".join([stream.push(token) for token in ids]) + stream.finish()
