@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from common.engine.model.declared_sizes import ENCODER_POSITIONS, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
-from common.engine.model.loading import TorchDevice, check_numbers, resolve_device
+from common.engine.model.loading import TorchDevice, check_numbers, check_weights, resolve_device
 from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.engine.model.quiet import quiet_loading
 from common.library import checkpoint
@@ -185,13 +185,11 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
                 local_files_only=True,
                 output_loading_info=True,
             )
+        model, report = loaded
+        check_weights(folder.name, model, report)  # a missing head would be random numbers, others at every start
     except Exception as error:  # what a wrong value in a model's settings raises has no limit
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the cross-encoder in {folder} can't be loaded: {reason}") from error
-    model, report = loaded
-    # A missing head would be made of random numbers, other ones at every start.
-    if missing := sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in report.get(kind, ())):
-        raise ValueError(f"scorer_model: {folder} lacks weights: {', '.join(missing[:3])} ({len(missing)} in all)")
     if model.config.num_labels != 1:
         raise ValueError(
             f"scorer_model: {folder} tells {model.config.num_labels} labels apart; a scorer has one, relevance"

@@ -123,6 +123,12 @@ def headless(folder: Path) -> None:
     save_file({n: w for n, w in weights.items() if "classifier" not in n}, folder / "model.safetensors")
 
 
+def with_a_scale(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    norm = next(name for name in weights if name.endswith("embeddings.LayerNorm.weight")).removesuffix(".weight")
+    save_file(weights | {f"{norm}.scale": weights[f"{norm}.bias"].clone()}, folder / "model.safetensors")
+
+
 def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
@@ -131,12 +137,13 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("damage", "sentence"),
         [
-            (headless, "lacks weights: classifier.bias, classifier.weight"),
+            (headless, "missing weights: classifier.bias, classifier.weight"),
+            (with_a_scale, "LayerNorm.scale .* would not be used"),
             (pickled, "no safetensors weights; pickled weights are not read"),
             (lambda folder: change(folder / "config.json", architectures=["BertModel"]), "is neither a cross-encoder"),
             (lambda folder: (folder / "config.json").unlink(), "is neither a cross-encoder"),
             (lambda folder: (folder / "tokenizer.json").write_text("{"), "the tokenizer in .* can't be loaded"),
-            (lambda folder: change(folder / "config.json", vocab_size=100), "can't be loaded|lacks weights"),
+            (lambda folder: change(folder / "config.json", vocab_size=100), "can't be loaded"),
             (lambda folder: (folder / "modules.json").write_text("[{}, {}]"), "puts 2 modules together"),
         ],
     )
