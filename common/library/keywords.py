@@ -6,7 +6,9 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from itertools import accumulate
 
 import numpy as np
@@ -16,6 +18,7 @@ from common.library.database import Database
 
 _MOST_WORDS = 64  # of a question that are looked up
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
+_ROWS = 1024  # fetched at a time
 _RANKED = 2**14  # chunks that are ranked in a library of which those of a single word may be more: 50 ms
 
 # Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
@@ -74,12 +77,31 @@ class Keywords:
         wanted = " OR ".join(f'"{word}"' for word in words)
         if not wanted:
             return []
+        query = "SELECT rowid, rank FROM keywords WHERE keywords MATCH ?"
         if among is None:
-            query = "SELECT rowid FROM keywords WHERE keywords MATCH ? ORDER BY rank, rowid LIMIT ?"
-            return [int(row[0]) for row in self._database.all(query, (wanted, k))]
-        query = "SELECT rowid FROM keywords WHERE keywords MATCH ? AND among(rowid) ORDER BY rank, rowid LIMIT ?"
+            return self._best(self._database.all(query, (wanted,)), k)
         with self._database.function("among", _membership(among)):
-            return [int(row[0]) for row in self._database.all(query, (wanted, k))]
+            return self._best(self._database.all(f"{query} AND among(rowid)", (wanted,)), k)
+
+    def _best(self, ranked: Sequence[tuple[int, float]], k: int) -> list[int]:
+        """The up to `k` chunks of the lowest rank, of which the best have the lowest. Of equals, as notes of one form
+        are, the digests of their documents decide and then the order in these: not who was added first.
+        """
+        worst = max(nsmallest(k, (rank for _, rank in ranked)), default=0.0)
+        reaching = [(rank, chunk) for chunk, rank in ranked if rank <= worst]
+        alike = Counter(rank for rank, _ in reaching)
+        digests = self._digests([chunk for rank, chunk in reaching if alike[rank] > 1])
+        return [chunk for _, _, chunk in sorted((rank, digests.get(chunk, ""), chunk) for rank, chunk in reaching)][:k]
+
+    def _digests(self, chunks: Sequence[int]) -> dict[int, str]:
+        """Digests of the documents of `chunks`."""
+        found: dict[int, str] = {}
+        for start in range(0, len(chunks), _ROWS):
+            part = chunks[start : start + _ROWS]
+            query = "SELECT chunks.id, sha256 FROM chunks JOIN files ON files.id = file WHERE chunks.id IN ({})"
+            rows = self._database.all(query.format(", ".join("?" * len(part))), part)
+            found |= {chunk: str(digest) for chunk, digest in rows}
+        return found
 
     def _count(self, word: str, most: int) -> int:
         """Number of chunks that hold a word, as far as it is no more than `most`; else one more."""

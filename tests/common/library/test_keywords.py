@@ -66,6 +66,23 @@ class TestByWords:
             assert paths(library, "What is the status of PEP 8?")[0] == "pep-0008.txt"
             assert paths(library, "ANNOTÁTIONS")[0] == "pep-3107.txt"
 
+    def test_equals_come_in_an_order_that_is_not_that_of_adding(
+        self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker
+    ) -> None:
+        names = [f"{letter}.txt" for letter in "kbqdtahp"]
+        found = []
+        for number, order in enumerate((names, names[::-1], sorted(names))):
+            with opened(tmp_path / f"library{number}", chunker, "keyword") as library:
+                for name in order:
+                    write(name, f"The {name[0]} lesson.")
+                    library.add(documents)
+                found.append(paths(library, "When is the lesson?", 4))
+                rest = library.search("When is the lesson?", 3, only=found[0][1:])
+                assert [hit.path for hit in rest] == found[0][1:]
+            for name in names:
+                (documents / name).unlink()
+        assert len(found[0]) == 4 and found[0] == found[1] == found[2]
+
     def test_titles_count(self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker) -> None:
         write("kettle.txt", "It whistles.")
         write("bicycle.txt", "It squeaks.")
