@@ -6,8 +6,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from watchfiles import Change, watch
 
@@ -19,6 +20,7 @@ from common.library.reading_process import Changes, ReadingProcess
 
 PAUSE = 5.0  # seconds between two looks at which folders are watched, and before what failed is tried again
 TURN = 0.5  # seconds until the first look, and between two without changes
+LOOKED = 30.0  # seconds between two looks at folders of whose changes the system does not tell
 QUIET = 1.0  # seconds without a change until the changes before are read: a copy of many files is one reading
 
 log = logging.getLogger(__name__)
@@ -79,15 +81,7 @@ class FolderWatcher:
             return any(self._concerned(path, there))
 
         # It notes changes from its first turn on, also while something is being read.
-        for changes in watch(
-            *sorted(there),
-            watch_filter=wanted,
-            stop_event=self._closing,
-            debounce=int(QUIET * 1e3),
-            rust_timeout=int(TURN * 1e3),
-            yield_on_timeout=True,
-            raise_interrupt=False,
-        ):
+        for changes in self._changes(there, wanted):
             for _, path in changes:
                 self._note({root: {path} for root in self._concerned(path, there)})
             self._read(there)
@@ -95,6 +89,33 @@ class FolderWatcher:
                 looked = time.monotonic()
                 if self._there() != there:
                     return
+
+    def _changes(
+        self, there: Collection[str], wanted: Callable[[Change, str], bool]
+    ) -> Iterator[Collection[tuple[Change, str]]]:
+        """Changes in folders as the system tells of them, or else, from time to time, as they are seen; none in a turn
+        without. Raises `OSError` where they can't be looked at.
+        """
+        options: dict[str, Any] = {
+            "watch_filter": wanted,
+            "stop_event": self._closing,
+            "debounce": int(QUIET * 1e3),
+            "rust_timeout": int(TURN * 1e3),
+            "yield_on_timeout": True,
+            "raise_interrupt": False,
+        }
+        try:
+            yield from watch(*sorted(there), **options)
+        except FileNotFoundError:  # it has gone meanwhile
+            raise
+        except OSError as error:
+            log.warning(
+                "the system can't tell of changes in the watched folders (%s): they may be more than its limit (Linux:"
+                " fs.inotify.max_user_watches), or one may not be read; they are looked at every %g s instead",
+                type(error).__name__,
+                LOOKED,
+            )
+            yield from watch(*sorted(there), **options, force_polling=True, poll_delay_ms=int(LOOKED * 1e3))
 
     def _note(self, changes: Changes) -> None:
         for root, paths in changes.items():

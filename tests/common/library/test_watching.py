@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from watchfiles import Change, watch
 
 from common.configuration.settings import Settings
 from common.library import commands
@@ -135,6 +137,32 @@ def test_a_note_is_found_while_much_is_read(
         assert library.counts.documents < MANY
     finally:
         watcher.close()
+
+
+def test_folders_of_whose_changes_the_system_does_not_tell(
+    settings: Settings,
+    library: Library,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are more than its limit, for example."""
+
+    def limited(*paths: str, force_polling: bool = False, **options: Any) -> Iterator[set[tuple[Change, str]]]:
+        if not force_polling:
+            raise OSError("OS file watch limit reached.")
+        yield from watch(*paths, force_polling=True, **options)
+
+    monkeypatch.setattr("common.library.watching.watch", limited)
+    monkeypatch.setattr("common.library.watching.LOOKED", 0.2)
+    watcher = FolderWatcher(settings, library)
+    try:
+        until(lambda: [reading.running for reading in library.readings()], [False])
+        write("note.txt", "a note of today")
+        until(lambda: "a note of today" in titles(library), True)
+    finally:
+        watcher.close()
+    assert caplog.text.count("fs.inotify.max_user_watches") == 1
 
 
 def test_nothing_is_started_while_somebody_else_changes_the_library(
