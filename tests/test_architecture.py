@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,10 @@ QUESTION = re.compile(r"(What|Who|Whose|How|Where|When|Which|Why)\b")
 MAXIMUM_LINES = dict.fromkeys(("proto", "common", "device", "cloud", "scripts", "tests"), 400)
 
 
-def imported(path: str, source: str) -> Iterator[str]:
-    """Dotted names that `source` imports, written as statements or `import_module("...")`."""
+def imported(path: str, nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Dotted names that the module at `path` imports, written as statements or `import_module("...")`."""
     package = path.split("/")[:-1]
-    for node in ast.walk(ast.parse(source, path)):
+    for node in nodes:
         match node:
             case ast.Import():
                 yield from (alias.name for alias in node.names)
@@ -107,8 +108,8 @@ def imported(path: str, source: str) -> Iterator[str]:
                     yield name
 
 
-def docstrings(path: str, source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source, path)):
+def docstrings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield ast.get_docstring(node) or ""
 
@@ -117,6 +118,7 @@ def within(name: str, modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
 
 
+@cache
 def layer_of(name: str) -> int:
     """The place of a module in `LAYERS`, -1 in none of them."""
     found = [layer for layer in LAYERS if within(name, (layer,))]
@@ -128,8 +130,9 @@ def violations(path: str, source: str) -> list[str]:
     package, pure = path.split("/")[0], path.startswith(PURE) and path not in CARRIES_OUT
     layer = layer_of(path.removesuffix(".py").replace("/", "."))
     allowed = MAY_IMPORT.get(package, FIRST_PARTY)
+    nodes = list(ast.walk(ast.parse(source, path)))
     found = []
-    for name in imported(path, source):
+    for name in imported(path, nodes):
         top = name.split(".")[0]
         library = top not in FIRST_PARTY
         forbidden = (
@@ -145,7 +148,7 @@ def violations(path: str, source: str) -> list[str]:
         )
         if forbidden:
             found.append(f"{path} imports {name}")
-    asking = filter(QUESTION.match, docstrings(path, source))
+    asking = filter(QUESTION.match, docstrings(nodes))
     found += [f"{path}: a docstring begins with a question word: {text[:40]}" for text in asking]
     lines = source.count("\n")
     if lines > MAXIMUM_LINES[package]:
