@@ -8,12 +8,12 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common.library.errors import PathError
 from common.library.passed_over import is_passed_over
-from common.library.readers.content import Content, Unreadable
+from common.library.readers.content import Content, Unreadable, as_typed
 from common.library.readers.formats import CONVERTIBLE, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
 
@@ -127,9 +127,10 @@ def content_of(file: File, reader: IsolatedReader) -> Content:
         content = reader.read(file.suffix, file.content) if read is None else read(file.content)
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
-    if not any(section.text.strip() for section in content.sections):
+    sections = tuple(replace(section, text=as_typed(section.text)) for section in content.sections)
+    if not any(section.text.strip() for section in sections):
         raise UnusableDocument("it is empty")
-    return content
+    return Content(sections, as_typed(content.title))
 
 
 def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:

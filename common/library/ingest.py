@@ -22,6 +22,7 @@ from common.library.documents import File, Found, Scan, Skipped, UnusableDocumen
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.readers.content import storable
+from common.library.readers.formats import REVISIONS
 from common.library.readers.isolated import IsolatedReader
 from common.library.store import READING, FileRecord, Store
 
@@ -187,11 +188,16 @@ class Ingestion:
         return record is not None and (record.size, record.mtime, record.chunking) == (
             file.size,
             file.mtime,
-            self._chunker.identity,
+            self._chunking(file.path),
         )
 
+    def _chunking(self, path: str) -> str:
+        """Name of the way in which a document becomes chunks; by another one it is read again."""
+        revision = REVISIONS.get(os.path.splitext(path)[1].lower())
+        return self._chunker.identity if revision is None else f"{self._chunker.identity}:{revision}"
+
     def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
-        chunking = self._chunker.identity
+        chunking = self._chunking(path)
         if known is not None and (known.sha256, known.chunking) == (file.sha256, chunking):
             self._touched.append((known.id, file.size, file.mtime))
             self._held[file.sha256] = path
@@ -229,7 +235,7 @@ class Ingestion:
     def _move(self, file: File, path: str) -> bool:
         """Take over what is known of a document that was elsewhere; returns whether there is one."""
         former = self._movable.pop(file.sha256, None)
-        if former is None or former.chunking != self._chunker.identity:
+        if former is None or former.chunking != self._chunking(path):
             return False
         title = Path(path).stem if former.title == Path(former.path).stem else former.title
         moved = replace(former, path=path, root=str(self._base), title=title, size=file.size, mtime=file.mtime)

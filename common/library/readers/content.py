@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ Unit = Literal["", "line", "row", "heading"]
 HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+)$", re.MULTILINE)
 _BARE = " \t#"  # what may follow a heading
 
+
+_LIGATURES = dict(zip("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06", "ff fi fl ffi ffl st st".split(), strict=True))
+_UNSEEN = "\u00ad\u200b\u2060\ufeff"  # soft hyphen, zero-width space, word joiner, byte order mark
+# Hyphens and spaces of typesetters, at which no line ends or which are narrower.
+_ALIKE = {"\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2007": " ", "\u202f": " "}
+_TYPESET = str.maketrans(_LIGATURES | _ALIKE | dict.fromkeys(_UNSEEN, ""))
 
 NEEDS_PASSWORD = "it needs a password: save it without one"
 
@@ -73,6 +80,13 @@ class Content:
 def heading_text(found: re.Match[str]) -> str:
     """The words of a match of `HEADING`."""
     return found.group(1).rstrip(_BARE).strip()
+
+
+def as_typed(text: str) -> str:
+    """`text` as people type it: typesetters' ligatures, hyphens and spaces as usual ones, accents with their letters,
+    and nothing that nobody sees, such as soft hyphens. With any of these a word is another one to search and to models.
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text.translate(_TYPESET))
 
 
 def storable(text: str) -> str:

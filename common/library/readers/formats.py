@@ -28,12 +28,12 @@ PARSED: Final = {
     ".odt": "opendocument:read_odt",
     ".odp": "opendocument:read_odp",
     ".ods": "opendocument:read_ods",
-    ".docx": "markup:read_docx",
+    ".docx": "word:read_docx",
     ".html": "markup:read_html",
     ".htm": "markup:read_html",
     ".xhtml": "markup:read_html",
     ".epub": "markup:read_epub",
-    ".rst": "markup:read_rst",
+    ".rst": "restructured:read_rst",
     ".rtf": "plain:read_rtf",
     ".csv": "tables:read_csv",
     ".tsv": "tables:read_csv",
@@ -41,6 +41,10 @@ PARSED: Final = {
     ".eml": "plain:read_mail",
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
+# Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
+REVISIONS: Final = dict.fromkeys(
+    (".pdf", ".xlsx", ".csv", ".tsv", ".html", ".htm", ".xhtml", ".epub", ".docx", ".rst"), 1
+)
 # Documents that are not read, and what the program that wrote them can save them as.
 CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
 # The same for people.

@@ -1,8 +1,7 @@
-"""Readers of marked-up text: HTML, EPUB, Word and reStructuredText. All become Markdown, whose headings are places."""
+"""Readers of pages of HTML, by themselves or in books. They become Markdown, whose headings are places."""
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 from collections.abc import Iterator
@@ -13,14 +12,17 @@ from zipfile import ZipFile
 from bs4 import BeautifulSoup
 from markdownify import MarkdownConverter
 
-from common.library.readers.archive import open_archive, parsed, title_in
+from common.library.readers.archive import open_archive, parsed
 from common.library.readers.content import Content, Section, Unreadable
-from common.library.readers.encodings import decoded
 
 _SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  # nobody reads them on the page
+# Which the converter takes for parts of a line, whose words would run together.
+_BLOCKS = (
+    *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
+    *("legend", "main", "menu", "nav", "search", "summary", "button", "caption", "label", "optgroup", "option"),
+)
 _SPACE = re.compile(r"\n{3,}")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
-_PREAMBLE_TITLE = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]*(\S.*)")  # of a Python Enhancement Proposal
 _CONTAINER = "META-INF/container.xml"
 
 
@@ -28,7 +30,7 @@ def read_html(content: bytes) -> Content:
     """A page as Markdown. Its encoding is what it says, or what it looks like."""
     page = BeautifulSoup(content, "lxml")
     title = page.title.get_text(" ", strip=True) if page.title else ""
-    return Content((Section(_markdown(page), unit="heading"),), title)
+    return Content((Section(markdown(page), unit="heading"),), title)
 
 
 def read_epub(content: bytes) -> Content:
@@ -43,46 +45,26 @@ def read_epub(content: bytes) -> Content:
                 page = BeautifulSoup(archive.read(name), "lxml")
             except KeyError:
                 continue  # a book that names a chapter it does not have
-            sections.append(Section(_markdown(page), unit="heading"))
+            sections.append(Section(markdown(page), unit="heading"))
         return Content(tuple(sections), title.strip())
 
 
-def read_docx(content: bytes) -> Content:
-    """Headings, paragraphs, lists and tables; pictures are left out. Raises `Unreadable`."""
-    import mammoth  # not above: most documents that need the rest do without it
+class _Converter(MarkdownConverter):
+    """Markdownify's, with exponents told from the digits before them."""
 
-    with open_archive(content) as archive:
-        title = title_in(archive, "docProps/core.xml")
-    page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: []).value
-    return Content((Section(_markdown(BeautifulSoup(page, "lxml")), unit="heading"),), title)
+    def convert_sup(self, element: Any, text: str, parent_tags: Any) -> str:
+        return f"^{text}" if text else ""
 
 
-def read_rst(content: bytes) -> Content:
-    """reStructuredText; nothing that it includes is read, and what docutils does not know stays as it is written."""
-    from docutils.core import publish_parts  # the same
-
-    settings = {
-        "file_insertion_enabled": False,
-        "raw_enabled": False,
-        "report_level": 5,  # unknown directives of Sphinx are not errors here
-        "halt_level": 5,
-        "input_encoding": "unicode",
-        "output_encoding": "unicode",
-        "smart_quotes": False,
-        "toc_backlinks": False,
-        "_disable_config": True,
-    }
-    text = decoded(content)
-    parts = publish_parts(text, writer="html5", settings_overrides=settings)
-    preamble = _PREAMBLE_TITLE.match(text.replace("\r\n", "\n"))
-    title = preamble.group(1).strip() if preamble else BeautifulSoup(parts["title"], "lxml").get_text()
-    return Content((Section(_markdown(BeautifulSoup(parts["html_body"], "lxml")), unit="heading"),), title)
-
-
-def _markdown(page: BeautifulSoup) -> str:
+def markdown(page: BeautifulSoup) -> str:
+    """The words of a page as Markdown."""
     for element in page(_SILENT):
         element.decompose()
-    converter = MarkdownConverter(
+    for element in page(_BLOCKS):
+        element.name = "div"
+    for box in page("input", type="checkbox"):
+        box.replace_with("[x] " if box.has_attr("checked") else "[ ] ")
+    converter = _Converter(
         heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, escape_misc=False
     )
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()

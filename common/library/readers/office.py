@@ -8,18 +8,33 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import ExitStack, closing
+from datetime import datetime, time
+from itertools import zip_longest
+from typing import Any, Final
+from zipfile import ZipFile
 
 from common.library.readers.archive import open_archive
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
 from common.library.readers.tables import table_text
 
-_HYPHENATED = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
+_HYPHEN = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
 _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
+_MOST_PARTS: Final = 32  # of fields within fields
+_DIGITS: Final = 15  # that spreadsheets keep of a number
+_LITERAL: Final = re.compile(r'"[^"]*"|\\.')  # characters that a number's format puts beside it
+_SHEETS: Final = "xl/worksheets/"
+# A cell with a formula and without its value, as programs leave it that compute none; an empty text is a value.
+_UNCOMPUTED: Final = re.compile(
+    rb"""<(\w+:)?c\b(?![^>]*\bt=["'](?:str|b|e)["'])[^>]*><(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)"""
+    rb"""(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v></(?:\w+:)?v>)?</(?:\w+:)?c>"""
+)
 
 
 def read_pdf(content: bytes) -> Content:
-    """Page by page. Raises `Unreadable` for one that needs a password, and for one whose pages are pictures."""
+    """Page by page, with the values of forms. Raises `Unreadable` for one that needs a password, and for one of
+    pictures.
+    """
     from pypdf import PdfReader
     from pypdf.errors import FileNotDecryptedError
 
@@ -28,7 +43,7 @@ def read_pdf(content: bytes) -> Content:
         # One that is encrypted against changes only, or with an empty password, opens for anybody.
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable(NEEDS_PASSWORD)
-        pages = [_flowing(page.extract_text()) for page in reader.pages]
+        pages = ["\n".join([_flowing(page.extract_text()), *_filled_in(page)]) for page in reader.pages]
         title = reader.metadata.title if reader.metadata else None
     except FileNotDecryptedError as error:
         raise Unreadable(NEEDS_PASSWORD) from error
@@ -38,8 +53,41 @@ def read_pdf(content: bytes) -> Content:
     return Content(sections, str(title or "").strip())
 
 
+def _filled_in(page: Any) -> Iterator[str]:
+    """The values of a page's form, and words that were typed onto it, which are not part of its text."""
+    annotations = page["/Annots"] if "/Annots" in page else []
+    fields = [each.get_object() for each in annotations] if isinstance(annotations, list) else []
+    lines = [_field(field) for field in fields if isinstance(field, dict)]
+    yield from (line for line in dict.fromkeys(lines) if line.strip())  # each part of a choice has its value
+
+
+def _field(field: Any) -> str:
+    """A form's field with its name, or typed words; empty for what is neither, and where nothing was filled in."""
+    if field.get("/Subtype") == "/FreeText":
+        return str(field.get("/Contents") or "")
+    kind, value = _inherited(field, "/FT"), _inherited(field, "/V")
+    if field.get("/Subtype") != "/Widget" or kind not in ("/Tx", "/Ch", "/Btn"):
+        return ""
+    texts = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str) and each]
+    if kind == "/Btn":  # whose values are names
+        texts = [each.removeprefix("/") for each in texts if each != "/Off"]
+    name = _inherited(field, "/TU") or _inherited(field, "/T")
+    return ": ".join([str(name), ", ".join(texts)] if name else texts) if texts else ""
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """The entry of a form's field, its own or that of a field that it is a part of."""
+    for _ in range(_MOST_PARTS):
+        if key in field:
+            return field[key]
+        field = field["/Parent"] if "/Parent" in field else None
+        if not isinstance(field, dict):
+            return None
+    return None
+
+
 def read_pptx(content: bytes) -> Content:
-    """Slide by slide: what stands on it, its tables, and the speaker's notes."""
+    """Slide by slide: what stands on it, its tables and charts, and the speaker's notes."""
     from pptx import Presentation
 
     open_archive(content).close()
@@ -56,22 +104,43 @@ def read_pptx(content: bytes) -> Content:
 
 
 def read_xlsx(content: bytes) -> Content:
-    """Sheet by sheet, a line for each row; of formulas the values that were saved with them."""
-    import openpyxl
-
-    open_archive(content).close()
-    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-    try:
+    """Sheet by sheet, a line for each row; of formulas the values that were saved with them, and the formula itself
+    where there is none.
+    """
+    with ExitStack() as stack:
+        archive = stack.enter_context(open_archive(content))
+        book = stack.enter_context(closing(_workbook(content, formulas=False)))
+        written = stack.enter_context(closing(_workbook(content, formulas=True))) if _is_uncomputed(archive) else None
         title = str(book.properties.title or "").strip()
         sections = []
-        for sheet in book.worksheets:
-            rows = ([_cell(value) for value in row] for row in sheet.iter_rows(values_only=True))
-            text = table_text(rows)
+        for number, sheet in enumerate(book.worksheets):
+            text = table_text(_rows(sheet, None if written is None else written.worksheets[number]))
             if text.strip():
                 sections.append(Section(text, f"sheet {sheet.title}", "row"))
         return Content(tuple(sections), title)
-    finally:
-        book.close()
+
+
+def _workbook(content: bytes, formulas: bool) -> Any:
+    """A workbook with the formulas of its cells, or else their values."""
+    import openpyxl
+
+    return openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=not formulas)
+
+
+def _is_uncomputed(archive: ZipFile) -> bool:
+    return any(_UNCOMPUTED.search(archive.read(name)) for name in archive.namelist() if name.startswith(_SHEETS))
+
+
+def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
+    """Rows of a sheet, `written` being the same one with formulas, where it is needed."""
+    if written is None:
+        yield from ([_shown(cell) for cell in row] for row in sheet.iter_rows())
+        return
+    for row, formulas in zip(sheet.iter_rows(), written.iter_rows(), strict=True):
+        yield [
+            str(formula.value) if cell.value is None and formula.data_type == "f" else _shown(cell)
+            for cell, formula in zip(row, formulas, strict=True)
+        ]
 
 
 def _texts(shapes: Iterable[Any]) -> Iterator[str]:
@@ -80,16 +149,48 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
             yield shape.text_frame.text
         elif getattr(shape, "has_table", False):
             yield table_text([cell.text for cell in row.cells] for row in shape.table.rows)
+        elif getattr(shape, "has_chart", False):
+            yield from _of_chart(shape.chart)
         elif hasattr(shape, "shapes"):
             yield from _texts(shape.shapes)
 
 
+def _of_chart(chart: Any) -> Iterator[str]:
+    """The title of a chart, and what it shows as a table."""
+    if chart.has_title and chart.chart_title.has_text_frame:
+        yield chart.chart_title.text_frame.text
+    for plot in chart.plots:
+        names = [series.name for series in plot.series]
+        values = zip_longest(plot.categories, *(series.values for series in plot.series), fillvalue=None)
+        yield table_text([["", *names], *([_plain(value) for value in row] for row in values)])
+
+
 def _flowing(text: str) -> str:
     """A page's text with the lines of a paragraph, and the halves of a word, put together again."""
-    return _WITHIN_PARAGRAPH.sub(" ", _HYPHENATED.sub("", text))
+    return _WITHIN_PARAGRAPH.sub(" ", _HYPHEN.sub(_joined, text))
 
 
-def _cell(value: object) -> str:
+def _joined(hyphen: re.Match[str]) -> str:
+    """Nothing between halves of a word; a name or a number keeps its hyphen."""
+    text = hyphen.string
+    return "" if text[hyphen.start() - 1].islower() and text[hyphen.end()].islower() else "-"
+
+
+def _shown(cell: Any) -> str:
+    """The value of a cell: numbers with all of their digits, shares as per cent where they are written so, and days
+    without a time.
+    """
+    value = cell.value
+    if isinstance(value, int | float) and "%" in _LITERAL.sub("", cell.number_format):
+        return f"{100 * value:.{_DIGITS}g}%"
+    return _plain(value)
+
+
+def _plain(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.{_DIGITS}g}"
+    if isinstance(value, datetime) and value.time() == time.min:
+        return value.date().isoformat()
+    return str(value)

@@ -47,12 +47,16 @@ def read_notebook(content: bytes) -> Content:
     return Content(sections, _first_heading(cells, texts))
 
 
-def read_mail(content: bytes) -> Content:
+def read_mail(mail: bytes) -> Content:
     """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
-    message = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
+    message = email.message_from_bytes(mail, _class=EmailMessage, policy=email.policy.default)
     headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
     body = message.get_body(("plain", "html"))
-    text = body.get_content() if body is not None else ""
+    try:
+        text = body.get_content() if body is not None else ""
+    except LookupError:  # of an encoding that nobody knows
+        content = None if body is None else body.get_payload(decode=True)
+        text = decoded(content) if isinstance(content, bytes) else ""
     if not headers:
         raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
     if body is not None and body.get_content_subtype() == "html":

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 from common.library.readers.content import Content, Section
 from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
+_STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 _LONGEST_FIELD = 10_000_000
 
 
 def read_csv(content: bytes) -> Content:
     """A file of values separated by commas, semicolons or tabs. Raises `Unreadable`."""
-    text = decoded(content)
+    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+    stated = _STATED.match(text)
+    if stated:
+        text = text[stated.end() :]
     csv.field_size_limit(_LONGEST_FIELD)
+    dialect: type[csv.Dialect] = csv.excel
     try:
-        dialect: type[csv.Dialect] = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+        dialect = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+        dialect.doublequote = True  # a sample without a pair of quotes says nothing
     except csv.Error:
-        dialect = csv.excel
-    return Content((Section(table_text(csv.reader(io.StringIO(text), dialect)), unit="row"),))
+        pass
+    delimiter = stated[1] if stated else dialect.delimiter
+    rows = csv.reader(io.StringIO(text), dialect, delimiter=delimiter)
+    return Content((Section(table_text(rows), unit="row"),))
 
 
 def table_text(rows: Iterable[Sequence[str]]) -> str:

@@ -14,6 +14,7 @@ from common.library.documents import MOST_TEXT_BYTES
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import EmbedderChanged, LibraryError
 from common.library.library import Library
+from common.library.readers.formats import REVISIONS
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
 
@@ -73,6 +74,18 @@ class TestIncremental:
             report = coarser.add(documents)
         assert report.updated == 1
         assert report.chunks < before
+
+    def test_another_reader_reads_its_documents_again(
+        self, library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write("a.txt", "apple tree")
+        write("B.CSV", "name,city\nZoe,Lisbon")
+        library.add(documents)
+        monkeypatch.setitem(REVISIONS, ".csv", REVISIONS[".csv"] + 1)
+        report = library.add(documents)
+        assert (report.unchanged, report.updated) == (1, 1)
+        (documents / "B.CSV").rename(documents / "c.csv")
+        assert library.add(documents).moved == 1
 
     def test_one_file_and_a_part_of_an_added_folder_can_be_added(
         self, library: Library, documents: Path, write: Write, toy: ToyEmbedder

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import openpyxl
@@ -13,11 +15,22 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from PIL import Image
 from pptx import Presentation
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, NameObject, StreamObject
+from pypdf.generic import (
+    ArrayObject,
+    DictionaryObject,
+    NameObject,
+    NullObject,
+    PdfObject,
+    StreamObject,
+    TextStringObject,
+)
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+MATHS = "http://schemas.openxmlformats.org/officeDocument/2006/math"
 TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -38,6 +51,30 @@ def pdf(pages: Sequence[str], title: str = "", password: str | None = None, algo
     encrypted = io.BytesIO()
     writer.write(encrypted)
     return encrypted.getvalue()
+
+
+def filled_in_pdf(text: str, fields: Mapping[str, str], choice: tuple[str, str], typed: str) -> bytes:
+    """A page with a form's texts by name, a choice of two (name, chosen one), words typed onto it, and what no
+    annotation should be.
+    """
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf([text]))))
+
+    def made(**entries: PdfObject) -> PdfObject:
+        named: dict[Any, Any] = {NameObject(f"/{key}"): value for key, value in entries.items()}
+        return writer._add_object(DictionaryObject(named))
+
+    widget = NameObject("/Widget")
+    annotations = [
+        made(Subtype=widget, FT=NameObject("/Tx"), T=TextStringObject(name), V=TextStringObject(value))
+        for name, value in fields.items()
+    ]
+    group = made(FT=NameObject("/Btn"), T=TextStringObject(choice[0]), V=NameObject(f"/{choice[1]}"))
+    annotations += [made(Subtype=widget, Parent=group) for _ in range(2)]
+    annotations.append(made(Subtype=NameObject("/FreeText"), Contents=TextStringObject(typed)))
+    writer.pages[0][NameObject("/Annots")] = ArrayObject([*annotations, NullObject(), made(Subtype=widget)])
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    return buffer.getvalue()
 
 
 def inflated_pdf(size: int) -> bytes:
@@ -71,8 +108,8 @@ def archive(parts: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def docx(paragraphs: Sequence[tuple[str, str]]) -> bytes:
-    """Paragraphs as (style, text); the style is empty or e.g. «Heading1»."""
+def docx(paragraphs: Sequence[tuple[str, str]], more: str = "", header: str = "") -> bytes:
+    """Paragraphs as (style, text); the style is empty or e.g. «Heading1». `more` is XML in the body behind them."""
     body = "".join(
         f'<w:p><w:pPr>{f"""<w:pStyle w:val="{style}"/>""" if style else ""}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
         for style, text in paragraphs
@@ -95,7 +132,9 @@ def docx(paragraphs: Sequence[tuple[str, str]]) -> bytes:
             ' Target="word/document.xml"/></Relationships>',
             "word/_rels/document.xml.rels": f'<Relationships xmlns="{RELATIONS}"><Relationship Id="b"'
             f' Type="{OFFICE}/styles" Target="styles.xml"/></Relationships>',
-            "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+            "word/header2.xml": f'<w:hdr xmlns:w="{WORD}"><w:p><w:r><w:t>{header}</w:t></w:r></w:p></w:hdr>',
+            "word/document.xml": f'<w:document xmlns:w="{WORD}" xmlns:m="{MATHS}"><w:body>{body}{more}</w:body>'
+            "</w:document>",
             "word/styles.xml": f'<w:styles xmlns:w="{WORD}">{styles}</w:styles>',
         }
     )
@@ -113,15 +152,45 @@ def pptx(slides: Sequence[tuple[str, str]]) -> bytes:
     return buffer.getvalue()
 
 
-def xlsx(sheets: dict[str, Sequence[Sequence[object]]]) -> bytes:
+def chart_pptx(title: str, categories: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> bytes:
+    """One slide, with a chart of columns."""
+    data: Any = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = categories
+    for name, values in series.items():
+        data.add_series(name, values)
+    deck = Presentation()
+    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+    where = Inches(1), Inches(1), Inches(5), Inches(3)
+    chart = shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *where, data).chart
+    chart.has_title = True
+    chart.chart_title.text_frame.text = title
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    return buffer.getvalue()
+
+
+def xlsx(sheets: dict[str, Sequence[Sequence[object]]], formats: Mapping[str, str] | None = None) -> bytes:
+    """Rows by sheet; `formats` are those of numbers, by cell of the last sheet."""
     book = openpyxl.Workbook()
     book.remove(book.active)
     for name, rows in sheets.items():
         sheet = book.create_sheet(name)
         for row in rows:
             sheet.append(list(row))
+    for place, form in (formats or {}).items():
+        sheet[place].number_format = form
     buffer = io.BytesIO()
     book.save(buffer)
+    return buffer.getvalue()
+
+
+def altered(archive: bytes, name: str, pattern: bytes, replacement: bytes) -> bytes:
+    """A zip archive with what fits `pattern` replaced in one of its parts."""
+    buffer = io.BytesIO()
+    with ZipFile(io.BytesIO(archive)) as read, ZipFile(buffer, "w", ZIP_DEFLATED) as written:
+        for part in read.namelist():
+            content = read.read(part)
+            written.writestr(part, re.sub(pattern, replacement, content) if part == name else content)
     return buffer.getvalue()
 
 

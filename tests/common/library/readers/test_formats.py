@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import pytest
 
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.formats import TEXT, parser_of
+from common.library.readers.office import _flowing
 from tests.common.library.readers import files
 
 
@@ -27,6 +29,27 @@ class TestPages:
         assert content.title == "Tea"
         assert place(content, "kettle is red") == "page 1"
         assert place(content, "four minutes to draw") == "page 2"
+
+    @pytest.mark.parametrize(
+        ("lines", "text"),
+        [
+            ("vér-\nité", "vérité"),
+            ("Wei\u2010\nß", "Weiß"),
+            ("trans\u00ad\nport", "transport"),
+            ("Anne-\nMarie", "Anne-Marie"),
+            ("2025-\n26", "2025-26"),
+            ("line -\nline", "line - line"),
+            ("-\na", "- a"),
+        ],
+    )
+    def test_words_that_end_in_the_next_line(self, lines: str, text: str) -> None:
+        assert _flowing(lines) == text
+
+    def test_pdf_that_was_filled_in(self) -> None:
+        fields = {"Surname": "Lovelace", "Middle name": ""}
+        content = read(".pdf", files.filled_in_pdf("Application", fields, ("Member", "Yes"), "paid on 3 May"))
+        lines = ["Application", "Surname: Lovelace", "Member: Yes", "paid on 3 May"]
+        assert content.sections[0].text.split("\n") == lines
 
     @pytest.mark.parametrize(
         ("content", "reason"),
@@ -83,6 +106,11 @@ class TestPages:
         assert place(content, "Plan") == "slide 1"
         assert place(content, "rent is due in May") == "slide 2"
 
+    def test_charts_of_slides(self) -> None:
+        shown: dict[str, list[float | None]] = {"tea": [1234.5, 2], "cups": [3, None]}
+        content = read(".pptx", files.chart_pptx("Sales", ["spring", "autumn"], shown))
+        assert content.sections[0].text == "Sales\ntea, cups\nspring; tea: 1234.5; cups: 3\nautumn; tea: 2"
+
     def test_xlsx(self) -> None:
         sheets: dict[str, Sequence[Sequence[object]]] = {
             "Prices": [["car", "price"], ["Zoe", 31_000.0], ["Twingo", None]],
@@ -93,6 +121,21 @@ class TestPages:
         assert content.sections[0].text.split("\n")[1:] == ["car: Zoe; price: 31000", "car: Twingo"]
         assert place(content, "Twingo") == "sheet Prices, row 3"
         assert place(content, "garage") == "sheet Notes, row 1"
+
+    def test_numbers_of_a_sheet_keep_their_digits(self) -> None:
+        values = [12_345_678.91, 0.1 + 0.2, 123_456_789_012_345, 0.075, 7.5, datetime(2026, 5, 1), -1e20]
+        formats = {"D1": "0.0%", "E1": '0.0"%"'}
+        content = read(".xlsx", files.xlsx({"a": [values]}, formats))
+        assert content.sections[0].text == "12345678.91, 0.3, 123456789012345, 7.5%, 7.5, 2026-05-01, -1e+20"
+
+    def test_formulas_without_values(self) -> None:
+        """Programs that compute nothing, such as scripts that make reports, leave them out."""
+        written = files.xlsx({"a": [["price", "twice"], [2, "=A2*2"], [3, "=A3*2"]]})
+        assert read(".xlsx", written).sections[0].text == "price, twice\nprice: 2; twice: =A2*2\nprice: 3; twice: =A3*2"
+        computed = files.altered(written, "xl/worksheets/sheet1.xml", rb"(A2\*2</f>)<v ?/?>(</v>)?", rb"\1<v>4</v>")
+        assert read(".xlsx", computed).sections[0].text == "price, twice\nprice: 2; twice: 4\nprice: 3; twice: =A3*2"
+        empty = files.altered(computed, "xl/worksheets/sheet1.xml", rb'<c r="B3"', rb'<c r="B3" t="str"')
+        assert read(".xlsx", empty).sections[0].text == "price, twice\nprice: 2; twice: 4\nprice: 3"
 
 
 def _cell(text: str) -> str:
@@ -196,6 +239,67 @@ class TestHeadings:
             read(".rst", b"PEP: 6\nAuthor: Ann,\n  Bob\nTitle: A plan\n\nAbstract\n=====\n\nwords\n").title == "A plan"
         )
 
+    def test_what_docutils_does_not_know(self) -> None:
+        content = b""".. versionadded:: 3.8
+   With a cup.
+
+.. py:function:: pour(cup, *, sugar)
+   :module: tea
+   :noindex:
+
+   Pours. See :func:`~tea.boil` and :ref:`the kettle <kettle>`.
+
+   :param cup: any
+
+.. tabs::
+
+   .. tab:: Linux
+
+      Install it.
+
+A `plain` :sup:`2` word.
+"""
+        assert read(".rst", content).sections[0].text.split("\n") == [
+            "versionadded: 3.8",
+            "With a cup.",
+            "",
+            "py:function: pour(cup, *, sugar)",
+            "",
+            "Pours. See tea.boil and the kettle.",
+            "",
+            "param cup:",
+            ":   any",
+            "",
+            "tab: Linux",
+            "",
+            "Install it.",
+            "",
+            "A plain ^2 word.",
+        ]
+
+    def test_parts_of_a_page_do_not_run_together(self) -> None:
+        content = (
+            b"<nav>Home</nav><main>It weighs 10<sup>3</sup> kg.<details><summary>Why?</summary>So.</details></main>"
+        )
+        content += b"<form><input type=checkbox checked><label>yes</label></form><footer>The end</footer>"
+        lines = ["Home", "It weighs 10^3 kg.", "Why?", "So.", "[x]", "yes", "The end"]
+        assert [line for line in read(".html", content).sections[0].text.split("\n") if line] == lines
+
+    def test_what_the_converter_of_word_leaves_out(self) -> None:
+        def formula(inner: str) -> str:
+            return f"<w:p><w:r><w:t>so </w:t></w:r><m:oMath>{inner}</m:oMath><w:r><w:t> holds</w:t></w:r></w:p>"
+
+        def maths(text: str) -> str:
+            return f"<m:r><m:t>{text}</m:t></m:r>"
+
+        fraction = f"<m:f><m:num>{maths('a+1')}</m:num><m:den>{maths('2')}</m:den></m:f>"
+        power = f"<m:sSup><m:e>{maths('x')}</m:e><m:sup>{maths('2')}</m:sup></m:sSup>"
+        date = '<w:fldSimple w:instr="DATE"><w:r><w:t>3 May</w:t></w:r></w:fldSimple>'
+        field = f"<w:p><w:r><w:t>due on </w:t></w:r>{date}</w:p>"
+        content = files.docx([("", "words")], formula(fraction + maths("=") + power) + field, header="Ada Ltd")
+        text = "Ada Ltd\n\nwords\n\nso (a+1)/2=x^2 holds\n\ndue on 3 May"
+        assert read(".docx", content).sections[0].text == text
+
     def test_a_heading_that_a_piece_begins_with_is_its_place(self) -> None:
         section = Section("intro\n\n# One\nwords\n# Two\n", unit="heading")
         assert section.places([0, 7, 13, 19]) == ["", "One", "One", "Two"]
@@ -204,6 +308,15 @@ class TestHeadings:
 class TestLines:
     def test_source(self) -> None:
         assert place(read(".py", b"import os\n\n\ndef pour():\n    pass\n"), "def pour") == "line 4"
+
+    def test_quotes_that_a_sample_of_a_csv_lacks(self) -> None:
+        rows = ["name,city", *["Zoe,Lisbon"] * 10_000, '"the ""old"" Bob, here",Porto']
+        text = read(".csv", "\n".join(rows).encode()).sections[0].text
+        assert text.endswith('\nname: the "old" Bob, here; city: Porto')
+
+    @pytest.mark.parametrize("content", [b"sep=;\r\nname;price\r\ntea;1,5\r\n", b"name;price\rtea;1,5\r"])
+    def test_csv_of_other_programs(self, content: bytes) -> None:
+        assert read(".csv", content).sections[0].text == "name, price\nname: tea; price: 1,5"
 
     def test_csv(self) -> None:
         content = read(".csv", "name;city\nZoë;Lisbon\n\nBob;Porto, north\n".encode())
@@ -231,8 +344,9 @@ class TestParts:
         [
             b"From: ann@example.org\nSubject: The key\nContent-Type: text/plain\n\nIt is under the mat.\n",
             b"From: ann@example.org\nSubject: The key\nContent-Type: text/html\n\n<p>It is <i>under</i> the mat.</p>\n",
+            b"From: ann@example.org\nSubject: The key\nContent-Type: text/plain; charset=x-9\n\nIt is under the mat.\n",
         ],
-        ids=["plain", "html"],
+        ids=["plain", "html", "unknown encoding"],
     )
     def test_mail(self, content: bytes) -> None:
         found = read(".eml", content)

@@ -57,3 +57,13 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
         }
         again = library.add(documents)
         assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
+
+
+def test_words_of_typesetters_are_found(tmp_path: Path, documents: Path, write: Write, toy: ToyEmbedder) -> None:
+    write("a.html", "<p>The o\ufb03ce pays for trans&shy;port.</p>")
+    write("b.txt", "A cafe\u0301 in\u200bside.")
+    with Library(tmp_path / "library", toy, kind="keyword") as library:
+        library.add(documents)
+        for word in ("office", "transport", "café", "inside"):
+            assert len(library.search(word, 9)) == 1, word
+        assert sorted(library.texts()) == ["A café inside.", "The office pays for transport."]

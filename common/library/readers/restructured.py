@@ -1,0 +1,77 @@
+"""Reader of reStructuredText, also of what other programs than docutils add to it, Sphinx above all."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from bs4 import BeautifulSoup
+from docutils import nodes
+from docutils.core import publish_parts
+from docutils.parsers.rst import Directive, directives, roles
+from docutils.parsers.rst.languages import en
+
+from common.library.readers.content import Content, Section
+from common.library.readers.encodings import decoded
+from common.library.readers.markup import markdown
+
+_SETTINGS: Final = {
+    "file_insertion_enabled": False,
+    "raw_enabled": False,
+    "report_level": 5,
+    "halt_level": 5,
+    "input_encoding": "unicode",
+    "output_encoding": "unicode",
+    "smart_quotes": False,
+    "toc_backlinks": False,
+    "_disable_config": True,
+}
+_DIRECTIVE: Final = re.compile(r"^[ \t]*\.\.[ \t]+([\w:.+-]+?)[ \t]?::(?:[ \t]|$)", re.MULTILINE)
+_ROLE: Final = re.compile(r":([\w:.+-]+):`|`:([\w:.+-]+):")
+_TARGET: Final = re.compile(r"[ \t\n]*<[^<>]*>$")
+_PREAMBLE_TITLE: Final = re.compile(
+    r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]*(\S.*)"
+)  # of a Python Enhancement Proposal
+
+
+def read_rst(content: bytes) -> Content:
+    """All that is written, what directives hold that docutils does not know included; nothing that it includes from
+    elsewhere is read. Raises `Unreadable`.
+    """
+    text = decoded(content)
+    for name in {found.lower() for found in _DIRECTIVE.findall(text)} - en.directives.keys():
+        directives.register_directive(name, _Unknown)
+    for name in {found.lower() for pair in _ROLE.findall(text) for found in pair if found} - en.roles.keys():
+        roles.register_canonical_role(name, _unknown_role)
+    parts = publish_parts(text, writer="html5", settings_overrides=_SETTINGS)
+    preamble = _PREAMBLE_TITLE.match(text.replace("\r\n", "\n"))
+    title = preamble.group(1).strip() if preamble else BeautifulSoup(parts["title"], "lxml").get_text()
+    return Content((Section(markdown(BeautifulSoup(parts["html_body"], "lxml")), unit="heading"),), title)
+
+
+class _Unknown(Directive):  # type: ignore[misc]
+    """A directive of another program: its name with its argument, and what it holds."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+
+    class _Any(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            return directives.unchanged
+
+    option_spec = _Any(name=directives.unchanged)  # an empty one would mean that there are none
+
+    def run(self) -> list[Any]:
+        held = nodes.container()
+        if self.arguments:
+            words, _ = self.state.inline_text(f"{self.name}: {self.arguments[0]}", self.lineno)
+            held += nodes.paragraph("", "", *words)
+        self.state.nested_parse(self.content, self.content_offset, held)
+        return [held]
+
+
+def _unknown_role(name: str, raw: str, text: str, *others: Any) -> tuple[list[Any], list[Any]]:
+    """The words of a role of another program, without where they lead."""
+    shown = _TARGET.sub("", text).lstrip("~!") or text
+    return [nodes.inline(raw, shown)], []

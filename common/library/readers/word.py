@@ -1,0 +1,87 @@
+"""Reader of Word's documents. They become Markdown, whose headings are places."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from zipfile import ZIP_STORED, ZipFile
+
+import mammoth
+from bs4 import BeautifulSoup
+from lxml import etree
+
+from common.library.readers.archive import open_archive, parsed, title_in
+from common.library.readers.content import Content, Section
+from common.library.readers.markup import markdown
+
+_BODY: Final = "word/document.xml"
+_WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+
+
+def read_docx(content: bytes) -> Content:
+    """Headings, paragraphs, lists, tables, formulas in a line, and what stands at the top and the bottom of pages;
+    pictures are left out. Raises `Unreadable`.
+    """
+    with open_archive(content) as archive:
+        title = title_in(archive, "docProps/core.xml")
+        top, bottom = (list(dict.fromkeys(_margins(archive, part))) for part in ("header", "footer"))
+        prepared = _prepared(archive) if _BODY in archive.namelist() else content
+    page = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda image: []).value
+    text = "\n\n".join(filter(None, ["\n".join(top), markdown(BeautifulSoup(page, "lxml")), "\n".join(bottom)]))
+    return Content((Section(text, unit="heading"),), title)
+
+
+def _margins(archive: ZipFile, part: str) -> Iterator[str]:
+    """Lines that have a letter, of all headers or footers."""
+    for name in sorted(archive.namelist()):
+        if re.fullmatch(rf"word/{part}[0-9]*\.xml", name):
+            for paragraph in parsed(archive, name).iter(_WORDS + "p"):
+                line = "".join(run.text or "" for run in paragraph.iter(_WORDS + "t")).strip()
+                if any(character.isalpha() for character in line):
+                    yield line
+
+
+def _prepared(archive: ZipFile) -> bytes:
+    """The document with formulas as text, and without fields around text: the converter leaves both out."""
+    root = parsed(archive, _BODY)
+    for formula in list(root.iter(_MATHS + "oMath")):
+        run = etree.Element(_WORDS + "r")
+        etree.SubElement(run, _WORDS + "t").text = _in_line(formula)
+        formula.getparent().replace(formula, run)
+    etree.strip_tags(root, _WORDS + "fldSimple", _MATHS + "oMathPara")
+    prepared = io.BytesIO()
+    with ZipFile(prepared, "w", ZIP_STORED) as written:
+        for name in archive.namelist():
+            written.writestr(name, etree.tostring(root) if name == _BODY else archive.read(name))
+    return prepared.getvalue()
+
+
+def _in_line(element: Any) -> str:
+    """A formula in a line, e.g. `(a + b)/c` or `x^2`."""
+    kind = str(element.tag).removeprefix(_MATHS)
+    if kind == "t":
+        return element.text or ""
+    parts: dict[str, str] = {}
+    for child in element:
+        name = str(child.tag).removeprefix(_MATHS)
+        parts[name] = parts.get(name, "") + _in_line(child)
+    base = parts.get("e", "")
+    match kind:
+        case "f":
+            return f"{_grouped(parts.get('num', ''))}/{_grouped(parts.get('den', ''))}"
+        case "sSup":
+            return f"{base}^{_grouped(parts.get('sup', ''))}"
+        case "sSub":
+            return f"{base}_{_grouped(parts.get('sub', ''))}"
+        case "sSubSup":
+            return f"{base}_{_grouped(parts.get('sub', ''))}^{_grouped(parts.get('sup', ''))}"
+        case "rad":
+            return f"{parts.get('deg', '')}√{_grouped(base)}"
+    return "".join(parts.values())
+
+
+def _grouped(part: str) -> str:
+    return part if part.isalnum() else f"({part})"
