@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
 from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.tables import OF_TEXTS, table_text
 
 _SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  # nobody reads them on the page
 # Which the converter takes for parts of a line, whose words would run together.
@@ -21,6 +23,8 @@ _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
     *("legend", "main", "menu", "nav", "search", "summary", "button", "caption", "label", "optgroup", "option"),
 )
+_PARTS = ("thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
+_MOST_SPANNED = 1000  # columns or rows, as browsers have it
 _SPACE = re.compile(r"\n{3,}")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 _CONTAINER = "META-INF/container.xml"
@@ -67,7 +71,54 @@ def markdown(page: BeautifulSoup) -> str:
     converter = _Converter(
         heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, escape_misc=False
     )
+    for table in page("table"):
+        if table.find("table") is None:
+            _write_out(table, page, converter)
+        else:  # one that lays a page out
+            for part in [*(each for each in table(_PARTS) if each.find_parent("table") is table), table]:
+                part.name = "div"
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()
+
+
+def _write_out(table: Tag, page: BeautifulSoup, converter: MarkdownConverter) -> None:
+    """Put lines in a table's place that name their columns: a piece of it may stand alone."""
+    first = table.find("tr")
+    marked = first is not None and first.find("th") is not None and first.find("td") is None
+    written = page.new_tag("p")
+    for line in table_text(_grid(table, converter), 2 if marked else OF_TEXTS).split("\n"):
+        written.extend([line, page.new_tag("br")])
+    caption = table.find("div", recursive=False)
+    table.replace_with(*filter(None, (caption, written)))
+
+
+def _grid(table: Tag, converter: MarkdownConverter) -> Iterator[list[str]]:
+    """Texts of a table's cells by row; that of one that spans several rows is in all of them."""
+    below: dict[int, tuple[int, str]] = {}  # rows that a text is still in, by column
+    for row in table("tr"):
+        values: list[str] = []
+        cells = deque(row(("td", "th"), recursive=False))
+        while cells or any(column >= len(values) for column in below):
+            if len(values) in below:
+                left, text = below.pop(len(values))
+                if left > 1:
+                    below[len(values)] = left - 1, text
+                values.append(text)
+            elif cells:
+                cell = cells.popleft()
+                wide, tall = (_span(cell, name) for name in ("colspan", "rowspan"))
+                cell.name = "div"
+                text = " ".join(converter.convert_soup(cell).split())
+                if tall > 1:
+                    below[len(values)] = tall - 1, text
+                values += [text, *[""] * (wide - 1)]
+            else:
+                values.append("")
+        yield values
+
+
+def _span(cell: Tag, name: str) -> int:
+    said = str(cell.get(name, "1"))
+    return max(1, min(int(said), _MOST_SPANNED)) if said.isdecimal() and len(said) < 10 else 1
 
 
 def _package_of(archive: ZipFile) -> str:

@@ -16,7 +16,7 @@ from zipfile import ZipFile
 
 from common.library.readers.archive import open_archive
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
-from common.library.readers.tables import table_text
+from common.library.readers.tables import OF_TEXTS, table_text
 
 _HYPHEN = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
 _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
@@ -55,7 +55,7 @@ def read_pdf(content: bytes) -> Content:
 
 def _filled_in(page: Any) -> Iterator[str]:
     """The values of a page's form, and words that were typed onto it, which are not part of its text."""
-    annotations = page["/Annots"] if "/Annots" in page else []
+    annotations = _entry(page, "/Annots")
     fields = [each.get_object() for each in annotations] if isinstance(annotations, list) else []
     lines = [_field(field) for field in fields if isinstance(field, dict)]
     yield from (line for line in dict.fromkeys(lines) if line.strip())  # each part of a choice has its value
@@ -80,9 +80,16 @@ def _inherited(field: Any, key: str) -> Any:
     for _ in range(_MOST_PARTS):
         if key in field:
             return field[key]
-        field = field["/Parent"] if "/Parent" in field else None
+        field = _entry(field, "/Parent")
         if not isinstance(field, dict):
             return None
+    return None
+
+
+def _entry(holder: Any, key: str) -> Any:
+    """An entry, also where a reference stands in its place, which `get` would give."""
+    if key in holder:
+        return holder[key]
     return None
 
 
@@ -148,7 +155,7 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
         if shape.has_text_frame:
             yield shape.text_frame.text
         elif getattr(shape, "has_table", False):
-            yield table_text([cell.text for cell in row.cells] for row in shape.table.rows)
+            yield table_text(([cell.text for cell in row.cells] for row in shape.table.rows), OF_TEXTS)
         elif getattr(shape, "has_chart", False):
             yield from _of_chart(shape.chart)
         elif hasattr(shape, "shapes"):

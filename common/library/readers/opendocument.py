@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 from common.library.readers.archive import open_archive, parsed, title_in
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
-from common.library.readers.tables import table_text
+from common.library.readers.tables import OF_TEXTS, table_text
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
@@ -89,7 +89,7 @@ def _blocks(element: Any, depth: int = 0) -> Iterator[str]:
         elif child.tag == _TEXT + "list":
             yield _list(child, depth)
         elif child.tag == _TABLE + "table":
-            yield table_text(_rows(child))
+            yield table_text(_rows(child), OF_TEXTS)
         elif isinstance(child.tag, str):
             yield from _blocks(child, depth)
 

@@ -12,6 +12,7 @@ from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
+OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
 _LONGEST_FIELD = 10_000_000
 
 
@@ -33,14 +34,16 @@ def read_csv(content: bytes) -> Content:
     return Content((Section(table_text(rows), unit="row"),))
 
 
-def table_text(rows: Iterable[Sequence[str]]) -> str:
-    """One line for each row, empty ones included; each value behind its column's heading, if there are headings."""
+def table_text(rows: Iterable[Sequence[str]], columns: int = 2) -> str:
+    """One line for each row, empty ones included; each value behind its column's heading, if there are headings: in the
+    first row that has several values, of at least so many `columns`.
+    """
     lines: list[str] = []
     headings: Sequence[str] | None = None
     for row in rows:
         values = [" ".join(value.split()) for value in row]
-        if headings is None and any(values):
-            headings = values if _are_headings(values) else ()
+        if headings is None and len(list(filter(None, values))) > 1:
+            headings = values if len(values) >= columns and _are_headings(values) else ()
             lines.append(", ".join(filter(None, values)))
         elif headings:
             named = zip([*headings, *[""] * (len(values) - len(headings))], values, strict=False)
@@ -51,9 +54,9 @@ def table_text(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _are_headings(values: Sequence[str]) -> bool:
-    """Whether a first row names columns: several different words, no number among them."""
+    """Whether a row names columns: different words, no number among them."""
     filled = [value for value in values if value]
-    return len(filled) > 1 and len(set(filled)) == len(filled) and not any(_is_number(value) for value in filled)
+    return len(set(filled)) == len(filled) and not any(_is_number(value) for value in filled)
 
 
 def _is_number(value: str) -> bool:

@@ -122,6 +122,11 @@ class TestPages:
         assert place(content, "Twingo") == "sheet Prices, row 3"
         assert place(content, "garage") == "sheet Notes, row 1"
 
+    def test_headings_below_a_title(self) -> None:
+        rows: list[list[object]] = [["Cars of 2026"], [], ["car", "price"], ["Zoe", 31_000]]
+        lines = ["Cars of 2026", "", "car, price", "car: Zoe; price: 31000"]
+        assert read(".xlsx", files.xlsx({"a": rows})).sections[0].text.split("\n") == lines
+
     def test_numbers_of_a_sheet_keep_their_digits(self) -> None:
         values = [12_345_678.91, 0.1 + 0.2, 123_456_789_012_345, 0.075, 7.5, datetime(2026, 5, 1), -1e20]
         formats = {"D1": "0.0%", "E1": '0.0"%"'}
@@ -284,6 +289,32 @@ A `plain` :sup:`2` word.
         content += b"<form><input type=checkbox checked><label>yes</label></form><footer>The end</footer>"
         lines = ["Home", "It weighs 10^3 kg.", "Why?", "So.", "[x]", "yes", "The end"]
         assert [line for line in read(".html", content).sections[0].text.split("\n") if line] == lines
+
+    @pytest.mark.parametrize(
+        ("rows", "lines"),
+        [
+            ("<tr><th>car<th>price<tr><td><a href=x>Zoe</a><td>31", ["car, price", "car: Zoe; price: 31"]),
+            ("<tr><td>Name<td>Ada<tr><td>Born<td>1815", ["Name, Ada", "Born, 1815"]),
+            ("<tr><td>a<td>b<td>c<tr><td>x<td><td>10<sup>3</sup>", ["a, b, c", "a: x; c: 10^3"]),
+            (
+                "<caption>Cars</caption><tr><th>car<th>price<tr><td>Zoe<td>3",
+                ["Cars", "car, price", "car: Zoe; price: 3"],
+            ),
+            (
+                "<tr><th>a<th>b<th>c<tr><td rowspan=2>x<td>1<td>2<tr><td>3<td>4",
+                ["a, b, c", "a: x; b: 1; c: 2", "a: x; b: 3; c: 4"],
+            ),
+            (
+                "<tr><th>a<th>b<th>c<tr><td colspan=2>x<td rowspan=9>2<tr><td>3<td>4",
+                ["a, b, c", "a: x; c: 2", "a: 3; b: 4; c: 2"],
+            ),
+            ("<tr><td>menu<td><table><tr><td>in<td>out</table>", ["menu", "in, out"]),
+        ],
+        ids=["headings", "names", "three", "caption", "tall", "wide", "layout"],
+    )
+    def test_tables_of_a_page(self, rows: str, lines: list[str]) -> None:
+        text = read(".html", f"<p>So:</p><table>{rows}</table>".encode()).sections[0].text
+        assert [line for line in text.split("\n") if line] == ["So:", *lines]
 
     def test_what_the_converter_of_word_leaves_out(self) -> None:
         def formula(inner: str) -> str:
