@@ -58,6 +58,11 @@ class Answered(Answer):
         return int(self.report["device"]["drafted"])
 
     @property
+    def undrafted(self) -> int:
+        """Tokens of the target where nothing was proposed."""
+        return round(self.figures.get("undrafted", 0))
+
+    @property
     def held(self) -> float | None:
         """Share of the judged drafts that were right; None where nothing was verified."""
         return self.acceptance[0] if self.figures else None

@@ -36,8 +36,10 @@ def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
 
     The tokens of the first verdict arrive with the first token, so that what follows it has fewer to wait for.
     """
-    if mode in (TARGET, DRAFT):
-        return steps.verify if mode == TARGET else steps.draft
+    if mode == DRAFT:
+        return steps.draft
+    if mode == TARGET or not answer.rounds:
+        return steps.verify
     alpha = answer.held or 0.0
     messages = max(1, answer.proposals)
     length = chunk(answer, mode)
@@ -57,7 +59,8 @@ def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
     else:
         first = sum(share * expected_tokens(alpha, each) for each, share in rounds)
         seconds = sum(share * round_seconds(times, alpha, each, token_bytes) for each, share in rounds) / first
-    return 1e3 * seconds * max(0.0, answer.tokens - first) / (answer.tokens - 1)
+    behind = max(0.0, answer.tokens - answer.undrafted - first)
+    return (1e3 * seconds * behind + steps.verify * answer.undrafted) / (answer.tokens - 1)
 
 
 def chunk(answer: Answered, mode: Mode) -> float:

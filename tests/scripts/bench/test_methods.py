@@ -46,7 +46,7 @@ FLOORS = Steps.of([], PLAN)
 def answered(mode: Mode, per_token: float, network: Network = FAST, **changes: Any) -> Answered:
     """Twenty rounds of four tokens, of which three are accepted; `changes` are of the report and of its figures."""
     ttft = float(changes.pop("ttft", 200.0))
-    figures = {"rounds": 20, "proposals": 20, "proposed_per_round": 4.0}
+    figures = {"rounds": 20, "proposals": 20, "proposed_per_round": 4.0, "undrafted": 0}
     figures |= {name: changes.pop(name) for name in figures if name in changes}
     report = {
         "seed": 1,
@@ -90,6 +90,9 @@ class TestPrediction:
     def test_one_model_alone_takes_its_floor(self) -> None:
         assert predicted(answered(TARGET, 33.0), TARGET, FLOORS) == PLAN.verify_ms
         assert predicted(answered(DRAFT, 5.3, NO_NETWORK), DRAFT, FLOORS) == PLAN.draft_ms
+        assert predicted(answered(AHEAD, 33.0, rounds=0, undrafted=10), AHEAD, FLOORS) == PLAN.verify_ms
+        some, all_of_it = (predicted(answered(DSSD[0], 30.0, SLOW, undrafted=n), DSSD[0], FLOORS) for n in (4, 0))
+        assert some < all_of_it
 
 
 class TestAims:
