@@ -63,6 +63,10 @@ class Answered(Answer):
         return round(self.figures.get("undrafted", 0))
 
     @property
+    def accepted(self) -> int:
+        return int(self.report["device"]["accepted"])
+
+    @property
     def held(self) -> float | None:
         """Share of the judged drafts that were right; None where nothing was verified."""
         return self.acceptance[0] if self.figures else None

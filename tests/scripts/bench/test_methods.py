@@ -57,7 +57,11 @@ def answered(mode: Mode, per_token: float, network: Network = FAST, **changes: A
         "sent_bytes": 1000,
         "received_bytes": 400,
         "figures": {} if mode in (TARGET, DRAFT) else figures,
-        "device": {"acceptance": 0.75, "drafted": changes.pop("drafted", 80)},
+        "device": {
+            "acceptance": 0.75,
+            "drafted": changes.pop("drafted", 80),
+            "accepted": changes.pop("accepted", TOKENS - 20),
+        },
         "cloud": {"acceptance": None},
         "pieces": ["a", "b"],
     }
@@ -91,8 +95,11 @@ class TestPrediction:
         assert predicted(answered(TARGET, 33.0), TARGET, FLOORS) == PLAN.verify_ms
         assert predicted(answered(DRAFT, 5.3, NO_NETWORK), DRAFT, FLOORS) == PLAN.draft_ms
         assert predicted(answered(AHEAD, 33.0, rounds=0, undrafted=10), AHEAD, FLOORS) == PLAN.verify_ms
-        some, all_of_it = (predicted(answered(DSSD[0], 30.0, SLOW, undrafted=n), DSSD[0], FLOORS) for n in (4, 0))
-        assert some < all_of_it
+
+    @pytest.mark.parametrize(("mode", "left"), [(DSSD[0], {"accepted": TOKENS - 30}), (AHEAD, {"undrafted": 10})])
+    def test_tokens_that_are_left_to_the_target_take_its_steps(self, mode: Mode, left: dict[str, int]) -> None:
+        some, none = (predicted(answered(mode, 30.0, SLOW, **changed), mode, FLOORS) for changed in (left, {}))
+        assert some == pytest.approx(none + 10 * (PLAN.verify_ms - none) / (TOKENS - 1), rel=0.02)
 
 
 class TestAims:
