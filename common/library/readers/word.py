@@ -17,6 +17,7 @@ from common.library.readers.content import Content, Section
 from common.library.readers.markup import markdown
 
 _BODY: Final = "word/document.xml"
+_PICTURES: Final = "word/media/"  # which nobody opens
 _WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
@@ -55,7 +56,8 @@ def _prepared(archive: ZipFile) -> bytes:
     prepared = io.BytesIO()
     with ZipFile(prepared, "w", ZIP_STORED) as written:
         for name in archive.namelist():
-            written.writestr(name, etree.tostring(root) if name == _BODY else archive.read(name))
+            if not name.startswith(_PICTURES):
+                written.writestr(name, etree.tostring(root) if name == _BODY else archive.read(name))
     return prepared.getvalue()
 
 
@@ -64,23 +66,22 @@ def _in_line(element: Any) -> str:
     kind = str(element.tag).removeprefix(_MATHS)
     if kind == "t":
         return element.text or ""
-    parts: dict[str, str] = {}
-    for child in element:
-        name = str(child.tag).removeprefix(_MATHS)
-        parts[name] = parts.get(name, "") + _in_line(child)
-    base = parts.get("e", "")
+
+    def part(name: str) -> str:
+        return "".join(map(_in_line, element.iterchildren(_MATHS + name)))
+
     match kind:
         case "f":
-            return f"{_grouped(parts.get('num', ''))}/{_grouped(parts.get('den', ''))}"
+            return f"{_grouped(part('num'))}/{_grouped(part('den'))}"
         case "sSup":
-            return f"{base}^{_grouped(parts.get('sup', ''))}"
+            return f"{part('e')}^{_grouped(part('sup'))}"
         case "sSub":
-            return f"{base}_{_grouped(parts.get('sub', ''))}"
+            return f"{part('e')}_{_grouped(part('sub'))}"
         case "sSubSup":
-            return f"{base}_{_grouped(parts.get('sub', ''))}^{_grouped(parts.get('sup', ''))}"
+            return f"{part('e')}_{_grouped(part('sub'))}^{_grouped(part('sup'))}"
         case "rad":
-            return f"{parts.get('deg', '')}√{_grouped(base)}"
-    return "".join(parts.values())
+            return f"{part('deg')}√{_grouped(part('e'))}"
+    return "".join(map(_in_line, element))
 
 
 def _grouped(part: str) -> str:

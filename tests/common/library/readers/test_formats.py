@@ -327,8 +327,10 @@ A `plain` :sup:`2` word.
         power = f"<m:sSup><m:e>{maths('x')}</m:e><m:sup>{maths('2')}</m:sup></m:sSup>"
         date = '<w:fldSimple w:instr="DATE"><w:r><w:t>3 May</w:t></w:r></w:fldSimple>'
         field = f"<w:p><w:r><w:t>due on </w:t></w:r>{date}</w:p>"
-        content = files.docx([("", "words")], formula(fraction + maths("=") + power) + field, header="Ada Ltd")
-        text = "Ada Ltd\n\nwords\n\nso (a+1)/2=x^2 holds\n\ndue on 3 May"
+        content = files.docx(
+            [("", "words")], formula(maths("y=") + fraction + maths("-") + power) + field, header="Ada Ltd"
+        )
+        text = "Ada Ltd\n\nwords\n\nso y=(a+1)/2-x^2 holds\n\ndue on 3 May"
         assert read(".docx", content).sections[0].text == text
 
     def test_a_heading_that_a_piece_begins_with_is_its_place(self) -> None:
