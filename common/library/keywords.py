@@ -18,6 +18,7 @@ from common.library.database import Database
 
 _MOST_WORDS = 64  # of a question that are looked up
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
+_EQUALS = 64  # chunks of one rank that are looked for at once
 _ROWS = 1024  # fetched at a time
 _RANKED = 2**14  # chunks that are ranked in a library of which those of a single word may be more: 50 ms
 
@@ -79,14 +80,17 @@ class Keywords:
             return []
         query = "SELECT rowid, rank FROM keywords WHERE keywords MATCH ?"
         if among is None:
-            return self._best(self._database.all(query, (wanted,)), k)
+            return self._best(query, wanted, k)
         with self._database.function("among", _membership(among)):
-            return self._best(self._database.all(f"{query} AND among(rowid)", (wanted,)), k)
+            return self._best(f"{query} AND among(rowid)", wanted, k)
 
-    def _best(self, ranked: Sequence[tuple[int, float]], k: int) -> list[int]:
+    def _best(self, query: str, wanted: str, k: int) -> list[int]:
         """The up to `k` chunks of the lowest rank, of which the best have the lowest. Of equals, as notes of one form
         are, the digests of their documents decide and then the order in these: not who was added first.
         """
+        ranked = self._database.all(f"{query} ORDER BY rank, rowid LIMIT ?", (wanted, k + _EQUALS))
+        if len(ranked) == k + _EQUALS and ranked[-1][1] == ranked[k - 1][1]:  # there may be more of these
+            ranked = self._database.all(query, (wanted,))
         worst = max(nsmallest(k, (rank for _, rank in ranked)), default=0.0)
         reaching = [(rank, chunk) for chunk, rank in ranked if rank <= worst]
         alike = Counter(rank for rank, _ in reaching)

@@ -66,9 +66,17 @@ class TestByWords:
             assert paths(library, "What is the status of PEP 8?")[0] == "pep-0008.txt"
             assert paths(library, "ANNOTÁTIONS")[0] == "pep-3107.txt"
 
+    @pytest.mark.parametrize("at_once", [64, 1])
     def test_equals_come_in_an_order_that_is_not_that_of_adding(
-        self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker
+        self,
+        tmp_path: Path,
+        write: Write,
+        documents: Path,
+        chunker: Chunker,
+        monkeypatch: pytest.MonkeyPatch,
+        at_once: int,
     ) -> None:
+        monkeypatch.setattr(keywords, "_EQUALS", at_once)
         names = [f"{letter}.txt" for letter in "kbqdtahp"]
         found = []
         for number, order in enumerate((names, names[::-1], sorted(names))):
