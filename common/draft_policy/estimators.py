@@ -38,6 +38,7 @@ class UplinkRate:
     def __init__(self, rtt: float = 0.0) -> None:
         self._points: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # size, seconds beside the verifier's
         self._probes: deque[float] = deque(maxlen=PROBES)
+        self._bases: deque[float] = deque(maxlen=2)  # round trips that were known at the latest points
         self._told = rtt  # believed, then by the last window of unlike sizes
 
     def probed(self, rtt: float) -> None:
@@ -54,6 +55,7 @@ class UplinkRate:
         sizes = [one for one, _ in self._points]
         if not self._probes and max(sizes) >= LEAST_SPREAD * min(sizes):
             self._told = line_below(self._points)[0]
+        self._bases.append(self.round_trip)
 
     @property
     def round_trip(self) -> float:
@@ -66,12 +68,15 @@ class UplinkRate:
 
     @property
     def rate(self) -> float:
-        """Bytes per second; inf where transmissions are too short to tell, or before the first."""
+        """Bytes per second; inf where transmissions are too short to tell, or before the first. A round trip that is
+        shorter by now than it was says nothing of them.
+        """
         latest = list(self._points)[-2:]
         if not latest:
             return math.inf
-        base = self.round_trip
-        return max(size / (seconds - base) if seconds - base > RESOLVED else math.inf for size, seconds in latest)
+        known = self.round_trip
+        sent = [(size, seconds - max(base, known)) for (size, seconds), base in zip(latest, self._bases, strict=True)]
+        return max(size / seconds if seconds > RESOLVED else math.inf for size, seconds in sent)
 
 
 def line_below(points: Iterable[tuple[float, float]]) -> tuple[float, float]:

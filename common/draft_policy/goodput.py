@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
@@ -20,6 +20,7 @@ from common.draft_policy.values import MOST_LENGTH, Extension, Learner, Outcome,
 
 NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
+HOPED_RATE: Final = 1.25e6  # bytes per second of a link that nothing was sent over lately
 TRIED: Final = 0.02  # of the time without drafts, that it may cost to try whether they are accepted
 
 Undrafted = Literal["never", "deferred", "eager"]
@@ -118,12 +119,13 @@ class Goodput:
         size = self._sizes.of(plan.resolution)
         predict = eager_seconds if self._undrafted == "eager" else self._predict
 
-        def saves(acceptance: float) -> bool:
+        def saves(acceptance: float, times: RoundTimes) -> bool:
             return NEARLY * predict(times, acceptance, plan.length, size) < undrafted_seconds(times)
 
-        if saves(alpha):
+        if saves(alpha, times):
             return True
-        if not saves(max(alpha, HOPED)):
+        # What the link was believed to carry may be of another link: where nothing is sent, nothing corrects it.
+        if not saves(max(alpha, HOPED), replace(times, up_rate=max(times.up_rate, HOPED_RATE))):
             return False
         cost = (
             round_seconds(times, 0.0, plan.length, size) if self._undrafted == "deferred" else plan.length * times.draft

@@ -39,6 +39,16 @@ class TestUplinkRate:
         assert estimate.round_trip == 0.1
         assert estimate.rate == pytest.approx(HIGH)
 
+    def test_a_round_trip_that_shrinks_is_not_put_down_to_size(self) -> None:
+        """However long nothing is sent: what was sent last took its time on the longer way."""
+        estimate = UplinkRate()
+        estimate.probed(0.3)
+        for size in (60.0, 62.0):
+            estimate.observe(size, 0.3 + size / 5000 + 0.03, 0.03)
+        for _ in range(2 * PROBES):
+            estimate.probed(0.002)
+            assert estimate.rate == pytest.approx(5000)
+
     @pytest.mark.parametrize("rate", [LOW, HIGH, 1e6])
     def test_sizes_that_differ_need_no_probe(self, rate: float) -> None:
         """With .1 ms of jitter the round trip is right to .2 ms, rates below 500 bytes/ms to 10 %."""

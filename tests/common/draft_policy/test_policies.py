@@ -244,6 +244,13 @@ class TestNothingDrafted:
         assert [policy.plan([], times).length > 0 for times in (slow, quick, slow)] == [False, True, False]
 
     @pytest.mark.parametrize("undrafted", ["deferred", "eager"])
+    def test_a_link_that_was_slow_is_tried(self, undrafted: Undrafted) -> None:
+        """Nothing tells that it carries more by now, as long as nothing is sent."""
+        times = RoundTimes(draft=0.005, verify=0.032, rtt=0.02, up_rate=50.0)
+        assert self.policy(undrafted, 0.9, Trials(0.0)).plan([], times).length == 0
+        assert self.policy(undrafted, 0.9, Trials(10.0)).plan([], times).length > 0
+
+    @pytest.mark.parametrize("undrafted", ["deferred", "eager"])
     def test_models_that_begin_to_agree_are_found_out(self, undrafted: Undrafted) -> None:
         """And it costs little to look: of the time without drafts, two hundredths."""
         times, trials = RoundTimes(draft=0.005, verify=0.032, rtt=0.02), Trials(0.0)
