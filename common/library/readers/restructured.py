@@ -29,9 +29,8 @@ _SETTINGS: Final = {
 _DIRECTIVE: Final = re.compile(r"^[ \t]*\.\.[ \t]+([\w:.+-]+?)[ \t]?::(?:[ \t]|$)", re.MULTILINE)
 _ROLE: Final = re.compile(r":([\w:.+-]+):`|`:([\w:.+-]+):")
 _TARGET: Final = re.compile(r"[ \t\n]*<[^<>]*>$")
-_PREAMBLE_TITLE: Final = re.compile(
-    r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]*(\S.*)"
-)  # of a Python Enhancement Proposal
+# Of a Python Enhancement Proposal.
+_PREAMBLE_TITLE: Final = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]*(\S.*)")
 
 
 def read_rst(content: bytes) -> Content:
