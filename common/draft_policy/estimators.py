@@ -38,7 +38,7 @@ class UplinkRate:
     def __init__(self, rtt: float = 0.0) -> None:
         self._points: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # size, seconds beside the verifier's
         self._probes: deque[float] = deque(maxlen=PROBES)
-        self._bases: deque[float] = deque(maxlen=2)  # round trips that were known at the latest points
+        self._latest: deque[tuple[float, float, float]] = deque(maxlen=2)  # the same, and the round trip known then
         self._told = rtt  # believed, then by the last window of unlike sizes
 
     def probed(self, rtt: float) -> None:
@@ -51,11 +51,12 @@ class UplinkRate:
         """Take in a proposal's bytes, its verdict's delay and the verifier's part of it."""
         if not (size > 0.0 and 0.0 <= verify < math.inf and 0.0 <= delay < math.inf):
             raise ValueError(f"{size} bytes in {delay} s, of which {verify} s verified, is not possible")
-        self._points.append((size, max(0.0, delay - verify)))
+        seconds = max(0.0, delay - verify)
+        self._points.append((size, seconds))
         sizes = [one for one, _ in self._points]
         if not self._probes and max(sizes) >= LEAST_SPREAD * min(sizes):
             self._told = line_below(self._points)[0]
-        self._bases.append(self.round_trip)
+        self._latest.append((size, seconds, self.round_trip))
 
     @property
     def round_trip(self) -> float:
@@ -71,11 +72,10 @@ class UplinkRate:
         """Bytes per second; inf where transmissions are too short to tell, or before the first. A round trip that is
         shorter by now than it was says nothing of them.
         """
-        latest = list(self._points)[-2:]
-        if not latest:
+        if not self._latest:
             return math.inf
         known = self.round_trip
-        sent = [(size, seconds - max(base, known)) for (size, seconds), base in zip(latest, self._bases, strict=True)]
+        sent = [(size, seconds - max(base, known)) for size, seconds, base in self._latest]
         return max(size / seconds if seconds > RESOLVED else math.inf for size, seconds in sent)
 
 

@@ -28,7 +28,8 @@ Undrafted = Literal["never", "deferred", "eager"]
 
 @dataclass(slots=True)
 class Trials:
-    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted.
+    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted, or
+    whether the link carries more than it did.
 
     Some are there from the beginning, when nothing is known of the models.
     """

@@ -101,7 +101,7 @@ def scan(root: Path) -> Scan:
 
 def load(path: str) -> File:
     """Read the bytes of one document. Raises `UnusableDocument`."""
-    suffix = os.path.splitext(path)[1].lower()
+    suffix = suffix_of(path)
     most = most_bytes(suffix)
     # O_NOFOLLOW: the file may have been exchanged for a link since the scan; O_NONBLOCK: or for a pipe.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -148,7 +148,7 @@ def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
 def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.DirEntry[str]] | None:
     """Record one entry; the entries below it when it is a folder."""
     try:
-        suffix = os.path.splitext(entry.name)[1].lower()
+        suffix = suffix_of(entry.name)
         document = suffix in SUFFIXES
         if entry.is_dir(follow_symlinks=False):
             if is_passed_over(entry.path):
@@ -191,6 +191,11 @@ def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return sorted(entries, key=lambda entry: entry.name)
+
+
+def suffix_of(path: str) -> str:
+    """The ending of a file's name, with its dot, in lower case."""
+    return os.path.splitext(path)[1].lower()
 
 
 def most_bytes(suffix: str) -> int:

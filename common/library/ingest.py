@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunk, Chunker, title_of
-from common.library.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan
+from common.library.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan, suffix_of
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.readers.content import storable
@@ -193,7 +193,7 @@ class Ingestion:
 
     def _chunking(self, path: str) -> str:
         """Name of the way in which a document becomes chunks; by another one it is read again."""
-        revision = REVISIONS.get(os.path.splitext(path)[1].lower())
+        revision = REVISIONS.get(suffix_of(path))
         return self._chunker.identity if revision is None else f"{self._chunker.identity}:{revision}"
 
     def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:

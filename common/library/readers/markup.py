@@ -21,9 +21,9 @@ _SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  
 # Which the converter takes for parts of a line, whose words would run together.
 _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
-    *("legend", "main", "menu", "nav", "search", "summary", "button", "caption", "label", "optgroup", "option"),
+    *("legend", "main", "menu", "nav", "search", "summary", "button", "label", "optgroup", "option"),
 )
-_PARTS = ("thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
+_PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
 _MOST_SPANNED = 1000  # columns or rows, as browsers have it
 _SPACE = re.compile(r"\n{3,}")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
@@ -87,8 +87,11 @@ def _write_out(table: Tag, page: BeautifulSoup, converter: MarkdownConverter) ->
     written = page.new_tag("p")
     for line in table_text(_grid(table, converter), 2 if marked else OF_TEXTS).split("\n"):
         written.extend([line, page.new_tag("br")])
-    caption = table.find("div", recursive=False)
-    table.replace_with(*filter(None, (caption, written)))
+    caption = table.find("caption")
+    if caption is not None:
+        caption.name = "div"
+        table.insert_before(caption)
+    table.replace_with(written)
 
 
 def _grid(table: Tag, converter: MarkdownConverter) -> Iterator[list[str]]:

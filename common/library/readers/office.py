@@ -26,7 +26,7 @@ _LITERAL: Final = re.compile(r'"[^"]*"|\\.')  # characters that a number's forma
 _SHEETS: Final = "xl/worksheets/"
 # A cell with a formula and without its value, as programs leave it that compute none; an empty text is a value.
 _UNCOMPUTED: Final = re.compile(
-    rb"""<(\w+:)?c\b(?![^>]*\bt=["'](?:str|b|e)["'])[^>]*><(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)"""
+    rb"""<(\w+:)?c\b(?![^<>]*\bt=["'](?:str|b|e)["'])[^<>]*><(?:\w+:)?f\b[^<>]*(?:/>|>[^<]*</(?:\w+:)?f>)"""
     rb"""(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v></(?:\w+:)?v>)?</(?:\w+:)?c>"""
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import email
 import email.policy
 import json
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from typing import Any
 
 from common.library.readers.content import Content, Section, Unreadable
@@ -47,16 +47,12 @@ def read_notebook(content: bytes) -> Content:
     return Content(sections, _first_heading(cells, texts))
 
 
-def read_mail(mail: bytes) -> Content:
+def read_mail(content: bytes) -> Content:
     """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
-    message = email.message_from_bytes(mail, _class=EmailMessage, policy=email.policy.default)
+    message = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
     headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
     body = message.get_body(("plain", "html"))
-    try:
-        text = body.get_content() if body is not None else ""
-    except LookupError:  # of an encoding that nobody knows
-        content = None if body is None else body.get_payload(decode=True)
-        text = decoded(content) if isinstance(content, bytes) else ""
+    text = "" if body is None else _body_text(body)
     if not headers:
         raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
     if body is not None and body.get_content_subtype() == "html":
@@ -64,6 +60,14 @@ def read_mail(mail: bytes) -> Content:
 
         text = read_html(text.encode()).sections[0].text
     return Content((Section("\n".join([*headers, "", text])),), str(message["Subject"] or ""))
+
+
+def _body_text(body: MIMEPart) -> str:
+    try:
+        return str(body.get_content())
+    except LookupError:  # of an encoding that nobody knows
+        content = body.get_payload(decode=True)
+        return decoded(content) if isinstance(content, bytes) else ""
 
 
 def _first_heading(cells: list[Any], texts: list[str]) -> str:

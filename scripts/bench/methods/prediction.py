@@ -59,12 +59,12 @@ def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
     else:
         first = sum(share * expected_tokens(alpha, each) for each, share in rounds)
         seconds = sum(share * round_seconds(times, alpha, each, token_bytes) for each, share in rounds) / first
-    left = left_to_target(answer, mode)
+    left = _left_to_target(answer, mode)
     behind = max(0.0, answer.tokens - left - first)
     return (1e3 * seconds * behind + steps.verify * left) / (answer.tokens - 1)
 
 
-def left_to_target(answer: Answered, mode: Mode) -> int:
+def _left_to_target(answer: Answered, mode: Mode) -> int:
     """Tokens of no round. Without drafting ahead a round has one behind those that were accepted, which counts as
     undrafted, too, where all were.
     """
