@@ -80,7 +80,8 @@ def names(address: str, keys: Keys | None) -> Iterator[int]:
     while True:
         number += 1
         peer = dealer(context, address, keys, b"\0" + struct.pack(">I", number % 2**32))
-        peer.send(encode(draft(1)))
+        with contextlib.suppress(zmq.Again):  # refused between `connect` and here, it has nowhere to send, for ever
+            peer.send(encode(draft(1)), zmq.DONTWAIT)
         peer.poll(100)
         peer.close(0)
         yield 1
@@ -153,7 +154,8 @@ def lattices(address: str, keys: Keys | None, hello: bytes) -> Iterator[int]:
                 proposals = 0
         if not proposals:
             session = session or 1
-            peer.send(encode(replace(OPENING, session=session)), zmq.DONTWAIT)
+            with contextlib.suppress(zmq.Again):
+                peer.send(encode(replace(OPENING, session=session)), zmq.DONTWAIT)
         for _ in range(10):
             proposals += 1
             with contextlib.suppress(zmq.Again):

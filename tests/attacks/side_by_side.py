@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -46,6 +47,7 @@ class Attacker:
 
     def _told(self) -> str:
         assert self._process.stdout is not None
+        assert select.select([self._process.stdout], [], [], PATIENCE)[0], "the attacker obeys no more"
         line = self._process.stdout.readline().strip()
         assert line, "the attacker died"
         return line
