@@ -17,7 +17,9 @@ from common.estimates.estimators import MovingAverage
 TIME_WEIGHT: Final = 0.1
 WINDOW: Final = 32  # rounds that the lower envelope is drawn under
 PROBES: Final = 8  # latest probes, and rounds, of which the shortest counts as the round trip
+STALE: Final = 32  # passes over what nobody proposed, behind which earlier draft steps count no more
 LEAST_SPREAD: Final = 1.25  # the largest proposal over the smallest from which a window tells size from round trip
+JITTER: Final = 0.01  # seconds that probes of one link may differ by, or else half of the longer one
 RESOLVED: Final = 0.5e-3  # seconds of transmission that clocks and threads can tell from none
 
 
@@ -32,6 +34,8 @@ class UplinkRate:
     Of the last two rounds the faster one counts: no accident makes a message early, so a link that becomes fast is
     believed at once, one that becomes slow at the second slow round.
 
+    A probe of another round trip is one of another link: rounds before it say nothing of that.
+
     With the round trip known to e seconds, the rate is wrong by the factor 1 + e · rate / size.
     """
 
@@ -45,6 +49,9 @@ class UplinkRate:
         """Take in the round trip of a message of few bytes. Raises `ValueError` for one that is not possible."""
         if not 0.0 <= rtt < math.inf:
             raise ValueError(f"a round trip of {rtt} s is not possible")
+        if self._probes and not _alike(self._probes[-1], rtt):
+            for each in (self._probes, self._points, self._latest):
+                each.clear()
         self._probes.append(rtt)
 
     def observe(self, size: float, delay: float, verify: float) -> None:
@@ -69,14 +76,19 @@ class UplinkRate:
 
     @property
     def rate(self) -> float:
-        """Bytes per second; inf where transmissions are too short to tell, or before the first. A round trip that is
-        shorter by now than it was says nothing of them.
+        """Bytes per second; inf where transmissions are too short to tell, or before a link's first. A round trip that
+        is shorter by now than it was says nothing of them.
         """
         if not self._latest:
             return math.inf
         known = self.round_trip
         sent = [(size, seconds - max(base, known)) for size, seconds, base in self._latest]
         return max(size / seconds if seconds > RESOLVED else math.inf for size, seconds in sent)
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two round trips, in seconds, may be those of one link, with its jitter."""
+    return abs(one - other) <= max(JITTER, max(one, other) / 2)
 
 
 def line_below(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
@@ -119,6 +131,8 @@ class RoundEstimates:
     def __init__(self, prior: RoundTimes) -> None:
         self._prior = prior
         self._draft, self._verify = MovingAverage(TIME_WEIGHT), MovingAverage(TIME_WEIGHT)
+        self._draft_least = prior.draft
+        self._passed = 0  # passes since the last round
         self.uplink = UplinkRate(prior.rtt)
         self._rounds = 0
 
@@ -129,13 +143,18 @@ class RoundEstimates:
     def observe(self, outcome: Outcome) -> None:
         """Take in a finished round."""
         self._rounds += 1
-        self._draft.update((outcome.seconds - outcome.verdict_seconds) / outcome.length)
+        if self._passed >= STALE:
+            self._draft = MovingAverage(TIME_WEIGHT)
+        self._passed = 0
+        self._draft.update(outcome.draft)
+        self._draft_least = min(self._draft_least, outcome.draft)
         self._verify.update(outcome.verify_seconds - outcome.length * self._prior.verify_token)
         down = outcome.bytes_down / self._prior.down_rate
         self.uplink.observe(max(outcome.bytes_up, 1), max(0.0, outcome.verdict_seconds - down), outcome.verify_seconds)
 
     def passed(self, seconds: float) -> None:
         """Take in a pass of the verifier over one token that nobody proposed."""
+        self._passed += 1
         self._verify.update(max(0.0, seconds - self._prior.verify_token))
 
     def times(self) -> RoundTimes:
@@ -143,6 +162,7 @@ class RoundEstimates:
         prior = self._prior
         return RoundTimes(
             draft=prior.draft if self._draft.value is None else max(0.0, self._draft.value),
+            draft_least=self._draft_least,
             verify=prior.verify if self._verify.value is None else max(0.0, self._verify.value),
             verify_token=prior.verify_token,
             rtt=self.uplink.round_trip,

@@ -29,7 +29,7 @@ Undrafted = Literal["never", "deferred", "eager"]
 @dataclass(slots=True)
 class Trials:
     """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted, or
-    whether the link carries more than it did.
+    whether they are made quicker, or the link carries more, than they were.
 
     Some are there from the beginning, when nothing is known of the models.
     """
@@ -125,8 +125,10 @@ class Goodput:
 
         if saves(alpha, times):
             return True
-        # What the link was believed to carry may be of another link: where nothing is sent, nothing corrects it.
-        if not saves(max(alpha, HOPED), replace(times, up_rate=max(times.up_rate, HOPED_RATE))):
+        # What the link carried, and what a step took, may have been on another link, and beside others' work: where
+        # nothing is drafted, nothing corrects it.
+        draft, rate = min(times.draft, times.draft_least), max(times.up_rate, HOPED_RATE)
+        if not saves(max(alpha, HOPED), replace(times, draft=draft, up_rate=rate)):
             return False
         cost = (
             round_seconds(times, 0.0, plan.length, size) if self._undrafted == "deferred" else plan.length * times.draft

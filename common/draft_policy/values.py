@@ -27,6 +27,7 @@ class RoundTimes:
     """Costs of rounds between one drafter and one verifier: seconds, bytes, bytes per second."""
 
     draft: float  # T_S: a draft step
+    draft_least: float = math.inf  # the quickest one that was seen
     verify: float  # T_L: a verifying pass
     verify_token: float = 0.0  # more for every token that it verifies
     rtt: float = 0.0  # of a message without length
@@ -41,6 +42,8 @@ class RoundTimes:
         amounts = (*seconds, self.up_overhead, self.down_overhead, self.down_rejected)
         if not all(0.0 <= amount < math.inf for amount in amounts):
             raise ValueError(f"times and bytes of a round must be finite and not negative, got {self}")
+        if not self.draft_least >= 0.0:
+            raise ValueError(f"the quickest draft step can't have taken {self.draft_least} s")
         if not (self.up_rate > 0.0 and self.down_rate > 0.0):
             raise ValueError(f"rates must be positive bytes per second (inf: unlimited), got {self}")
 
@@ -81,6 +84,7 @@ class Outcome:
     bytes_down: int
     resolution: int | None = None
     confidences: tuple[float, ...] = ()  # of the proposed positions; empty: not told
+    step: float | None = None  # seconds of the usual draft step, for each proposed token; None: all took as long
 
     def __post_init__(self) -> None:
         if not (self.length > 0 and 0 <= self.accepted <= self.length and self.tokens >= 0):
@@ -94,6 +98,11 @@ class Outcome:
             raise ValueError(f"a round can't have {self.bytes_up} bytes up and {self.bytes_down} down")
         if len(self.confidences) not in (0, self.length):
             raise ValueError(f"{self.length} proposed positions have as many confidences, not {len(self.confidences)}")
+
+    @property
+    def draft(self) -> float:
+        """Seconds of a draft step, for each proposed token."""
+        return (self.seconds - self.verdict_seconds) / self.length if self.step is None else self.step
 
     @property
     def rejected(self) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log
+from statistics import median
 from typing import Final
 
 from common.answer.errors import RequestError
@@ -62,9 +63,9 @@ class PolicyLengths:
     def extension(self, confidence: float, drafted: int) -> Extension:
         return self._policy.extension(confidence, drafted)
 
-    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+    def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
         size = _beyond_probe(message)
-        self._open[message.round] = _Open(self._now(), seconds, size, tuple(confidences), self._plan.resolution)
+        self._open[message.round] = _Open(self._now(), tuple(steps), size, tuple(confidences), self._plan.resolution)
 
     def undrafted(self, message: Decided, tokens: int) -> None:
         with self._history.lock:
@@ -105,7 +106,7 @@ class _Open:
     """A proposal without a verdict."""
 
     sent: float  # monotonic seconds
-    seconds: float  # that its drafts took
+    steps: tuple[float, ...]  # seconds of its drafts
     size: int  # bytes
     confidences: tuple[float, ...]
     resolution: int | None
@@ -115,17 +116,20 @@ class _Open:
         return len(self.confidences)
 
     def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> Outcome:
+        # The first step also reads what was decided since the last draft, which a long rest makes much.
+        usual = median(self.steps) * len(self.steps) / self.length
         return Outcome(
             length=self.length,
             accepted=accepted,
             tokens=accepted + token,
-            seconds=self.seconds + delay,
+            seconds=sum(self.steps) + delay,
             verdict_seconds=delay,
             verify_seconds=min(verify, delay),
             bytes_up=self.size,
             bytes_down=size,
             resolution=self.resolution,
             confidences=self.confidences,
+            step=usual,
         )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from common.draft_policy.estimators import PROBES, WINDOW, RoundEstimates, UplinkRate, line_below
+from common.draft_policy.estimators import PROBES, STALE, WINDOW, RoundEstimates, UplinkRate, line_below
 from common.draft_policy.values import RoundTimes
 from scripts.simulated_rounds.uplinks import HIGH, LOW, TwoStateRate
 from tests.common.draft_policy.rounds_of import outcome
@@ -42,12 +44,32 @@ class TestUplinkRate:
     def test_a_round_trip_that_shrinks_is_not_put_down_to_size(self) -> None:
         """However long nothing is sent: what was sent last took its time on the longer way."""
         estimate = UplinkRate()
-        estimate.probed(0.3)
+        estimate.probed(0.06)
         for size in (60.0, 62.0):
-            estimate.observe(size, 0.3 + size / 5000 + 0.03, 0.03)
+            estimate.observe(size, 0.06 + size / 5000 + 0.03, 0.03)
         for _ in range(2 * PROBES):
-            estimate.probed(0.002)
+            estimate.probed(0.04)
             assert estimate.rate == pytest.approx(5000)
+
+    @pytest.mark.parametrize("trips", [(0.3, 0.002), (0.002, 0.3), (0.02, 0.05)])
+    def test_another_round_trip_is_another_link(self, trips: tuple[float, float]) -> None:
+        """Of which nothing is known, and which one round tells, whatever the former one was."""
+        estimate = UplinkRate()
+        for trip in trips:
+            estimate.probed(trip)
+            assert (estimate.round_trip, estimate.rate) == (trip, float("inf"))
+            for size in (60.0, 62.0):
+                estimate.observe(size, trip + size / 5000 + 0.03, 0.03)
+                assert (estimate.round_trip, estimate.rate) == pytest.approx((trip, 5000))
+
+    @pytest.mark.parametrize("trips", [(0.1, 0.14, 0.08), (0.002, 0.011, 0.003)])
+    def test_jitter_is_no_other_link(self, trips: tuple[float, ...]) -> None:
+        estimate = UplinkRate()
+        estimate.probed(min(trips))
+        estimate.observe(60.0, min(trips) + 60 / 1000, 0.0)
+        for trip in trips:
+            estimate.probed(trip)
+            assert estimate.rate == pytest.approx(1000)
 
     @pytest.mark.parametrize("rate", [LOW, HIGH, 1e6])
     def test_sizes_that_differ_need_no_probe(self, rate: float) -> None:
@@ -139,7 +161,7 @@ class TestRoundEstimates:
     PRIOR = RoundTimes(draft=0.1, verify=0.1, verify_token=0.001, rtt=0.3, up_overhead=150.0)
 
     def test_begins_with_what_is_believed(self) -> None:
-        assert RoundEstimates(self.PRIOR).times() == self.PRIOR
+        assert RoundEstimates(self.PRIOR).times() == replace(self.PRIOR, draft_least=0.1)
 
     def test_converges(self) -> None:
         """Without noise all four times are exact after one round and a probe; overheads stay."""
@@ -150,6 +172,18 @@ class TestRoundEstimates:
         assert (times.draft, times.verify) == pytest.approx((0.005, 0.032))
         assert (times.rtt, times.up_rate) == pytest.approx((0.05, LOW))
         assert times.up_overhead == 150.0
+
+    def test_a_slow_time_is_not_believed_for_ever(self) -> None:
+        """Steps that were slow while the device did something else: where nothing is drafted, nothing corrects them."""
+        estimates = RoundEstimates(self.PRIOR)
+        for draft in [0.005] * 3 + [0.08] * 40:
+            estimates.observe(outcome(4, 4, draft=draft))
+        assert estimates.times().draft == pytest.approx(0.08, rel=0.05)
+        assert estimates.times().draft_least == pytest.approx(0.005)
+        for _ in range(STALE):
+            estimates.passed(0.03)
+        estimates.observe(outcome(4, 4, draft=0.005))
+        assert estimates.times().draft == pytest.approx(0.005)
 
     def test_noisy_steps(self) -> None:
         """A fifth of noise on each round's times: the averages are right to 15 % at any time after ten rounds."""

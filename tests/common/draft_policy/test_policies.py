@@ -283,6 +283,14 @@ class TestNothingDrafted:
             == 0
         )
 
+    def test_steps_that_were_quicker_once_are_tried(self) -> None:
+        for least, tried in ((0.005, True), (0.04, False)):
+            trials = Trials(1e9)
+            times = RoundTimes(draft=0.08, draft_least=least, verify=0.032, rtt=0.01)
+            for undrafted in ("deferred", "eager"):
+                assert (self.policy(undrafted, 0.9, trials).plan([], times).length > 0) == tried
+            assert (trials.seconds < 1e9) == tried
+
     def test_what_could_not_pay_is_not_tried(self) -> None:
         trials = Trials(1e9)
         times = RoundTimes(draft=0.04, verify=0.032, rtt=0.3)

@@ -49,7 +49,7 @@ class Drafting:
         self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
         self._deferred: deque[tuple[Defer, int]] = deque()  # never beside proposals, nor drafts; where each ends
         self._known = 0  # decided tokens that the verifier has, all but the last ones
-        self._seconds = 0.0  # that the drafts took which were not proposed yet
+        self._steps: list[float] = []  # seconds of the drafts that were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
         self._plan: Plan  # of what is drafted
         self._make_plan()
@@ -104,7 +104,7 @@ class Drafting:
             self.counters.late += 1
             return []
         self.counters.drafted += 1
-        self._seconds += seconds
+        self._steps.append(seconds)
         view = self._drafts.drawn(Place(work.position, self._prefix.path_digest), views[0])
         if not self.alone and not self._extended(view.confidence):
             return self._propose([view] if self.config.lookahead else [])
@@ -177,7 +177,12 @@ class Drafting:
         self._known = self.position
         while self._deferred and self._deferred[0][1] <= self.position:
             self._deferred.popleft()
-        if self._plan.length == 0 and self._left <= DEFERRED_AGAIN:
+        # What is planned is paid for; so not where the verifier is left all that there can be.
+        if (
+            self._plan.length == 0
+            and self._left <= DEFERRED_AGAIN
+            and self.position + self._left < self.config.max_tokens
+        ):
             self._make_plan()
         return actions + self._defer()
 
@@ -291,7 +296,7 @@ class Drafting:
         return Sync(self.config.session, 0, tuple(self._prefix.committed()), "cloud", wants_reply)
 
     def _make_plan(self) -> None:
-        self._seconds = 0.0
+        self._steps = []
         plan = self._lengths.plan(list(self._confidences))
         self._plan = replace(plan, length=min(plan.length, self.config.most))
         self._drafts.planned(self._plan)
@@ -318,7 +323,7 @@ class Drafting:
         message = Propose(self.config.session, self._round, start, digest, tail, tokens, payload)
         self._outstanding.append((message, end))
         confidences = [view.confidence for view in self._views[start - self.position :]]
-        self._lengths.proposed(message, confidences, self._seconds)
+        self._lengths.proposed(message, confidences, self._steps)
         self._make_plan()
         return [Send(message)]
 

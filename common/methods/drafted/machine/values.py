@@ -146,8 +146,8 @@ class Lengths(Protocol):
         """
         ...
 
-    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
-        """Note a proposal that is sent, whose drafts took `seconds`."""
+    def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
+        """Note a proposal that is sent, and the seconds of its draft `steps`."""
         ...
 
     def undrafted(self, message: Decided, tokens: int) -> None:

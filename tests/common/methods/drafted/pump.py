@@ -38,7 +38,7 @@ class Length:
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"
 
-    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+    def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
         assert len(confidences) > 0
 
     def undrafted(self, message: Decided, tokens: int) -> None:
@@ -94,11 +94,15 @@ class Pair:
     degraded: list[bool] = field(default_factory=list)
     vocabulary: int = 0
     decodes_on: Callable[[], bool] = lambda: True  # whether an eager verifier may decide what nobody proposed
-    draft_seconds = 0.0  # that the device is told that a draft took
 
     @property
     def now(self) -> float:
         """Seconds; here nothing takes any."""
+        return 0.0
+
+    @property
+    def draft_seconds(self) -> float:
+        """Seconds that the device is told that a draft took."""
         return 0.0
 
     @property

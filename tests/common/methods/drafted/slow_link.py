@@ -20,11 +20,12 @@ VERIFY: Final = 0.032  # of a pass of the verifier, where nothing else is said
 
 @dataclass
 class SlowLink:
-    """Times of messages, and the time."""
+    """Times of messages, of the models at its ends, and the time."""
 
     one_way: float  # seconds
     rate: float  # bytes per second, upward
     verify: float = VERIFY  # seconds
+    draft: float = DRAFT  # seconds
     now: float = 0.0  # seconds
 
     def history(self) -> RoundHistory:
@@ -50,9 +51,9 @@ class PlannedLengths:
     def extension(self, confidence: float, drafted: int) -> Extension:
         return self._lengths.extension(confidence, drafted)
 
-    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+    def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
         self.proposals.append(len(confidences))
-        self._lengths.proposed(message, confidences, seconds)
+        self._lengths.proposed(message, confidences, steps)
 
     def undrafted(self, message: Decided, tokens: int) -> None:
         self.proposals += [0] * tokens
@@ -67,18 +68,21 @@ class SlowPair(Pair):
     """Both sides of one answer, each thing that happens taking its time."""
 
     link: SlowLink = field(default_factory=lambda: SlowLink(0.0, 1e9))
-    draft_seconds = DRAFT
 
     @property
     def now(self) -> float:
         return self.link.now
 
     @property
+    def draft_seconds(self) -> float:
+        return self.link.draft
+
+    @property
     def verify_seconds(self) -> float:
         return self.link.verify
 
     def draft(self) -> bool:
-        self.link.now += DRAFT if self.device.work() is not None else 0.0
+        self.link.now += self.link.draft if self.device.work() is not None else 0.0
         return super().draft()
 
     def verify(self) -> bool:

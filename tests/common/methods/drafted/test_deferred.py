@@ -52,7 +52,7 @@ class Pattern:
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"
 
-    def proposed(self, message: Propose, confidences: Sequence[float], seconds: float) -> None:
+    def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
         self.rounds.append(message.round)
 
     def undrafted(self, message: Decided, tokens: int) -> None:
@@ -207,6 +207,13 @@ class TestStream:
             assert pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()
         message = decode(pair.up[-1])
         assert isinstance(message, Propose) and message.position == MOST_PROPOSED == len(pair.tokens)
+
+    @pytest.mark.parametrize("case", LEFT)
+    def test_where_all_is_left_nothing_is_planned_any_more(self, case: Case) -> None:
+        """A trial that is planned is paid for."""
+        pair = pair_of(case, [0, 3], 1, tokens=MOST_PROPOSED)
+        assert len(pair.run()) == MOST_PROPOSED
+        assert isinstance(pair.lengths, Pattern) and pair.lengths.plans == 1
 
     def test_the_end_of_the_answer(self) -> None:
         """No more is left than the answer may have, and nothing is decided behind its end."""

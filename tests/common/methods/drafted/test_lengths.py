@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def test_what_follows_a_rejected_token_was_not_judged() -> None:
     lengths = PolicyLengths(policy, history, lambda: 0.1, lambda: 0.0)
     lengths.plan([])
     for number in range(3):
-        lengths.proposed(Propose(1, number + 1, 2 * number, (), (), (7, 8), b""), [0.5, 0.5], 0.01)
+        lengths.proposed(Propose(1, number + 1, 2 * number, (), (), (7, 8), b""), [0.5, 0.5], [0.005, 0.005])
     lengths.judged(Verdict(1, 3, 0, 3, (9,), 0, b""), [2, 1, 0], 3, True)
     told = PositionAcceptance()
     told.observe(outcome(2, 2))
@@ -51,3 +52,42 @@ def test_ended_by_confidences_that_tell_nothing_proposals_are_as_long_as_otherwi
     assert fmean(usual) > 4
     assert fmean(found) == pytest.approx(fmean(usual), rel=0.15)
     assert seconds == pytest.approx(usual_seconds, rel=0.05)
+
+
+# On this link the sides take turns, so that drafting ahead takes longer than it does.
+SYNCHRONOUS: list[tuple[str, dict[str, Any]]] = [("dssd", {}), ("qsv", {}), ("coupled", {"ahead": False})]
+
+
+@pytest.mark.parametrize(("method", "fields"), SYNCHRONOUS, ids=["dssd", "qsv", "coupled"])
+@pytest.mark.parametrize("slow", [{"one_way": 0.3}, {"draft": 0.1}], ids=["the link", "the device"])
+def test_drafting_comes_back_when_what_was_slow_is_quick_again(
+    method: str, fields: dict[str, Any], slow: dict[str, float]
+) -> None:
+    """A device that comes home, or whose user's video call ends."""
+    link = SlowLink(0.005, 5000.0)
+    history, quick = link.history(), {name: getattr(link, name) for name in slow}
+
+    def share(seed: int) -> float:
+        """Share of an answer's tokens that were left to the verifier."""
+        scheme, request = scheme_and_request(method, 4, 100, draft_policy="goodput", seed=seed, **fields)
+        proposals = answer(scheme, request, lambda path: DRAFTER, lambda path: VERIFIER, link, history)[1]
+        return proposals.count(0) / 100
+
+    assert max(share(seed) for seed in range(3)) < 0.1
+    for name, seconds in slow.items():
+        setattr(link, name, seconds)
+    assert min([share(seed) for seed in range(3, 13)][-3:]) > 0.5
+    for name, seconds in quick.items():
+        setattr(link, name, seconds)
+    assert [share(seed) for seed in range(13, 23)][-1] < 0.1
+
+
+def test_a_first_step_that_takes_long_does_not_tell_what_steps_take() -> None:
+    """The first one of a process, or one that reads what was decided while nothing was drafted."""
+    history = RoundHistory.expecting(0.005, 0.032, 0.1)
+    policy = Goodput(history.sizes_of({None: 2.0}), acceptance=history.acceptance)
+    lengths = PolicyLengths(policy, history, lambda: 0.1, lambda: 0.0)
+    lengths.plan([])
+    lengths.proposed(Propose(1, 1, 0, (), (), (7, 8, 9), b""), [0.5] * 3, [0.4, 0.006, 0.006])
+    lengths.judged(Verdict(1, 1, 0, 3, (9,), 0, b""), [3], 1, True)
+    assert history.estimates.times().draft == pytest.approx(0.006)
