@@ -28,6 +28,7 @@ _MOST_SPANNED = 1000  # columns or rows, as browsers have it
 _SPACE = re.compile(r"\n{3,}")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 _CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
 
 
 def read_html(content: bytes) -> Content:
@@ -43,8 +44,11 @@ def read_epub(content: bytes) -> Content:
         package = _package_of(archive)
         root = parsed(archive, package)
         title = next((element.text or "" for element in root.iter("{*}title")), "")
+        locked = _encrypted(archive)
         sections = []
         for name in _chapters(root, posixpath.dirname(package)):
+            if name in locked:
+                raise Unreadable("it is protected against copying: its text is encrypted")
             try:
                 page = BeautifulSoup(archive.read(name), "lxml")
             except KeyError:
@@ -85,7 +89,7 @@ def _write_out(table: Tag, page: BeautifulSoup, converter: MarkdownConverter) ->
     first = table.find("tr")
     marked = first is not None and first.find("th") is not None and first.find("td") is None
     written = page.new_tag("p")
-    for line in table_text(_grid(table, converter), 2 if marked else OF_TEXTS).split("\n"):
+    for line in table_text(_grid(table, converter), OF_TEXTS, stated=marked).split("\n"):
         written.extend([line, page.new_tag("br")])
     caption = table.find("caption")
     if caption is not None:
@@ -131,6 +135,13 @@ def _package_of(archive: ZipFile) -> str:
     if not found or found not in archive.namelist():
         raise Unreadable("it is not an EPUB: its contents are missing")
     return str(found)
+
+
+def _encrypted(archive: ZipFile) -> set[str]:
+    """Names of parts that can't be read: often fonts alone."""
+    if _ENCRYPTION not in archive.namelist():
+        return set()
+    return {unquote(each.get("URI", "")) for each in parsed(archive, _ENCRYPTION).iter("{*}CipherReference")}
 
 
 def _chapters(package: Any, folder: str) -> Iterator[str]:

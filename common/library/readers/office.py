@@ -16,7 +16,7 @@ from zipfile import ZipFile
 
 from common.library.readers.archive import open_archive
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
-from common.library.readers.tables import OF_TEXTS, table_text
+from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
 _HYPHEN = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
 _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
@@ -24,6 +24,9 @@ _MOST_PARTS: Final = 32  # of fields within fields
 _DIGITS: Final = 15  # that spreadsheets keep of a number
 _LITERAL: Final = re.compile(r'"[^"]*"|\\.')  # characters that a number's format puts beside it
 _SHEETS: Final = "xl/worksheets/"
+_MERGED: Final = re.compile(
+    rb"""<(?:\w+:)?mergeCell\b[^<>]*\bref=["']([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})["']"""
+)
 # A cell with a formula and without its value, as programs leave it that compute none; an empty text is a value.
 _UNCOMPUTED: Final = re.compile(
     rb"""<(\w+:)?c\b(?![^<>]*\bt=["'](?:str|b|e)["'])[^<>]*><(?:\w+:)?f\b[^<>]*(?:/>|>[^<]*</(?:\w+:)?f>)"""
@@ -121,7 +124,8 @@ def read_xlsx(content: bytes) -> Content:
         title = str(book.properties.title or "").strip()
         sections = []
         for number, sheet in enumerate(book.worksheets):
-            text = table_text(_rows(sheet, None if written is None else written.worksheets[number]))
+            rows = _rows(sheet, None if written is None else written.worksheets[number])
+            text = table_text(filled_down(rows, _merged(archive.read(sheet._worksheet_path))))
             if text.strip():
                 sections.append(Section(text, f"sheet {sheet.title}", "row"))
         return Content(tuple(sections), title)
@@ -131,11 +135,25 @@ def _workbook(content: bytes, formulas: bool) -> Any:
     """A workbook with the formulas of its cells, or else their values."""
     import openpyxl
 
-    return openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=not formulas)
+    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=not formulas)
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # which it states, and which programs state wrongly, or for rows without an end
+    return book
 
 
 def _is_uncomputed(archive: ZipFile) -> bool:
     return any(_UNCOMPUTED.search(archive.read(name)) for name in archive.namelist() if name.startswith(_SHEETS))
+
+
+def _merged(sheet: bytes) -> dict[tuple[int, int], int]:
+    """In how many rows cells are that span several, by the first row and the column, from 0."""
+    from openpyxl.utils import range_boundaries
+
+    spans = {}
+    for reference in _MERGED.findall(sheet):
+        column, first, _, last = range_boundaries(reference.decode())
+        spans[first - 1, column - 1] = last - first + 1
+    return spans
 
 
 def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
@@ -155,7 +173,14 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
         if shape.has_text_frame:
             yield shape.text_frame.text
         elif getattr(shape, "has_table", False):
-            yield table_text(([cell.text for cell in row.cells] for row in shape.table.rows), OF_TEXTS)
+            rows = [list(row.cells) for row in shape.table.rows]
+            spans = {
+                (number, column): cell.span_height
+                for number, row in enumerate(rows)
+                for column, cell in enumerate(row)
+                if cell.is_merge_origin
+            }
+            yield table_text(filled_down(([cell.text for cell in row] for row in rows), spans), OF_TEXTS)
         elif getattr(shape, "has_chart", False):
             yield from _of_chart(shape.chart)
         elif hasattr(shape, "shapes"):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 from zipfile import ZipFile
 
+from lxml import etree
+
 from common.library.readers.archive import open_archive, parsed, title_in
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
-from common.library.readers.tables import OF_TEXTS, table_text
+from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
+_REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
+_CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
 _MOST_LEVELS: Final = 6  # of Markdown's headings
 _MOST_COLUMNS: Final = 16_384  # of a spreadsheet
 _MOST_SPACES: Final = 1_000  # that one element stands for
@@ -26,45 +31,86 @@ _SPACE: Final = re.compile(r"[ \t\r\n]+")
 
 
 def read_odt(content: bytes) -> Content:
-    """Headings, paragraphs, lists and tables. Raises `Unreadable`."""
-    body, title = _opened(content, "text")
-    text = "\n\n".join(filter(None, (block.strip() for block in _blocks(body))))
-    return Content((Section(text, unit="heading"),), title)
+    """Headings, paragraphs, lists, tables, what is embedded, and what stands at the top and the bottom of pages. Raises
+    `Unreadable`.
+    """
+    with _opened(content) as archive:
+        body = _with_embedded(_body(archive, "text"), archive)
+        blocks = [*_margins(archive, "header"), *_blocks(body), *_margins(archive, "footer")]
+        text = "\n\n".join(filter(None, (block.strip() for block in blocks)))
+        return Content((Section(text, unit="heading"),), title_in(archive, "meta.xml"))
 
 
 def read_odp(content: bytes) -> Content:
-    """Slide by slide: what stands on it, its tables, and the speaker's notes. Raises `Unreadable`."""
-    body, title = _opened(content, "presentation")
+    """Slide by slide: what stands on it, its tables, what is embedded, and the speaker's notes. Raises `Unreadable`."""
     sections = []
-    for number, slide in enumerate(body.iter(_DRAWING + "page"), 1):
-        text = "\n".join(filter(None, (block.strip() for block in _blocks(slide))))
-        if text:
-            sections.append(Section(text, f"slide {number}"))
-    return Content(tuple(sections), title)
+    with _opened(content) as archive:
+        body = _with_embedded(_body(archive, "presentation"), archive)
+        for number, slide in enumerate(body.iter(_DRAWING + "page"), 1):
+            text = "\n".join(filter(None, (block.strip() for block in _blocks(slide))))
+            if text:
+                sections.append(Section(text, f"slide {number}"))
+        return Content(tuple(sections), title_in(archive, "meta.xml"))
 
 
 def read_ods(content: bytes) -> Content:
     """Sheet by sheet, a line for each row, as it is shown. Raises `Unreadable`."""
-    body, title = _opened(content, "spreadsheet")
     sections = []
-    for sheet in body.iter(_TABLE + "table"):
-        text = table_text(_rows(sheet))
-        if text.strip():
-            sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')}", "row"))
-    return Content(tuple(sections), title)
+    with _opened(content) as archive:
+        for sheet in _body(archive, "spreadsheet").iterchildren(_TABLE + "table"):
+            text = table_text(filled_down(_rows(sheet), _spans(sheet)))
+            if text.strip():
+                sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')}", "row"))
+        return Content(tuple(sections), title_in(archive, "meta.xml"))
 
 
-def _opened(content: bytes, kind: str) -> tuple[Any, str]:
-    """The body of a document of a kind, and its title."""
-    with open_archive(content) as archive:
-        if _is_encrypted(archive):
-            raise Unreadable(NEEDS_PASSWORD)
-        if "content.xml" not in archive.namelist():
-            raise Unreadable("it is not an OpenDocument file: its contents are missing")
-        body = parsed(archive, "content.xml").find(f"{_OFFICE}body/{_OFFICE}{kind}")
-        if body is None:
-            raise Unreadable(f"it is not an OpenDocument {kind}")
-        return body, title_in(archive, "meta.xml")
+def _opened(content: bytes) -> ZipFile:
+    """The archive that a document is, to be closed by the caller."""
+    archive = open_archive(content)
+    if _is_encrypted(archive):
+        raise Unreadable(NEEDS_PASSWORD)
+    if "content.xml" not in archive.namelist():
+        raise Unreadable("it is not an OpenDocument file: its contents are missing")
+    return archive
+
+
+def _body(archive: ZipFile, kind: str) -> Any:
+    """The body of a document of a kind."""
+    body = parsed(archive, "content.xml").find(f"{_OFFICE}body/{_OFFICE}{kind}")
+    if body is None:
+        raise Unreadable(f"it is not an OpenDocument {kind}")
+    return body
+
+
+def _with_embedded(body: Any, archive: ZipFile) -> Any:
+    """A body with embedded documents in their places: formulas as they were typed, charts as tables."""
+    left = {name for name in archive.namelist() if name.endswith("/content.xml")}
+    for frame in list(body.iter(_DRAWING + "frame")):
+        for holder in frame.iterchildren(_DRAWING + "object"):
+            name = posixpath.join(posixpath.normpath(holder.get(_REFERENCE, "")), "content.xml")
+            if name in left:
+                left.discard(name)  # however often it is referred to
+                _embed(parsed(archive, name), frame)
+    return body
+
+
+def _embed(root: Any, frame: Any) -> None:
+    """Put an embedded document in the place of its frame."""
+    formula = next(root.iter("{*}annotation"), None)
+    if formula is None:
+        etree.SubElement(frame, _DRAWING + "text-box").append(root)
+    else:
+        line = etree.Element(_TEXT + "p")
+        line.text, line.tail = formula.text, frame.tail
+        frame.getparent().replace(frame, line)
+
+
+def _margins(archive: ZipFile, part: str) -> list[str]:
+    """Lines that have a letter, of all headers or footers."""
+    name = "styles.xml"
+    roots = parsed(archive, name).iter("{*}" + part) if name in archive.namelist() else ()
+    lines = (block.strip() for root in roots for block in _blocks(root))
+    return list(dict.fromkeys(line for line in lines if any(map(str.isalpha, line))))
 
 
 def _is_encrypted(archive: ZipFile) -> bool:
@@ -89,7 +135,7 @@ def _blocks(element: Any, depth: int = 0) -> Iterator[str]:
         elif child.tag == _TEXT + "list":
             yield _list(child, depth)
         elif child.tag == _TABLE + "table":
-            yield table_text(_rows(child), OF_TEXTS)
+            yield table_text(filled_down(_rows(child), _spans(child)), OF_TEXTS)
         elif isinstance(child.tag, str):
             yield from _blocks(child, depth)
 
@@ -117,9 +163,7 @@ def _list(element: Any, depth: int) -> str:
 def _rows(table: Any) -> Iterator[list[str]]:
     """The rows of a table, up to the last that has a value, and no more than a sheet can have."""
     empty, left = 0, _MOST_ROWS
-    for row in table.iter(_TABLE + "table-row"):
-        if next(row.iterancestors(_TABLE + "table")) is not table:
-            continue  # of a table within
+    for row in _own_rows(table):
         values = _cells(row)
         times = _number(row, _TABLE + "number-rows-repeated")
         if not values:
@@ -132,11 +176,32 @@ def _rows(table: Any) -> Iterator[list[str]]:
         empty = 0
 
 
+def _own_rows(table: Any) -> Iterator[Any]:
+    """The elements of a table's rows, without those of tables within."""
+    for row in table.iter(_TABLE + "table-row"):
+        if next(row.iterancestors(_TABLE + "table")) is table:
+            yield row
+
+
+def _spans(table: Any) -> dict[tuple[int, int], int]:
+    """In how many rows cells are that span several, by the first row and the column, from 0."""
+    spans, number = {}, 0
+    for row in _own_rows(table):
+        column = 0
+        for cell in row.iterchildren(*_CELLS):
+            tall = _number(cell, _TABLE + "number-rows-spanned")
+            if tall > 1:
+                spans[number, column] = tall
+            column += _number(cell, _TABLE + "number-columns-repeated")
+        number += _number(row, _TABLE + "number-rows-repeated")
+    return spans
+
+
 def _cells(row: Any) -> list[str]:
     """The values of a row, up to the last that there is."""
     values: list[str] = []
     empty = 0
-    for cell in row.iterchildren(_TABLE + "table-cell", _TABLE + "covered-table-cell"):
+    for cell in row.iterchildren(*_CELLS):
         value = " ".join(filter(None, _blocks(cell)))
         times = _number(cell, _TABLE + "number-columns-repeated")
         if not value:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise, zip_longest
+from typing import Final, Literal
 
 from common.library.readers.content import Content, Section
 from common.library.readers.encodings import decoded
@@ -14,6 +16,11 @@ _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
 _LONGEST_FIELD = 10_000_000
+
+Kind = Literal["", "words", "number", "year", "moment"]
+_MOMENT: Final = re.compile(r"\d{1,4}([-/:]\d{1,2}){1,2}([ T][\d:.]+)?|\d{1,2}\.\d{1,2}\.(\d\d|\d{4})")
+_YEAR: Final = re.compile(r"(1[6-9]|2[01])\d\d")
+_NUMBER: Final = re.compile(r"\W{0,3}\d[\d.,'\u2019 e+-]*\W{0,3}")
 
 
 def read_csv(content: bytes) -> Content:
@@ -34,34 +41,76 @@ def read_csv(content: bytes) -> Content:
     return Content((Section(table_text(rows), unit="row"),))
 
 
-def table_text(rows: Iterable[Sequence[str]], columns: int = 2) -> str:
+def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False) -> str:
     """One line for each row, empty ones included; each value behind its column's heading, if there are headings: in the
-    first row that has several values, of at least so many `columns`.
+    first row that has several values, if these are `stated` to be such or at least so many `columns` look like it, and
+    in the first row of another table, below an empty row.
     """
     lines: list[str] = []
     headings: Sequence[str] | None = None
-    for row in rows:
-        values = [" ".join(value.split()) for value in row]
-        if headings is None and len(list(filter(None, values))) > 1:
-            headings = values if len(values) >= columns and _are_headings(values) else ()
-            lines.append(", ".join(filter(None, values)))
-        elif headings:
+    apart = True  # from what is above by an empty row
+    cleaned = ([" ".join(value.split()) for value in row] for row in rows)
+    for values, below in pairwise(chain(cleaned, [[]])):
+        several = len(list(filter(None, values))) > 1
+        begins, apart = apart and several, not several and (apart or not any(values))
+        if several and headings is None:
+            headings = values if stated or (len(values) >= columns and _are_headings(values, below)) else []
+        elif begins and not stated and _head_another_table(values, below):
+            headings = values
+        elif headings and values != headings:
             named = zip([*headings, *[""] * (len(values) - len(headings))], values, strict=False)
             lines.append("; ".join(f"{name}: {value}" if name else value for name, value in named if value))
-        else:
-            lines.append(", ".join(filter(None, values)))
+            continue
+        lines.append(", ".join(filter(None, values)))
     return "\n".join(lines).rstrip()
 
 
-def _are_headings(values: Sequence[str]) -> bool:
-    """Whether a row names columns: different words, no number among them."""
+def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], int]) -> Iterator[list[str]]:
+    """Rows in which the value of a cell that spans several is in all that have any; `spans`: in how many rows, by the
+    first row and the column, from 0.
+    """
+    below: dict[int, tuple[int, str]] = {}  # rows that a value is still in, by column
+    for number, row in enumerate(rows):
+        values = list(row)
+        filled = any(values)
+        for column, (left, value) in list(below.items()):
+            if filled:
+                values += [""] * (column + 1 - len(values))
+                values[column] = values[column] or value
+            if left > 1:
+                below[column] = left - 1, value
+            else:
+                del below[column]
+        for column, value in enumerate(row):
+            if value and spans.get((number, column), 1) > 1:
+                below[column] = spans[number, column] - 1, value
+        yield values
+
+
+def _are_headings(values: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a row names the columns of that `below`: different words, or years, days and times above what is none."""
     filled = [value for value in values if value]
-    return len(set(filled)) == len(filled) and not any(_is_number(value) for value in filled)
+    pairs = [(_kind(value), _kind(under)) for value, under in zip_longest(values, below, fillvalue="")]
+    moments = [(kind, under) for kind, under in pairs if kind in ("year", "moment")]
+    return (
+        len(set(filled)) == len(filled)
+        and all(kind != "number" for kind, _ in pairs)
+        and all(kind != under for kind, under in moments)
+        and (not moments or any(under for _, under in moments))
+    )
 
 
-def _is_number(value: str) -> bool:
-    try:
-        float(value.replace(",", "."))
-    except ValueError:
-        return False
-    return True
+def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a row that may as well be one of the table above names columns: in one, the row below has no words."""
+    kinds = zip(map(_kind, values), map(_kind, below), strict=False)
+    return _are_headings(values, below) and any(kind == "words" and under not in ("", "words") for kind, under in kinds)
+
+
+def _kind(value: str) -> Kind:
+    if not value:
+        return ""
+    if _MOMENT.fullmatch(value):
+        return "moment"
+    if _YEAR.fullmatch(value):
+        return "year"
+    return "number" if _NUMBER.fullmatch(value) else "words"

@@ -194,8 +194,8 @@ def altered(archive: bytes, name: str, pattern: bytes, replacement: bytes) -> by
     return buffer.getvalue()
 
 
-def epub(chapters: Sequence[str], title: str) -> bytes:
-    """Chapters as HTML, in reading order."""
+def epub(chapters: Sequence[str], title: str, encrypted: str = "") -> bytes:
+    """Chapters as HTML, in reading order, and the name of a part that is said to be encrypted."""
     items = "".join(f'<item id="c{n}" href="text/c%20{n}.xhtml"/>' for n in range(len(chapters)))
     spine = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
     parts = {
@@ -204,14 +204,19 @@ def epub(chapters: Sequence[str], title: str) -> bytes:
         "book/content.opf": '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>'
         f"<dc:title>{title}</dc:title></metadata><manifest>{items}</manifest><spine>{spine}</spine></package>",
     }
+    if encrypted:
+        reference = f'<e:CipherReference URI="{encrypted}"/>'
+        parts["META-INF/encryption.xml"] = f'<e:all xmlns:e="urn:e">{reference}</e:all>'
     # The order of the files is not that of the book.
     for number, chapter in reversed(list(enumerate(chapters))):
         parts[f"book/text/c {number}.xhtml"] = f"<html><body>{chapter}</body></html>"
     return archive(parts)
 
 
-def opendocument(kind: str, body: str, title: str = "", encrypted: bool = False) -> bytes:
-    """A file of kind `text`, `presentation` or `spreadsheet` with the XML `body`."""
+def opendocument(
+    kind: str, body: str, title: str = "", encrypted: bool = False, parts: Mapping[str, str] | None = None
+) -> bytes:
+    """A file of kind `text`, `presentation` or `spreadsheet` with the XML `body`, and more `parts` by their names."""
     spaces = " ".join(
         f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{what}:1.0"'
         for name, what in {"office": "office", "text": "text", "table": "table", "draw": "drawing"}.items()
@@ -226,6 +231,7 @@ def opendocument(kind: str, body: str, title: str = "", encrypted: bool = False)
             else f"<office:document-content {spaces}><office:body><office:{kind}>{body}</office:{kind}></office:body>"
             "</office:document-content>",
             "meta.xml": f'<meta xmlns:dc="urn:dc"><dc:title>{title}</dc:title></meta>',
+            **(parts or {}),
         }
     )
 

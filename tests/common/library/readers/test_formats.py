@@ -101,6 +101,11 @@ class TestPages:
         with pytest.raises(Unreadable, match="it needs a password"):
             read(suffix, files.opendocument("text", "", encrypted=True))
 
+    def test_books_that_are_encrypted(self) -> None:
+        with pytest.raises(Unreadable, match="protected against copying"):
+            read(".epub", files.epub(["<p>words</p>", "<p>more</p>"], "A book", "book/text/c%201.xhtml"))
+        assert read(".epub", files.epub(["<p>words</p>"], "A book", "fonts/a.otf")).sections[0].text == "words"
+
     def test_pptx(self) -> None:
         content = read(".pptx", files.pptx([("Plan", ""), ("Costs", "say that rent is due in May")]))
         assert place(content, "Plan") == "slide 1"

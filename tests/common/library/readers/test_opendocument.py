@@ -1,0 +1,51 @@
+"""Embedded documents of OpenDocument files, and the margins of their pages."""
+
+from __future__ import annotations
+
+from common.library.readers.formats import parser_of
+from tests.common.library.readers import files
+
+NAMES = " ".join(
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{what}:1.0"'
+    for name, what in {"office": "office", "text": "text", "table": "table", "chart": "chart", "style": "style"}.items()
+)
+FORMULA = """<math xmlns="http://www.w3.org/1998/Math/MathML"><semantics><mi>E</mi>
+<annotation encoding="StarMath 5.0">E = m c^2</annotation></semantics></math>"""
+CHART = f"""<office:document-content {NAMES}><office:body><office:chart><chart:chart>
+<chart:title><text:p>Sales</text:p></chart:title><table:table><table:table-header-rows><table:table-row>
+<table:table-cell/><table:table-cell><text:p>tea</text:p></table:table-cell>
+<table:table-cell><text:p>cups</text:p></table:table-cell></table:table-row></table:table-header-rows><table:table-row>
+<table:table-cell><text:p>May</text:p></table:table-cell><table:table-cell><text:p>12</text:p></table:table-cell>
+<table:table-cell><text:p>3</text:p></table:table-cell></table:table-row></table:table>
+</chart:chart></office:chart></office:body></office:document-content>"""
+STYLES = f"""<office:document-styles {NAMES}><office:master-styles><style:master-page>
+<style:header><text:p>Ada Ltd</text:p></style:header>
+<style:footer><text:p>3</text:p><text:p>May 2026</text:p></style:footer>
+</style:master-page><style:master-page><style:header><text:p>Ada Ltd</text:p></style:header></style:master-page>
+</office:master-styles></office:document-styles>"""
+PARTS = {"Object 1/content.xml": FORMULA, "Object 2/content.xml": CHART, "styles.xml": STYLES}
+
+
+def frame(name: str) -> str:
+    link = f'<draw:object xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="{name}"/>'
+    return f"<draw:frame>{link}<draw:image/></draw:frame>"
+
+
+def test_embedded_documents_and_margins_of_a_text() -> None:
+    body = f"<text:p>So {frame('./Object 1')} holds.</text:p><text:p>See {frame('./Object 2')}</text:p>"
+    text = parser_of(".odt")(files.opendocument("text", body, parts=PARTS)).sections[0].text
+    chart = "Sales\n\ntea, cups\nMay; tea: 12; cups: 3"
+    assert text == f"Ada Ltd\n\nSo E = m c^2 holds.\n\nSee\n\n{chart}\n\nMay 2026"
+
+
+def test_embedded_documents_of_slides() -> None:
+    body = f"<draw:page>{frame('./Object 2')}{frame('Object 1')}</draw:page>"
+    content = parser_of(".odp")(files.opendocument("presentation", body, parts=PARTS))
+    assert content.sections[0].text == "Sales\ntea, cups\nMay; tea: 12; cups: 3\nE = m c^2"
+
+
+def test_references_to_nothing_and_to_one_thing_again() -> None:
+    names = ("./Object 9", "../../etc/passwd", "http://127.0.0.1:9/", "", "./Object 1", "./Object 1")
+    body = f"<text:p>So {''.join(map(frame, names))} it is.</text:p>"
+    text = parser_of(".odt")(files.opendocument("text", body, parts=PARTS)).sections[0].text
+    assert text.split("\n\n")[1] == "So E = m c^2 it is."

@@ -1,0 +1,140 @@
+"""Tables as text: every row names its columns, whatever programs and people make of tables."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import openpyxl
+import pytest
+from pptx import Presentation
+from pptx.util import Inches
+
+from common.library.readers.formats import parser_of
+from common.library.readers.tables import filled_down, table_text
+from tests.common.library.readers import files
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        (["", "2023", "2024"], ["tea", "12", "15"]),
+        (["room", "9:00", "10:30"], ["blue", "maths", "art"]),
+        (["item", "2024-01-01", "2024-02-01"], ["rent", "700", "720"]),
+        (["person", "born"], ["Ada", "1815"]),
+    ],
+    ids=["years", "times", "days", "words"],
+)
+def test_headings_may_be_years_days_and_times(rows: list[str], lines: list[str]) -> None:
+    named = "; ".join(f"{name}: {value}" if name else value for name, value in zip(rows, lines, strict=True))
+    assert table_text([rows, lines]).split("\n")[1] == named
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["Ada", "1815"], ["Alan", "1912"]],
+        [["2024-01-03", "rent"], ["2024-01-04", "food"]],
+        [["rent", "1,234.50 €"], ["food", "80.00 €"]],
+        [["rent", "$12"], ["food", "$8"]],
+        [["rent", "12 %"], ["food", "7 %"]],
+        [["rent", "-3.5e4"], ["food", "8"]],
+        [["tea", "tea"], ["cups", "cups"]],
+        [["Ada", "1815"]],
+    ],
+)
+def test_first_rows_that_are_no_headings(rows: list[list[str]]) -> None:
+    assert table_text(rows).split("\n") == [", ".join(row) for row in rows]
+
+
+def test_headings_that_are_marked_as_such_may_be_numbers() -> None:
+    page = "<table><tr><th>gear<th>1<th>2<tr><td>ratio<td>.5<td>.8</table>"
+    assert parser_of(".html")(page.encode()).sections[0].text.split("\n")[1].strip() == "gear: ratio; 1: .5; 2: .8"
+
+
+def test_another_table_further_down_has_its_own_headings() -> None:
+    phones = [["name", "phone"], ["Ann", "123"], [], ["Bob", "456"]]
+    rooms = [["room", "price"], ["blue", "80"]]
+    lines = ["name, phone", "name: Ann; phone: 123", "", "name: Bob; phone: 456", ""]
+    assert table_text([*phones, [], *rooms]).split("\n") == [*lines, "room, price", "room: blue; price: 80"]
+    # A title may stand above it, and a table without headings before it.
+    titled = table_text([["1", "2"], [], ["Rooms of 2026"], *rooms]).split("\n")
+    assert titled == ["1, 2", "", "Rooms of 2026", "room, price", "room: blue; price: 80"]
+
+
+def test_a_row_of_words_below_an_empty_one_goes_on_with_the_table() -> None:
+    rows = [["name", "town"], ["Ann", "Rome"], [], ["Bob", "Oslo"], ["Cleo", "Bonn"]]
+    assert table_text(rows).split("\n")[3:] == ["name: Bob; town: Oslo", "name: Cleo; town: Bonn"]
+    rows = [["item", "price"], ["tea", "3"], ["cups", "on loan"], ["spoon", "2"]]
+    assert table_text(rows).split("\n")[2:] == ["item: cups; price: on loan", "item: spoon; price: 2"]
+
+
+def test_headings_that_every_page_repeats() -> None:
+    rows = [["name", "town"], ["Ann", "Rome"], ["name", "town"], ["Bob", "Oslo"]]
+    assert table_text(rows).split("\n")[2:] == ["name, town", "name: Bob; town: Oslo"]
+
+
+def test_a_cell_in_several_rows_is_in_all_that_have_any_other() -> None:
+    rows: Sequence[Sequence[str]] = [["north", "1"], [], ["", "2"], ["", "3"], ["", "4"]]
+    assert list(filled_down(rows, {(0, 0): 4})) == [["north", "1"], [], ["north", "2"], ["north", "3"], ["", "4"]]
+    assert list(filled_down([["a", "b"], ["c"]], {(0, 1): 9})) == [["a", "b"], ["c", "b"]]
+    assert list(filled_down([["a"], ["own"]], {(0, 0): 2})) == [["a"], ["own"]]
+
+
+REGIONS = ["region, town, sales", *(f"region: {region}; town: {town}; sales: {n}" for region, town, n in (
+    ("north", "Oslo", 3), ("north", "Bergen", 4), ("south", "Rome", 5)
+))]  # fmt: skip
+
+
+def test_merged_cells_of_a_workbook() -> None:
+    book = openpyxl.Workbook()
+    for row in (["region", "town", "sales"], ["north", "Oslo", 3], [None, "Bergen", 4], ["south", "Rome", 5]):
+        book.worksheets[0].append(row)
+    book.worksheets[0].merge_cells("A2:A3")
+    buffer = io.BytesIO()
+    book.save(buffer)
+    assert parser_of(".xlsx")(buffer.getvalue()).sections[0].text.split("\n") == REGIONS
+
+
+@pytest.mark.parametrize("suffix", [".ods", ".odt"])
+def test_merged_cells_of_opendocument(suffix: str) -> None:
+    def row(*texts: str, tall: int = 1) -> str:
+        spans = [f' table:number-rows-spanned="{tall}"', *[""] * (len(texts) - 1)]
+        cells = zip(texts, spans, strict=True)
+        return "".join(
+            f"<table:table-cell{span}><text:p>{text}</text:p></table:table-cell>"
+            if text
+            else "<table:covered-table-cell/>"
+            for text, span in cells
+        )
+
+    rows = (row("region", "town", "sales"), row("north", "Oslo", "3", tall=2), row("", "Bergen", "4"))
+    body = "".join(f"<table:table-row>{each}</table:table-row>" for each in (*rows, row("south", "Rome", "5")))
+    kind = {".ods": "spreadsheet", ".odt": "text"}[suffix]
+    content = files.opendocument(kind, f'<table:table table:name="a">{body}</table:table>')
+    assert parser_of(suffix)(content).sections[0].text.split("\n") == REGIONS
+
+
+def test_merged_cells_of_slides() -> None:
+    deck = Presentation()
+    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+    table = shapes.add_table(4, 3, Inches(1), Inches(1), Inches(5), Inches(3)).table
+    for number, row in enumerate((["region", "town", "sales"], ["north", "Oslo", "3"], ["", "Bergen", "4"])):
+        for column, text in enumerate(row):
+            table.cell(number, column).text = text
+    for column, text in enumerate(["south", "Rome", "5"]):
+        table.cell(3, column).text = text
+    table.cell(1, 0).merge(table.cell(2, 0))
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    assert parser_of(".pptx")(buffer.getvalue()).sections[0].text.split("\n") == REGIONS
+
+
+@pytest.mark.parametrize("stated", [b"A1", b"A1:XFD1048576"])
+def test_a_sheet_that_states_another_size_than_it_has(stated: bytes) -> None:
+    """Programs that write row by row state one cell; one that was coloured to its end, all that there can be."""
+    written = files.xlsx({"a": [["car", "price"], ["Zoe", 31]]})
+    content = files.altered(
+        written, "xl/worksheets/sheet1.xml", rb'dimension ref="[A-Z0-9:]+"', b'dimension ref="%s"' % stated
+    )
+    assert parser_of(".xlsx")(content).sections[0].text == "car, price\ncar: Zoe; price: 31"
