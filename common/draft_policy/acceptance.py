@@ -11,6 +11,7 @@ from common.draft_policy.values import Outcome
 PRIOR_ACCEPTANCE: Final = 0.7
 PRIOR_POSITIONS: Final = 4.0  # that the prior counts as much as
 MEMORY: Final = 200.0  # judged positions after which an outcome counts 1/e
+MEMORY_OF_RESTED: Final = 16.0  # judged positions that those before a rest count as, at most
 COARSENESS: Final = 1 / 3  # of the rejections at a resolution, that the finest would avoid
 BINS: Final = 10  # of confidences
 
@@ -47,8 +48,12 @@ class PositionAcceptance:
     def observe(self, outcome: Outcome) -> None:
         """Take in a round: its accepted positions, and the rejected one; those behind it were not judged."""
         judged = outcome.accepted + outcome.rejected
+        kept = math.exp(-judged / MEMORY)
+        known = sum(share.judged for share in self._shares.values())
+        if outcome.rested and known > 0.0:
+            kept = min(kept, MEMORY_OF_RESTED / known)
         for share in self._shares.values():
-            share.fade(math.exp(-judged / MEMORY))
+            share.fade(kept)
         share = self._shares.setdefault(outcome.resolution, _Share())
         share.accepted += outcome.accepted
         share.judged += judged

@@ -17,7 +17,6 @@ from common.estimates.estimators import MovingAverage
 TIME_WEIGHT: Final = 0.1
 WINDOW: Final = 32  # rounds that the lower envelope is drawn under
 PROBES: Final = 8  # latest probes, and rounds, of which the shortest counts as the round trip
-STALE: Final = 32  # passes over what nobody proposed, behind which earlier draft steps count no more
 LEAST_SPREAD: Final = 1.25  # the largest proposal over the smallest from which a window tells size from round trip
 JITTER: Final = 0.01  # seconds that probes of one link may differ by, or else half of the longer one
 RESOLVED: Final = 0.5e-3  # seconds of transmission that clocks and threads can tell from none
@@ -132,7 +131,6 @@ class RoundEstimates:
         self._prior = prior
         self._draft, self._verify = MovingAverage(TIME_WEIGHT), MovingAverage(TIME_WEIGHT)
         self._draft_least = prior.draft
-        self._passed = 0  # passes since the last round
         self.uplink = UplinkRate(prior.rtt)
         self._rounds = 0
 
@@ -143,9 +141,8 @@ class RoundEstimates:
     def observe(self, outcome: Outcome) -> None:
         """Take in a finished round."""
         self._rounds += 1
-        if self._passed >= STALE:
+        if outcome.rested:  # what steps took then may have been beside others' work
             self._draft = MovingAverage(TIME_WEIGHT)
-        self._passed = 0
         self._draft.update(outcome.draft)
         self._draft_least = min(self._draft_least, outcome.draft)
         self._verify.update(outcome.verify_seconds - outcome.length * self._prior.verify_token)
@@ -154,7 +151,6 @@ class RoundEstimates:
 
     def passed(self, seconds: float) -> None:
         """Take in a pass of the verifier over one token that nobody proposed."""
-        self._passed += 1
         self._verify.update(max(0.0, seconds - self._prior.verify_token))
 
     def times(self) -> RoundTimes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -21,6 +21,7 @@ from common.draft_policy.values import MOST_LENGTH, Extension, Learner, Outcome,
 NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
 HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
 HOPED_RATE: Final = 1.25e6  # bytes per second of a link that nothing was sent over lately
+DEARER: Final = 2.0  # times what a trial of one draft costs, that one of several may
 TRIED: Final = 0.02  # of the time without drafts, that it may cost to try whether they are accepted
 
 Undrafted = Literal["never", "deferred", "eager"]
@@ -98,16 +99,13 @@ class Goodput:
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
         self._overhead = times.up_overhead
         alphas = {at: self.acceptance.of(at) for at in self._sizes}
-        choices = [(length, at) for at in self._sizes for length in range(1, self._most + 1)]
-        if self._ahead:
-            kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
-            choices = kept_up or [(self._most, at) for at in self._sizes]
-        found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
-        seconds, length, at = min(found, key=lambda one: one[:2])
-        if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
-            seconds, length, at = max((one for one in found if one[0] <= NEARLY * seconds), key=lambda one: one[1])
-        if self._undrafted != "never" and not self._worth_drafting(times, alphas[at], Plan(length, at)):
-            return Plan(0, at)
+        seconds, length, at = self._best(times, alphas)
+        if self._undrafted != "never" and not self._saves(times, alphas[at], length, at):
+            tried = self._tried(times, alphas[at], at)
+            if tried is None:
+                return Plan(0, at)
+            seconds, length = tried
+            alphas[at] = max(alphas[at], HOPED)
         if self._confidence is None:
             return Plan(length, at)
         sent = times.verify_token + self._sizes.of(at) / times.up_rate
@@ -115,25 +113,42 @@ class Goodput:
         self._proposable, self._draftable = (one / seconds if seconds else 0.0 for one in (sent, times.draft + sent))
         return Plan(self._most, at)
 
-    def _worth_drafting(self, times: RoundTimes, alpha: float, plan: Plan) -> bool:
-        """Whether proposals of this length save time, or are tried once more."""
-        size = self._sizes.of(plan.resolution)
+    def _best(self, times: RoundTimes, alphas: Mapping[int | None, float]) -> tuple[float, int, int | None]:
+        """Seconds per token of the best proposal with one of these acceptances, its length, and its resolution."""
+        choices = [(length, at) for at in alphas for length in range(1, self._most + 1)]
+        if self._ahead:
+            kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
+            choices = kept_up or [(self._most, at) for at in alphas]
+        found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
+        best = min(found, key=lambda one: one[:2])
+        if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
+            best = max((one for one in found if one[0] <= NEARLY * best[0]), key=lambda one: one[1])
+        return best
+
+    def _saves(self, times: RoundTimes, alpha: float, length: int, at: int | None) -> bool:
+        """Whether proposals of this length save time."""
         predict = eager_seconds if self._undrafted == "eager" else self._predict
+        return NEARLY * predict(times, alpha, length, self._sizes.of(at)) < undrafted_seconds(times)
 
-        def saves(acceptance: float, times: RoundTimes) -> bool:
-            return NEARLY * predict(times, acceptance, plan.length, size) < undrafted_seconds(times)
+    def _tried(self, times: RoundTimes, alpha: float, at: int | None) -> tuple[float, int] | None:
+        """Seconds per token that are hoped of a trial, and its length, if it is worth one and can be afforded.
 
-        if saves(alpha, times):
-            return True
-        # What the link carried, and what a step took, may have been on another link, and beside others' work: where
-        # nothing is drafted, nothing corrects it.
+        What the link carried, what a step took and what was accepted may have been on another link, beside others'
+        work and about something else: where nothing is drafted, nothing corrects it.
+        """
         draft, rate = min(times.draft, times.draft_least), max(times.up_rate, HOPED_RATE)
-        if not saves(max(alpha, HOPED), replace(times, draft=draft, up_rate=rate)):
-            return False
-        cost = (
-            round_seconds(times, 0.0, plan.length, size) if self._undrafted == "deferred" else plan.length * times.draft
-        )
-        return self._trials.afford(cost)
+        hoped = replace(times, draft=draft, up_rate=rate)
+        seconds, longest, _ = self._best(hoped, {at: max(alpha, HOPED)})
+        if not self._saves(hoped, max(alpha, HOPED), longest, at):
+            return None
+
+        def cost(length: int) -> float:
+            if self._undrafted == "eager":
+                return length * times.draft
+            return round_seconds(times, 0.0, length, self._sizes.of(at))
+
+        length = max(length for length in range(1, longest + 1) if cost(length) <= DEARER * cost(1))
+        return (seconds, length) if self._trials.afford(cost(length)) else None
 
     def extension(self, confidence: float, drafted: int) -> Extension:
         if self._confidence is None:

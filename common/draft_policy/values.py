@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol
 
 MOST_LENGTH: Final = 16  # tokens of a proposal that policies consider, as far as QSV's actions go
 RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of lattice distributions that are chosen among
+RESTED: Final = 32  # tokens that nobody drafted, behind which a round follows a rest
 
 Extension = Literal["none", "last", "more"]  # a proposal ends before a position, or with it, or goes on behind it
 
@@ -84,6 +85,7 @@ class Outcome:
     bytes_down: int
     resolution: int | None = None
     confidences: tuple[float, ...] = ()  # of the proposed positions; empty: not told
+    rested: bool = False  # whether it follows a rest
     step: float | None = None  # seconds of the usual draft step, for each proposed token; None: all took as long
 
     def __post_init__(self) -> None:

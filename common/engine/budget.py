@@ -10,6 +10,8 @@ FEWEST: Final = 16  # tokens; prompts go forward however fast the steps are
 MOST: Final = 2048
 _NEW: Final = 0.2  # weight of a new measurement
 _NEW_STEP: Final = 0.05  # of a pass in the line of passes over their steps
+_REMEMBERED: Final = 64  # passes for which what a further token took is remembered
+_FORGOTTEN: Final = 0.02  # weight, from then on, of what is believed of one before any
 _ALIKE: Final = 1.0  # variance of their tokens below which passes tell nothing of what a token takes
 _FREE: Final = 0.1  # share of a pass that steps beyond equal parts of all peers may take longer
 _UNMEASURED_RATIO: Final = 20.0  # tokens of a prompt that take as long as a step, before any was measured
@@ -23,6 +25,7 @@ class PassTimes:
         self.step = step
         self.token = step / _UNMEASURED_RATIO
         self.row = step / _UNMEASURED_RATIO  # that a further token of a running answer adds, in one of its rows
+        self._single = 0  # passes without one, since the last that had
         self._line = _StepLine()
 
     def observe(self, seconds: float, steps: bool, tokens: int, further: int = 0, stepped: int = 0) -> None:
@@ -35,9 +38,14 @@ class PassTimes:
             self._line.observe(stepped, seconds)
         if not tokens:
             if further:
-                self.row += _NEW * (max(seconds - self.step, 0.0) / further - self.row)
+                # A row that takes as long as a step is worth nothing, and one that took longer did by accident.
+                self.row += _NEW * (min(max(seconds - self.step, 0.0) / further, self.step) - self.row)
+                self._single = 0
             elif steps:
                 self.step += _NEW * (seconds - self.step)
+                self._single += 1
+                if self._single > _REMEMBERED:  # rows that are taken to be dear are not decoded, nor so corrected
+                    self.row += _FORGOTTEN * (self.step / _UNMEASURED_RATIO - self.row)
             return
         beside = max(seconds - (self.step if steps else 0.0), 0.0)
         self.token += _NEW * (beside / tokens - self.token)

@@ -31,6 +31,7 @@ class RoundHistory:
     acceptance: PositionAcceptance = field(default_factory=PositionAcceptance)
     confidence: ConfidenceAcceptance = field(default_factory=ConfidenceAcceptance)
     trials: Trials = field(default_factory=Trials)
+    undrafted: int = 0  # tokens since the last proposal
     lock: threading.Lock = field(default_factory=threading.Lock)
     _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict, init=False)
 

@@ -14,7 +14,7 @@ from common.draft_policy.ddqn import DoubleQ
 from common.draft_policy.goodput import Goodput, Undrafted
 from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.times import undrafted_seconds
-from common.draft_policy.values import DraftPolicy, Extension, Outcome, Plan
+from common.draft_policy.values import RESTED, DraftPolicy, Extension, Outcome, Plan
 from common.methods.drafted.history import PROBE, RoundHistory
 from common.methods.drafted.machine.values import RoundsConfig
 from common.methods.drafted.request import DraftRequest
@@ -64,13 +64,17 @@ class PolicyLengths:
         return self._policy.extension(confidence, drafted)
 
     def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
-        size = _beyond_probe(message)
-        self._open[message.round] = _Open(self._now(), tuple(steps), size, tuple(confidences), self._plan.resolution)
+        with self._history.lock:
+            rested = self._history.undrafted >= RESTED
+            self._history.undrafted = 0
+        size, resolution = _beyond_probe(message), self._plan.resolution
+        self._open[message.round] = _Open(self._now(), tuple(steps), size, tuple(confidences), resolution, rested)
 
     def undrafted(self, message: Decided, tokens: int) -> None:
         with self._history.lock:
             if message.verify_time:
                 self._history.estimates.passed(message.verify_time / 1e6)
+            self._history.undrafted += tokens
             self._history.trials.earn(tokens * undrafted_seconds(self._history.estimates.times()))
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
@@ -110,6 +114,7 @@ class _Open:
     size: int  # bytes
     confidences: tuple[float, ...]
     resolution: int | None
+    rested: bool
 
     @property
     def length(self) -> int:
@@ -129,6 +134,7 @@ class _Open:
             bytes_down=size,
             resolution=self.resolution,
             confidences=self.confidences,
+            rested=self.rested,
             step=usual,
         )
 

@@ -16,6 +16,7 @@ def outcome(
     size: int = 90,
     rate: float = float("inf"),
     confidences: tuple[float, ...] = (),
+    rested: bool = False,
 ) -> Outcome:
     """A synchronous round with these times: `size` bytes a token, `rate` bytes per second."""
     verdict = rtt + verify + length * size / rate
@@ -30,4 +31,5 @@ def outcome(
         bytes_down=0,
         resolution=resolution,
         confidences=confidences,
+        rested=rested,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.draft_policy.estimators import PROBES, STALE, WINDOW, RoundEstimates, UplinkRate, line_below
+from common.draft_policy.estimators import PROBES, WINDOW, RoundEstimates, UplinkRate, line_below
 from common.draft_policy.values import RoundTimes
 from scripts.simulated_rounds.uplinks import HIGH, LOW, TwoStateRate
 from tests.common.draft_policy.rounds_of import outcome
@@ -180,9 +180,7 @@ class TestRoundEstimates:
             estimates.observe(outcome(4, 4, draft=draft))
         assert estimates.times().draft == pytest.approx(0.08, rel=0.05)
         assert estimates.times().draft_least == pytest.approx(0.005)
-        for _ in range(STALE):
-            estimates.passed(0.03)
-        estimates.observe(outcome(4, 4, draft=0.005))
+        estimates.observe(outcome(4, 4, draft=0.005, rested=True))
         assert estimates.times().draft == pytest.approx(0.005)
 
     def test_noisy_steps(self) -> None:

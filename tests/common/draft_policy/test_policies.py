@@ -11,7 +11,7 @@ from common.draft_policy.goodput import NEARLY, TRIED, Goodput, Trials, Undrafte
 from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
-from common.draft_policy.values import Outcome, Plan, RoundTimes
+from common.draft_policy.values import RESTED, Outcome, Plan, RoundTimes
 from tests.common.draft_policy.rounds_of import outcome
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)
@@ -100,6 +100,20 @@ class TestPositionAcceptance:
             acceptance.observe(outcome(4, 2, resolution=64))
         assert acceptance.of(16) == acceptance.of(64) == pytest.approx(2 / 3, abs=0.02)
         assert acceptance.of(64) < acceptance.of(128) < acceptance.of(256) < 7 / 9
+
+    def test_what_was_before_a_rest_counts_little(self) -> None:
+        """One round behind it tells as much as four others."""
+        usual, rested = (PositionAcceptance() for _ in range(2))
+        for each in (usual, rested):
+            for _ in range(200):
+                each.observe(outcome(4, 0))
+        rested.observe(outcome(8, 8, rested=True))
+        for _ in range(4):
+            usual.observe(outcome(8, 8))
+        assert rested.overall > usual.overall
+        rested.observe(outcome(8, 0))
+        rested.observe(outcome(8, 0, rested=True))
+        assert rested.overall < 0.5
 
     def test_bad_prior(self) -> None:
         with pytest.raises(ValueError, match="prior"):
@@ -266,12 +280,20 @@ class TestNothingDrafted:
             trials.earn(0.032)
         assert tried > 0
         assert spent <= TRIED * tokens * 0.032
-        for _ in range(20_000):
+        rested = 0
+        for _ in range(2000):
             plan = policy.plan([], times)
             if plan.length:
-                policy.observe(outcome(plan.length, plan.length))
+                policy.observe(outcome(plan.length, plan.length, rested=rested >= RESTED))
+            rested = 0 if plan.length else rested + 1
             trials.earn(0.032)
         assert policy.plan([], times).length > 0 and policy.acceptance.overall > 0.9
+
+    def test_a_trial_of_several_drafts_costs_at_most_twice_one_of_one(self) -> None:
+        """It tells more; but not where drafts are what is dear, or is taken to be."""
+        quick, slow = (RoundTimes(draft=draft, draft_least=0.005, verify=0.032, rtt=0.02) for draft in (0.005, 0.2))
+        assert self.policy("deferred", 0.02, Trials(9.0)).plan([], quick).length > 4
+        assert self.policy("deferred", 0.9, Trials(9.0)).plan([], slow).length == 2
 
     def test_at_the_beginning_it_is_tried(self) -> None:
         """Over a way on which drafts pay only where models agree more than is believed of models that nobody knows."""
