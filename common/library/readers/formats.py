@@ -15,7 +15,7 @@ _SOURCE: Final = (
     ".py .pyi .js .mjs .ts .tsx .jsx .java .kt .scala .c .h .cc .cpp .hpp .cs .go .rs .rb .php .swift .sh .bash .ps1"
     " .sql .r .jl .lua .pl .hs .ex .exs .clj .toml .yaml .yml .ini .cfg .tex"
 )
-# Text is decoded and nothing more, which is done at once.
+# Text is decoded, and hardly more, which is done at once.
 TEXT: Final[dict[str, Reader]] = {
     **dict.fromkeys((".md", ".markdown"), read_markdown),
     **dict.fromkeys((".txt", *_SOURCE.split()), read_text),
@@ -42,7 +42,12 @@ PARSED: Final = {
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
 # Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
-REVISIONS: Final = dict.fromkeys(frozenset(PARSED) - {".rtf", ".ipynb", ".eml"}, 2) | {".pdf": 1, ".rst": 1}
+REVISIONS: Final = dict.fromkeys(frozenset(PARSED) - {".rtf", ".ipynb", ".eml"}, 2) | {
+    ".pdf": 1,
+    ".rst": 1,
+    ".md": 1,
+    ".markdown": 1,
+}
 # Documents that are not read, and what the program that wrote them can save them as.
 CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
 # The same for people.

@@ -10,6 +10,7 @@ from typing import Any
 
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.encodings import decoded
+from common.library.readers.tables import with_rows_named
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _RICH = b"{\\rtf"
@@ -21,8 +22,8 @@ def read_text(content: bytes) -> Content:
 
 
 def read_markdown(content: bytes) -> Content:
-    """Text whose places are headings. Raises `Unreadable`."""
-    return Content((Section(decoded(content), unit="heading"),))
+    """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
+    return Content((Section(with_rows_named(decoded(content)), unit="heading"),))
 
 
 def read_rtf(content: bytes) -> Content:

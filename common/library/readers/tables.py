@@ -16,6 +16,8 @@ _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
 _LONGEST_FIELD = 10_000_000
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")  # of code
+_BAR: Final = re.compile(r"(?<!\\)\|")
 
 Kind = Literal["", "words", "number", "year", "moment"]
 _MOMENT: Final = re.compile(r"\d{1,4}([-/:]\d{1,2}){1,2}([ T][\d:.]+)?|\d{1,2}\.\d{1,2}\.(\d\d|\d{4})")
@@ -39,6 +41,41 @@ def read_csv(content: bytes) -> Content:
     delimiter = stated[1] if stated else dialect.delimiter
     rows = csv.reader(io.StringIO(text), dialect, delimiter=delimiter)
     return Content((Section(table_text(rows), unit="row"),))
+
+
+def with_rows_named(markdown: str) -> str:
+    """Markdown whose tables are lines that name their columns; code stays as it is."""
+    lines, written = markdown.split("\n"), list[str]()
+    fence, at = "", 0
+    while at < len(lines):
+        line, at = lines[at], at + 1
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+            fence = ""
+        elif not fence and at < len(lines) and "|" in line and _is_rule(lines[at], columns := len(_cells(line))):
+            rows = [_cells(line)]
+            at += 1
+            while at < len(lines) and "|" in lines[at]:
+                rows.append(_cells(lines[at])[:columns])
+                at += 1
+            line = table_text(rows, stated=True)
+        written.append(line)
+    return "\n".join(written)
+
+
+def _is_rule(line: str, columns: int) -> bool:
+    """Whether a line ends the headings of a table of so many columns; of one, it may as well be a heading's."""
+    return columns > 1 and "-" in line and not line.strip(" \t|:-") and len(_cells(line)) == columns
+
+
+def _cells(line: str) -> list[str]:
+    """The values in a row of a Markdown table."""
+    cells = _BAR.split(line.strip().removeprefix("|"))
+    if not cells[-1].strip():
+        cells.pop()
+    return [cell.replace("\\|", "|") for cell in cells]
 
 
 def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False) -> str:

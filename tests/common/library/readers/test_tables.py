@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import openpyxl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pptx import Presentation
 from pptx.util import Inches
 
-from common.library.readers.formats import parser_of
+from common.library.readers.formats import TEXT, parser_of
 from common.library.readers.tables import filled_down, table_text
 from tests.common.library.readers import files
 
@@ -138,3 +140,53 @@ def test_a_sheet_that_states_another_size_than_it_has(stated: bytes) -> None:
         written, "xl/worksheets/sheet1.xml", rb'dimension ref="[A-Z0-9:]+"', b'dimension ref="%s"' % stated
     )
     assert parser_of(".xlsx")(content).sections[0].text == "car, price\ncar: Zoe; price: 31"
+
+
+def markdown(*lines: str) -> list[str]:
+    return TEXT[".md"]("\n".join(lines).encode()).sections[0].text.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        (
+            ["| car | price |", "|-----|------:|", "| Zoe | 31 |", "| Up | 9 |"],
+            ["car: Zoe; price: 31", "car: Up; price: 9"],
+        ),
+        (["car | price", ":-- | :-:", "Zoe | 31"], ["car: Zoe; price: 31"]),
+        (["| a | 2024 | 2024 |", "| - | - | - |", "| x | | 3 |"], ["a: x; 2024: 3"]),
+        (["| a | b |", "|---|---|", "| `x \\| y` | 3 | beyond |"], ["a: `x | y`; b: 3"]),
+        (["  | a | b |  ", "  |---|---|", "| x |"], ["a: x"]),
+    ],
+    ids=["bars", "open", "numbers", "escaped", "indented"],
+)
+def test_tables_of_markdown(lines: list[str], rows: list[str]) -> None:
+    """A long one is cut into chunks of which all but the first would have lost their headings."""
+    found = markdown("# Cars", *lines, "", "the end")
+    assert (found[0], found[2:]) == ("# Cars", [*rows, "", "the end"])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["```", "| a | b |", "|---|---|", "| x | y |", "```"],
+        ["~~~~ text", "```", "| a | b |", "|---|---|", "~~~", "| x | y |", "~~~~"],
+        ["| a |", "|---|", "| x |"],
+        ["a | b", "---", "x | y"],
+        ["a | b", "", "|---|---|"],
+        ["| a | b | c |", "|---|---|", "| x | y |"],
+        ["a | b"],
+        ["|", "|-|"],
+    ],
+)
+def test_markdown_that_is_no_table(lines: list[str]) -> None:
+    assert markdown(*lines) == lines
+
+
+@settings(max_examples=200)
+@given(st.text("|-: a\\`~\n", max_size=60))
+def test_markdown_without_a_rule_stays_and_none_loses_a_word(text: str) -> None:
+    found = "\n".join(markdown(*text.split("\n")))
+    assert found.count("a") >= text.count("a") or "|" in text
+    if "-" not in text:
+        assert found == text
