@@ -136,17 +136,19 @@ class Goodput:
         What the link carried, what a step took and what was accepted may have been on another link, beside others'
         work and about something else: where nothing is drafted, nothing corrects it.
         """
-        draft, rate = min(times.draft, times.draft_least), max(times.up_rate, HOPED_RATE)
-        hoped = replace(times, draft=draft, up_rate=rate)
-        seconds, longest, _ = self._best(hoped, {at: max(alpha, HOPED)})
-        if not self._saves(hoped, max(alpha, HOPED), longest, at):
-            return None
 
         def cost(length: int) -> float:
             if self._undrafted == "eager":
                 return length * times.draft
             return round_seconds(times, 0.0, length, self._sizes.of(at))
 
+        if self._trials.seconds < cost(1):
+            return None
+        draft, rate = min(times.draft, times.draft_least), max(times.up_rate, HOPED_RATE)
+        hoped = replace(times, draft=draft, up_rate=rate)
+        seconds, longest, _ = self._best(hoped, {at: max(alpha, HOPED)})
+        if not self._saves(hoped, max(alpha, HOPED), longest, at):
+            return None
         length = max(length for length in range(1, longest + 1) if cost(length) <= DEARER * cost(1))
         return (seconds, length) if self._trials.afford(cost(length)) else None
 

@@ -19,6 +19,7 @@ _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
+_FORMULA: Final = "{http://www.w3.org/1998/Math/MathML}annotation"
 _REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
 _CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
 _MOST_LEVELS: Final = 6  # of Markdown's headings
@@ -86,17 +87,18 @@ def _with_embedded(body: Any, archive: ZipFile) -> Any:
     """A body with embedded documents in their places: formulas as they were typed, charts as tables."""
     left = {name for name in archive.namelist() if name.endswith("/content.xml")}
     for frame in list(body.iter(_DRAWING + "frame")):
-        for holder in frame.iterchildren(_DRAWING + "object"):
-            name = posixpath.join(posixpath.normpath(holder.get(_REFERENCE, "")), "content.xml")
-            if name in left:
-                left.discard(name)  # however often it is referred to
-                _embed(parsed(archive, name), frame)
+        references = (each.get(_REFERENCE, "") for each in frame.iterchildren(_DRAWING + "object"))
+        names = (posixpath.join(posixpath.normpath(each), "content.xml") for each in references)
+        name = next((each for each in names if each in left), None)
+        if name is not None:
+            left.discard(name)  # however often it is referred to
+            _embed(parsed(archive, name), frame)
     return body
 
 
 def _embed(root: Any, frame: Any) -> None:
     """Put an embedded document in the place of its frame."""
-    formula = next(root.iter("{*}annotation"), None)
+    formula = next(root.iter(_FORMULA), None)
     if formula is None:
         etree.SubElement(frame, _DRAWING + "text-box").append(root)
     else:

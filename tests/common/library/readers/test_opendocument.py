@@ -46,6 +46,14 @@ def test_embedded_documents_of_slides() -> None:
 
 def test_references_to_nothing_and_to_one_thing_again() -> None:
     names = ("./Object 9", "../../etc/passwd", "http://127.0.0.1:9/", "", "./Object 1", "./Object 1")
-    body = f"<text:p>So {''.join(map(frame, names))} it is.</text:p>"
+    both = frame("./Object 1").replace("<draw:image/>", frame("./Object 2"))
+    body = f"<text:p>So {''.join(map(frame, names))} it is.</text:p><text:p>{both}</text:p>"
     text = parser_of(".odt")(files.opendocument("text", body, parts=PARTS)).sections[0].text
     assert text.split("\n\n")[1] == "So E = m c^2 it is."
+
+
+def test_a_comment_in_an_embedded_text_is_no_formula() -> None:
+    held = CHART.replace("<chart:chart>", "<office:annotation><text:p>check!</text:p></office:annotation><chart:chart>")
+    parts = {"Object 2/content.xml": held}
+    text = parser_of(".odt")(files.opendocument("text", f"<text:p>{frame('Object 2')}</text:p>", parts=parts))
+    assert text.sections[0].text.startswith("Sales")
