@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -87,6 +88,9 @@ def _no_command(
 def main() -> None:
     """Run one command and exit: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted."""
     keep_private()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whose encoding may lack a character of a document
+            stream.reconfigure(errors="backslashreplace")
     # Read when the model hub's library is imported: nothing tells it who asks, or with what.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     sys.exit(run(sys.argv[1:]))
@@ -94,6 +98,10 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of one command; a failure is one line on stderr."""
+    if (garbled := next((each for each in arguments if not _is_text(each)), None)) is not None:
+        return _failed(
+            f"{garbled!a} is not text in this terminal's encoding: set it to UTF-8 (LC_ALL=C.UTF-8)", BAD_INPUT
+        )
     try:
         return app(arguments, prog_name="dragon", standalone_mode=False) or 0
     except CommandFailed as failure:
@@ -108,6 +116,11 @@ def run(arguments: list[str]) -> int:
         # The reader of stdout left, e.g. `dragon ask ... | head`; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _is_text(argument: str) -> bool:
+    """Whether all bytes of an argument were characters."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def _failed(text: str, exit_code: int) -> int:

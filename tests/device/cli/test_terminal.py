@@ -1,4 +1,4 @@
-"""`dragon chat` at a real terminal: what is pasted at once is one question."""
+"""`dragon chat` at a real terminal, where what is pasted at once is one question; and encodings of terminals."""
 
 from __future__ import annotations
 
@@ -95,3 +95,23 @@ class TestPaste:
             assert engine.generation().request.question == "one\ntwo three"
             terminal.wait_for("bytes/token")
             terminal.wait_for("> ")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252"])
+def test_a_character_that_the_encoding_lacks_ends_nothing(encoding: str) -> None:
+    code = "import device.cli.main as cli\ncli.run = lambda arguments: print('caf\xe9 \u0448') or 0\ncli.main()"
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, env=environment, timeout=WAIT)
+    cafe = b"caf\\xe9" if encoding == "ascii" else b"caf\xe9"
+    assert (done.returncode, done.stdout) == (0, cafe + b" \\u0448\n")
+
+
+def test_arguments_of_another_encoding_are_bad_input() -> None:
+    command = [sys.executable.encode(), b"-m", b"device.cli.main", b"ask", b"caf\xe9"]
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, env=environment, timeout=WAIT, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == "dragon: 'caf\\udce9' is not text in this terminal's encoding: set it to UTF-8 (LC_ALL=C.UTF-8)\n"
+    )
