@@ -80,11 +80,12 @@ def _cells(line: str) -> list[str]:
 
 def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False) -> str:
     """One line for each row, empty ones included; each value behind its column's heading, if there are headings: in the
-    first row that has several values, if these are `stated` to be such or at least so many `columns` look like it, and
-    in the first row of another table, below an empty row.
+    first row that has several values, if these are `stated` to be such or at least so many `columns` look like it, with
+    the row below where that names parts of them; and in the first row of another table, below an empty row.
     """
     lines: list[str] = []
     headings: Sequence[str] | None = None
+    upper = False  # whether the row above is the headings'
     apart = True  # from what is above by an empty row
     cleaned = ([" ".join(value.split()) for value in row] for row in rows)
     for values, below in pairwise(chain(cleaned, [[]])):
@@ -92,9 +93,14 @@ def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool 
         begins, apart = apart and several, not several and (apart or not any(values))
         if several and headings is None:
             headings = values if stated or (len(values) >= columns and _are_headings(values, below)) else []
+            upper = bool(headings)
+        elif upper and headings and _name_parts(headings, values, below):
+            headings, upper = _in_full(headings, values), False
+            values = list(headings)
         elif begins and not stated and _head_another_table(values, below):
-            headings = values
+            headings, upper = values, True
         elif headings and values != headings:
+            upper = False
             named = zip([*headings, *[""] * (len(values) - len(headings))], values, strict=False)
             lines.append("; ".join(f"{name}: {value}" if name else value for name, value in named if value))
             continue
@@ -125,16 +131,38 @@ def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], i
 
 
 def _are_headings(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row names the columns of that `below`: different words, or years, days and times above what is none."""
+    """Whether a row names the columns of that `below`: by names of which no two are the same."""
     filled = [value for value in values if value]
+    return len(set(filled)) == len(filled) and _are_names(values, below)
+
+
+def _are_names(values: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether values are words, or years, days and times above what is none."""
     pairs = [(_kind(value), _kind(under)) for value, under in zip_longest(values, below, fillvalue="")]
     moments = [(kind, under) for kind, under in pairs if kind in ("year", "moment")]
     return (
-        len(set(filled)) == len(filled)
-        and all(kind != "number" for kind, _ in pairs)
+        all(kind != "number" for kind, _ in pairs)
         and all(kind != under for kind, under in moments)
         and (not moments or any(under for _, under in moments))
     )
+
+
+def _name_parts(headings: Sequence[str], values: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether the row below headings, of which some span several columns, names the columns of these: they are names
+    above what is of another kind.
+    """
+    within = any(value and not heading for heading, value in zip_longest(headings[1:], values[1:], fillvalue=""))
+    kinds = zip(map(_kind, values), map(_kind, below), strict=False)
+    return within and _are_names(values, below) and any(kind and under and kind != under for kind, under in kinds)
+
+
+def _in_full(headings: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """Headings with their parts, e.g. «Sales 2026»; one goes on until the next."""
+    names, upper = list[str](), ""
+    for heading, part in zip_longest(headings, parts, fillvalue=""):
+        upper = heading or upper
+        names.append(" ".join(filter(None, [upper, part if part != upper else ""])))
+    return names
 
 
 def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:

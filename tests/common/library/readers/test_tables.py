@@ -71,6 +71,25 @@ def test_a_row_of_words_below_an_empty_one_goes_on_with_the_table() -> None:
     assert table_text(rows).split("\n")[2:] == ["item: cups; price: on loan", "item: spoon; price: 2"]
 
 
+@pytest.mark.parametrize("first", ["", "region"], ids=["apart", "merged"])
+def test_headings_in_two_rows(first: str) -> None:
+    upper, lower = ["region", "sales", "", "costs"], [first, "2025", "2026", "2025", "2026"]
+    lines = table_text([["Report"], upper, lower, ["north", "1", "2", "3", "4"], ["south", "5", "6"]]).split("\n")
+    assert lines[1:] == [
+        "region, sales, costs",
+        "region, sales 2025, sales 2026, costs 2025, costs 2026",
+        "region: north; sales 2025: 1; sales 2026: 2; costs 2025: 3; costs 2026: 4",
+        "region: south; sales 2025: 5; sales 2026: 6",
+    ]
+
+
+def test_a_row_below_headings_with_a_gap_is_one_of_the_table() -> None:
+    rows = [["name", "address", ""], ["Ann", "Main Street", "Rome"], ["Bob", "High Street", "Oslo"]]
+    assert table_text(rows).split("\n")[1] == "name: Ann; address: Main Street; Rome"
+    rows = [["name", "pay", "", "since"], ["Ann", "12", "EUR", "May"], ["Bob", "9", "EUR", "3"]]
+    assert table_text(rows).split("\n")[1] == "name: Ann; pay: 12; EUR; since: May"
+
+
 def test_headings_that_every_page_repeats() -> None:
     rows = [["name", "town"], ["Ann", "Rome"], ["name", "town"], ["Bob", "Oslo"]]
     assert table_text(rows).split("\n")[2:] == ["name, town", "name: Bob; town: Oslo"]
