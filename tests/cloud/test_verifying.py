@@ -146,7 +146,7 @@ class TestNothingDrafted:
         self, devices: list[Resident], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Whatever the times are: as if drafts never saved any."""
-        monkeypatch.setattr(Goodput, "_worth_drafting", lambda self, times, alpha, plan: False)
+        monkeypatch.setattr(Goodput, "_saves", lambda self, times, alpha, length, at: False)
         unending = dict.fromkeys(devices[0].side.eos, -100.0)
         asked: dict[str, Any] = {"max_tokens": 80, "logit_bias": unending}  # more than is left at once
         last = devices[0].ask(QUESTIONS[0], draft_policy="goodput", **asked, **fields)

@@ -42,12 +42,7 @@ PARSED: Final = {
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
 # Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
-REVISIONS: Final = dict.fromkeys(frozenset(PARSED) - {".rtf", ".ipynb", ".eml"}, 2) | {
-    ".pdf": 1,
-    ".rst": 1,
-    ".md": 1,
-    ".markdown": 1,
-}
+REVISIONS: Final = dict.fromkeys((set(PARSED) | {".md", ".markdown"}) - {".ipynb", ".eml"}, 2)
 # Documents that are not read, and what the program that wrote them can save them as.
 CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
 # The same for people.

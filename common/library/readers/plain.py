@@ -6,11 +6,12 @@ import email
 import email.policy
 import json
 from email.message import EmailMessage, MIMEPart
+from itertools import groupby
 from typing import Any
 
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.encodings import decoded
-from common.library.readers.tables import with_rows_named
+from common.library.readers.tables import OF_TEXTS, table_text, with_rows_named
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _RICH = b"{\\rtf"
@@ -27,13 +28,22 @@ def read_markdown(content: bytes) -> Content:
 
 
 def read_rtf(content: bytes) -> Content:
-    """Rich text, without its looks and pictures. Raises `Unreadable`."""
+    """Rich text, with its tables row by row, without looks, pictures and footnotes. Raises `Unreadable`."""
     from striprtf.striprtf import rtf_to_text
 
     if not content.lstrip().startswith(_RICH):
         raise Unreadable("it is not rich text: it does not begin as such")
     text = rtf_to_text(content.decode("latin-1"), errors="replace")  # type: ignore[no-untyped-call]
-    return Content((Section(text.strip()),))
+    return Content((Section(_with_rows_named(text).strip()),))
+
+
+def _with_rows_named(text: str) -> str:
+    """Text of RTF with its tables, of which each cell ends in a bar, as lines that name their columns."""
+    parts = []
+    for is_table, lines in groupby(text.split("\n"), lambda line: line.endswith("|") and line.count("|") > 1):
+        block = list(lines)
+        parts.append(table_text((line.split("|")[:-1] for line in block), OF_TEXTS) if is_table else "\n".join(block))
+    return "\n".join(parts)
 
 
 def read_notebook(content: bytes) -> Content:

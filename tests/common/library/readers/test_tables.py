@@ -209,3 +209,14 @@ def test_markdown_without_a_rule_stays_and_none_loses_a_word(text: str) -> None:
     assert found.count("a") >= text.count("a") or "|" in text
     if "-" not in text:
         assert found == text
+
+
+def test_tables_of_rich_text() -> None:
+    def row(*cells: str) -> str:
+        edges = "".join(rf"\cellx{number}" for number in range(len(cells)))
+        return rf"\trowd{edges} " + "".join(rf"{cell}\cell " for cell in cells) + r"\row"
+
+    rows = row("region", "town", "sales") + row("north", "Oslo", "3") + row("south", "", "5")
+    text = parser_of(".rtf")(files.rich(rf"So a|b:\par {rows}\pard the end\par ")).sections[0].text
+    lines = ["region, town, sales", "region: north; town: Oslo; sales: 3", "region: south; sales: 5"]
+    assert text.split("\n") == ["So a|b:", *lines, "the end"]
