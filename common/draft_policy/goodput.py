@@ -101,11 +101,11 @@ class Goodput:
         alphas = {at: self.acceptance.of(at) for at in self._sizes}
         seconds, length, at = self._best(times, alphas)
         if self._undrafted != "never" and not self._saves(times, alphas[at], length, at):
+            alphas[at] = max(alphas[at], HOPED)
             tried = self._tried(times, alphas[at], at)
             if tried is None:
                 return Plan(0, at)
             seconds, length = tried
-            alphas[at] = max(alphas[at], HOPED)
         if self._confidence is None:
             return Plan(length, at)
         sent = times.verify_token + self._sizes.of(at) / times.up_rate
@@ -131,7 +131,8 @@ class Goodput:
         return NEARLY * predict(times, alpha, length, self._sizes.of(at)) < undrafted_seconds(times)
 
     def _tried(self, times: RoundTimes, alpha: float, at: int | None) -> tuple[float, int] | None:
-        """Seconds per token that are hoped of a trial, and its length, if it is worth one and can be afforded.
+        """Seconds per token that are hoped of a trial, and its length, if it is worth one and can be afforded; `alpha`
+        is what is hoped of acceptance.
 
         What the link carried, what a step took and what was accepted may have been on another link, beside others'
         work and about something else: where nothing is drafted, nothing corrects it.
@@ -142,14 +143,15 @@ class Goodput:
                 return length * times.draft
             return round_seconds(times, 0.0, length, self._sizes.of(at))
 
-        if self._trials.seconds < cost(1):
+        least = cost(1)
+        if self._trials.seconds < least:
             return None
         draft, rate = min(times.draft, times.draft_least), max(times.up_rate, HOPED_RATE)
         hoped = replace(times, draft=draft, up_rate=rate)
-        seconds, longest, _ = self._best(hoped, {at: max(alpha, HOPED)})
-        if not self._saves(hoped, max(alpha, HOPED), longest, at):
+        seconds, longest, _ = self._best(hoped, {at: alpha})
+        if not self._saves(hoped, alpha, longest, at):
             return None
-        length = max(length for length in range(1, longest + 1) if cost(length) <= DEARER * cost(1))
+        length = max(length for length in range(1, longest + 1) if cost(length) <= DEARER * least)
         return (seconds, length) if self._trials.afford(cost(length)) else None
 
     def extension(self, confidence: float, drafted: int) -> Extension:

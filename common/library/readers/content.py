@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +39,12 @@ class Unreadable(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def margin_lines(lines: Iterable[str]) -> list[str]:
+    """Lines of headers or footers that have a letter, each once."""
+    stripped = (line.strip() for line in lines)
+    return list(dict.fromkeys(line for line in stripped if any(map(str.isalpha, line))))
 
 
 @dataclass(frozen=True, slots=True)

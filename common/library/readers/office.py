@@ -12,7 +12,6 @@ from contextlib import ExitStack, closing
 from datetime import datetime, time
 from itertools import zip_longest
 from typing import Any, Final
-from zipfile import ZipFile
 
 from common.library.readers.archive import open_archive
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
@@ -23,7 +22,6 @@ _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
 _MOST_PARTS: Final = 32  # of fields within fields
 _DIGITS: Final = 15  # that spreadsheets keep of a number
 _LITERAL: Final = re.compile(r'"[^"]*"|\\.')  # characters that a number's format puts beside it
-_SHEETS: Final = "xl/worksheets/"
 _MERGED: Final = re.compile(
     rb"""<(?:\w+:)?mergeCell\b[^<>]*\bref=["']([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})["']"""
 )
@@ -120,12 +118,15 @@ def read_xlsx(content: bytes) -> Content:
     with ExitStack() as stack:
         archive = stack.enter_context(open_archive(content))
         book = stack.enter_context(closing(_workbook(content, formulas=False)))
-        written = stack.enter_context(closing(_workbook(content, formulas=True))) if _is_uncomputed(archive) else None
+        written: Any = None  # the same with formulas, where they are needed
         title = str(book.properties.title or "").strip()
         sections = []
         for number, sheet in enumerate(book.worksheets):
-            rows = _rows(sheet, None if written is None else written.worksheets[number])
-            text = table_text(filled_down(rows, _merged(archive.read(sheet._worksheet_path))))
+            part, formulas = archive.read(sheet._worksheet_path), None
+            if _UNCOMPUTED.search(part):
+                written = written or stack.enter_context(closing(_workbook(content, formulas=True)))
+                formulas = written.worksheets[number]
+            text = table_text(filled_down(_rows(sheet, formulas), _merged(part)))
             if text.strip():
                 sections.append(Section(text, f"sheet {sheet.title}", "row"))
         return Content(tuple(sections), title)
@@ -139,10 +140,6 @@ def _workbook(content: bytes, formulas: bool) -> Any:
     for sheet in book.worksheets:
         sheet.reset_dimensions()  # which it states, and which programs state wrongly, or for rows without an end
     return book
-
-
-def _is_uncomputed(archive: ZipFile) -> bool:
-    return any(_UNCOMPUTED.search(archive.read(name)) for name in archive.namelist() if name.startswith(_SHEETS))
 
 
 def _merged(sheet: bytes) -> dict[tuple[int, int], int]:

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in
-from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
@@ -37,7 +37,8 @@ def read_odt(content: bytes) -> Content:
     """
     with _opened(content) as archive:
         body = _with_embedded(_body(archive, "text"), archive)
-        blocks = [*_margins(archive, "header"), *_blocks(body), *_margins(archive, "footer")]
+        top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
+        blocks = [*top, *_blocks(body), *bottom]
         text = "\n\n".join(filter(None, (block.strip() for block in blocks)))
         return Content((Section(text, unit="heading"),), title_in(archive, "meta.xml"))
 
@@ -107,12 +108,12 @@ def _embed(root: Any, frame: Any) -> None:
         frame.getparent().replace(frame, line)
 
 
-def _margins(archive: ZipFile, part: str) -> list[str]:
-    """Lines that have a letter, of all headers or footers."""
+def _margins(archive: ZipFile, part: str) -> Iterator[str]:
+    """The blocks of all headers or footers."""
     name = "styles.xml"
-    roots = parsed(archive, name).iter("{*}" + part) if name in archive.namelist() else ()
-    lines = (block.strip() for root in roots for block in _blocks(root))
-    return list(dict.fromkeys(line for line in lines if any(map(str.isalpha, line))))
+    if name in archive.namelist():
+        for root in parsed(archive, name).iter("{*}" + part):
+            yield from _blocks(root)
 
 
 def _is_encrypted(archive: ZipFile) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.encodings import decoded
-from common.library.readers.tables import OF_TEXTS, table_text, with_rows_named
+from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _RICH = b"{\\rtf"
@@ -24,7 +24,7 @@ def read_text(content: bytes) -> Content:
 
 def read_markdown(content: bytes) -> Content:
     """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
-    return Content((Section(with_rows_named(decoded(content)), unit="heading"),))
+    return Content((Section(markdown_with_rows_named(decoded(content)), unit="heading"),))
 
 
 def read_rtf(content: bytes) -> Content:
@@ -34,10 +34,10 @@ def read_rtf(content: bytes) -> Content:
     if not content.lstrip().startswith(_RICH):
         raise Unreadable("it is not rich text: it does not begin as such")
     text = rtf_to_text(content.decode("latin-1"), errors="replace")  # type: ignore[no-untyped-call]
-    return Content((Section(_with_rows_named(text).strip()),))
+    return Content((Section(_rich_with_rows_named(text).strip()),))
 
 
-def _with_rows_named(text: str) -> str:
+def _rich_with_rows_named(text: str) -> str:
     """Text of RTF with its tables, of which each cell ends in a bar, as lines that name their columns."""
     parts = []
     for is_table, lines in groupby(text.split("\n"), lambda line: line.endswith("|") and line.count("|") > 1):

@@ -19,7 +19,7 @@ _LONGEST_FIELD = 10_000_000
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")  # of code
 _BAR: Final = re.compile(r"(?<!\\)\|")
 
-Kind = Literal["", "words", "number", "year", "moment"]
+_Kind = Literal["", "words", "number", "year", "moment"]
 _MOMENT: Final = re.compile(r"\d{1,4}([-/:]\d{1,2}){1,2}([ T][\d:.]+)?|\d{1,2}\.\d{1,2}\.(\d\d|\d{4})")
 _YEAR: Final = re.compile(r"(1[6-9]|2[01])\d\d")
 _NUMBER: Final = re.compile(r"\W{0,3}\d[\d.,'\u2019 e+-]*\W{0,3}")
@@ -43,7 +43,7 @@ def read_csv(content: bytes) -> Content:
     return Content((Section(table_text(rows), unit="row"),))
 
 
-def with_rows_named(markdown: str) -> str:
+def markdown_with_rows_named(markdown: str) -> str:
     """Markdown whose tables are lines that name their columns; code stays as it is."""
     lines, written = markdown.split("\n"), list[str]()
     fence, at = "", 0
@@ -138,10 +138,10 @@ def _are_headings(values: Sequence[str], below: Sequence[str]) -> bool:
 
 def _are_names(values: Sequence[str], below: Sequence[str]) -> bool:
     """Whether values are words, or years, days and times above what is none."""
-    pairs = [(_kind(value), _kind(under)) for value, under in zip_longest(values, below, fillvalue="")]
-    moments = [(kind, under) for kind, under in pairs if kind in ("year", "moment")]
+    kinds = _kinds(values, below)
+    moments = [(kind, under) for kind, under in kinds if kind in ("year", "moment")]
     return (
-        all(kind != "number" for kind, _ in pairs)
+        all(kind != "number" for kind, _ in kinds)
         and all(kind != under for kind, under in moments)
         and (not moments or any(under for _, under in moments))
     )
@@ -152,8 +152,8 @@ def _name_parts(headings: Sequence[str], values: Sequence[str], below: Sequence[
     above what is of another kind.
     """
     within = any(value and not heading for heading, value in zip_longest(headings[1:], values[1:], fillvalue=""))
-    kinds = zip(map(_kind, values), map(_kind, below), strict=False)
-    return within and _are_names(values, below) and any(kind and under and kind != under for kind, under in kinds)
+    unlike = any(kind and under and kind != under for kind, under in _kinds(values, below))
+    return within and unlike and _are_names(values, below)
 
 
 def _in_full(headings: Sequence[str], parts: Sequence[str]) -> list[str]:
@@ -167,11 +167,16 @@ def _in_full(headings: Sequence[str], parts: Sequence[str]) -> list[str]:
 
 def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:
     """Whether a row that may as well be one of the table above names columns: in one, the row below has no words."""
-    kinds = zip(map(_kind, values), map(_kind, below), strict=False)
-    return _are_headings(values, below) and any(kind == "words" and under not in ("", "words") for kind, under in kinds)
+    unlike = any(kind == "words" and under not in ("", "words") for kind, under in _kinds(values, below))
+    return unlike and _are_headings(values, below)
 
 
-def _kind(value: str) -> Kind:
+def _kinds(values: Sequence[str], below: Sequence[str]) -> list[tuple[_Kind, _Kind]]:
+    """Kinds of the values and of those below them."""
+    return [(_kind(value), _kind(under)) for value, under in zip_longest(values, below, fillvalue="")]
+
+
+def _kind(value: str) -> _Kind:
     if not value:
         return ""
     if _MOMENT.fullmatch(value):

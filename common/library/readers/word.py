@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup
 from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in
-from common.library.readers.content import Content, Section
+from common.library.readers.content import Content, Section, margin_lines
 from common.library.readers.markup import markdown
 
 _BODY: Final = "word/document.xml"
@@ -28,7 +28,7 @@ def read_docx(content: bytes) -> Content:
     """
     with open_archive(content) as archive:
         title = title_in(archive, "docProps/core.xml")
-        top, bottom = (list(dict.fromkeys(_margins(archive, part))) for part in ("header", "footer"))
+        top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
         prepared = _prepared(archive) if _BODY in archive.namelist() else content
     page = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda image: []).value
     text = "\n\n".join(filter(None, ["\n".join(top), markdown(BeautifulSoup(page, "lxml")), "\n".join(bottom)]))
@@ -36,13 +36,11 @@ def read_docx(content: bytes) -> Content:
 
 
 def _margins(archive: ZipFile, part: str) -> Iterator[str]:
-    """Lines that have a letter, of all headers or footers."""
+    """The lines of all headers or footers."""
     for name in sorted(archive.namelist()):
         if re.fullmatch(rf"word/{part}[0-9]*\.xml", name):
             for paragraph in parsed(archive, name).iter(_WORDS + "p"):
-                line = "".join(run.text or "" for run in paragraph.iter(_WORDS + "t")).strip()
-                if any(character.isalpha() for character in line):
-                    yield line
+                yield "".join(run.text or "" for run in paragraph.iter(_WORDS + "t"))
 
 
 def _prepared(archive: ZipFile) -> bytes:
