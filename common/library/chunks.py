@@ -12,7 +12,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 from tokenizers import Tokenizer
 
 from common.library.errors import EmbedderError
-from common.library.readers.content import HEADING, Content, heading_text
+from common.library.readers.content import Content, headings
 
 DEFAULT_TOKENS = 128
 
@@ -120,5 +120,5 @@ class Chunker:
 def title_of(path: Path, content: Content) -> str:
     """The title that the document has, else its first heading, else the file's name without its ending."""
     texts = (section.text for section in content.sections if section.unit == "heading")
-    headings = (heading_text(found) for text in texts for found in HEADING.finditer(text))
-    return (content.title or next((heading for heading in headings if heading), "") or path.stem)[:_LONGEST_TITLE]
+    found = (heading for text in texts for _, heading in headings(text) if heading)
+    return (content.title or next(found, "") or path.stem)[:_LONGEST_TITLE]

@@ -36,7 +36,12 @@ def open_archive(content: bytes) -> ZipFile:
 
 def parsed(archive: ZipFile, name: str) -> Any:
     """The root of a part. Raises `KeyError` where there is none, and lxml's errors."""
-    return etree.fromstring(archive.read(name), etree.XMLParser(**_PARSER))
+    return parsed_part(archive.read(name))
+
+
+def parsed_part(content: bytes) -> Any:
+    """The root of a part that has been read. Raises lxml's errors."""
+    return etree.fromstring(content, etree.XMLParser(**_PARSER))
 
 
 def title_in(archive: ZipFile, name: str) -> str:

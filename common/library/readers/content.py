@@ -7,13 +7,18 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 Unit = Literal["", "line", "row", "heading"]
 
-# One way to match, so that the time is linear in the text.
-HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+)$", re.MULTILINE)
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 _BARE = " \t#"  # what may follow a heading
+_UNDERLINE = re.compile(r" {0,3}(={3,}|-{3,})[ \t]*")
+_NO_HEADING = re.compile(r"[ \t]*([>|#\-*+=]|\d+[.)]|$)| {4}|\t")  # begins a line that no line below makes one
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")  # of code
+_FRONT = re.compile(r"---[ \t]*\n(?=\S)(?:.*\n){1,256}?(?:---|\.\.\.)[ \t]*(?:\n|$)")
+_FRONT_KEY = re.compile(r"^[\w-]+[ \t]*:", re.MULTILINE)
 
 
 _LIGATURES = {
@@ -69,11 +74,10 @@ class Section:
 
     def _headings(self, offsets: Sequence[int]) -> Iterator[str]:
         """The last heading that begins at an offset or before."""
-        found = list(HEADING.finditer(self.text))
-        starts = [heading.start() for heading in found]
+        found = list(headings(self.text))
         for offset in offsets:
-            count = bisect_right(starts, offset)
-            yield heading_text(found[count - 1]) if count else ""
+            count = bisect_right(found, offset, key=itemgetter(0))
+            yield found[count - 1][1] if count else ""
 
     def _numbers(self, offsets: Sequence[int]) -> Iterator[str]:
         """Lines are counted from 1, as editors do."""
@@ -91,9 +95,51 @@ class Content:
     title: str = ""
 
 
-def heading_text(found: re.Match[str]) -> str:
-    """The words of a match of `HEADING`."""
-    return found.group(1).rstrip(_BARE).strip()
+def headings(markdown: str) -> Iterator[tuple[int, str]]:
+    """Where headings begin, by their characters, and their words: those behind `#`, and lines by themselves that are
+    underlined. There are none in code, nor in what a text begins with for programs.
+    """
+    front = front_matter(markdown)
+    start, above = len(front), ""
+    lines = markdown[start:].split("\n")
+    bare = True  # whether the line before the one above has nothing
+    for line, is_text in zip(lines, outside_code(lines), strict=True):
+        found = _HEADING.fullmatch(line) if is_text else None
+        if found:
+            yield start, found[1].rstrip(_BARE).strip()
+        underlined = is_text and bare and bool(_UNDERLINE.fullmatch(line)) and not _NO_HEADING.match(above)
+        if underlined:
+            yield start - len(above) - 1, above.strip()
+        bare = not above.strip()
+        above = line if is_text and not found and not underlined else ""
+        start += len(line) + 1
+
+
+def outside_code(lines: Iterable[str]) -> Iterator[bool]:
+    """For each line of Markdown whether it is neither code between fences nor such a fence."""
+    fence = ""
+    for line in lines:
+        mark = _FENCE.match(line)
+        yield not fence and not mark
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+            fence = ""
+
+
+def front_matter(markdown: str) -> str:
+    """What a text begins with for programs, between lines of dashes; empty where there is none."""
+    found = _FRONT.match(markdown)
+    return found[0] if found and _FRONT_KEY.search(found[0]) else ""
+
+
+def front_title(markdown: str) -> str:
+    """The title that is said there, or nothing."""
+    for line in front_matter(markdown).split("\n"):
+        key, _, value = line.partition(":")
+        if key.rstrip().lower() == "title":
+            return value.strip().strip("\"'").strip()
+    return ""
 
 
 def as_typed(text: str) -> str:

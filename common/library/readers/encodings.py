@@ -1,7 +1,8 @@
 """Text of files that do not say how its characters are encoded.
 
-UTF-8 is taken for what it is, whatever else it could be. What is not UTF-8 is guessed: a note of forty bytes fits many
-encodings equally well, and then the one that most such files have is taken.
+UTF-8 is taken for what it is, whatever else it could be, also where single bytes of it are damaged. What is not UTF-8
+is guessed: a note of forty bytes fits many encodings equally well, and then the one that most such files have is taken.
+Pages and mails say how they are encoded, and are read as programs that show them do.
 """
 
 from __future__ import annotations
@@ -21,6 +22,21 @@ _NARROW: Final = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "cp949", "big5", "cp1250", "cp1253"),
     *("cp1255", "cp1256"),
 )
+# Encodings that contain the one which is said, and which programs take in its place: what is beyond it occurs in both.
+_WIDER: Final = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+_NAMED: Final = ("cp", "iso", "koi8", "mac", "ascii", "gb", "hz", "big5", "shift", "euc", "johab", "tis")
+_OF_ASCII_BYTES: Final = ("iso2022", "hz")  # begin the names of encodings whose bytes are valid UTF-8, too
+_WHOLE: Final = 4  # characters beyond ASCII for each byte that is none, in UTF-8 that was damaged
 _ALONE: Final = 1.5  # bytes beyond ASCII in a row, on average
 _SHORT: Final = 32  # characters that are too few to tell a text's disorder
 _FEWEST: Final = 5  # characters of several alphabets that can be called text at all
@@ -48,7 +64,29 @@ def decoded(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return _narrow(content)
+        return _damaged(content) or _narrow(content)
+
+
+def decoded_as(content: bytes, said: str) -> str:
+    """The text of a file that says, or is said, to be encoded in `said`: which may be empty, unknown, too narrow or not
+    true. Raises `Unreadable`.
+    """
+    if content.startswith(tuple(_MARKED)) or b"\0" in content:
+        return decoded(content)
+    try:
+        name = codecs.lookup(said).name
+    except (LookupError, ValueError):  # the second for a NUL in it
+        return decoded(content)
+    if not name.startswith(_OF_ASCII_BYTES):
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            pass
+    if name.startswith("utf-8"):
+        return _damaged(content, whole=1) or decoded(content)
+    if not name.startswith(_NAMED):  # nothing that the bytes of a text are in
+        return decoded(content)
+    return content.decode(_WIDER.get(name, name), "replace")
 
 
 def _decoded(content: bytes, encoding: str) -> str:
@@ -57,6 +95,15 @@ def _decoded(content: bytes, encoding: str) -> str:
     except UnicodeDecodeError as error:
         name = encoding.removesuffix("-sig").upper()
         raise Unreadable(f"it is not {name} text: byte {error.start} can't be decoded") from error
+
+
+def _damaged(content: bytes, whole: int = _WHOLE) -> str | None:
+    """The text of UTF-8 that was cut within a character, or has some bytes in between that are none; else None."""
+    text = content.decode("utf-8", "replace")
+    bad = text.count("\ufffd")
+    good = len(text) - len(text.encode("ascii", "ignore")) - bad
+    cut = bad == 1 and text.endswith("\ufffd")
+    return text if good >= (1 if cut else whole * bad) and not _CONTROL_BYTES.search(content) else None
 
 
 def _wide(content: bytes) -> str:

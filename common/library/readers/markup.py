@@ -11,10 +11,13 @@ from urllib.parse import unquote
 from zipfile import ZipFile
 
 from bs4 import BeautifulSoup, Tag
+from bs4.dammit import EncodingDetector
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
 from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.encodings import decoded_as
+from common.library.readers.formulas import page_in_line
 from common.library.readers.tables import OF_TEXTS, table_text
 
 _SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  # nobody reads them on the page
@@ -32,8 +35,8 @@ _ENCRYPTION = "META-INF/encryption.xml"
 
 
 def read_html(content: bytes) -> Content:
-    """A page as Markdown. Its encoding is what it says, or what it looks like."""
-    page = BeautifulSoup(content, "lxml")
+    """A page as Markdown. Raises `Unreadable`."""
+    page = _parsed_page(content)
     title = page.title.get_text(" ", strip=True) if page.title else ""
     return Content((Section(markdown(page), unit="heading"),), title)
 
@@ -50,11 +53,21 @@ def read_epub(content: bytes) -> Content:
             if name in locked:
                 raise Unreadable("it is protected against copying: its text is encrypted")
             try:
-                page = BeautifulSoup(archive.read(name), "lxml")
+                page = _parsed_page(archive.read(name))
             except KeyError:
                 continue  # a book that names a chapter it does not have
             sections.append(Section(markdown(page), unit="heading"))
         return Content(tuple(sections), title.strip())
+
+
+def markdown_of_page(content: bytes, said: str = "") -> str:
+    """The words of a page as Markdown, which `said` says how it is encoded, if not empty. Raises `Unreadable`."""
+    return markdown(_parsed_page(content, said))
+
+
+def _parsed_page(content: bytes, said: str = "") -> BeautifulSoup:
+    said = said or EncodingDetector.find_declared_encoding(content, is_html=True) or ""
+    return BeautifulSoup(decoded_as(content, said), "lxml")
 
 
 class _Converter(MarkdownConverter):
@@ -70,6 +83,8 @@ def markdown(page: BeautifulSoup) -> str:
         element.decompose()
     for element in page(_BLOCKS):
         element.name = "div"
+    for formula in page("math"):
+        formula.replace_with(page_in_line(formula))
     for box in page("input", type="checkbox"):
         box.replace_with("[x] " if box.has_attr("checked") else "[ ] ")
     converter = _Converter(

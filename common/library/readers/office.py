@@ -13,13 +13,19 @@ from datetime import datetime, time
 from itertools import zip_longest
 from typing import Any, Final
 
-from common.library.readers.archive import open_archive
+from common.library.readers.archive import open_archive, parsed_part
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
+from common.library.readers.formulas import office_in_line
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
 _HYPHEN = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
 _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
 _MOST_PARTS: Final = 32  # of fields within fields
+_COMPATIBILITY: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_DRAWING: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_DIAGRAM: Final = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
+_OF_OUTLINE: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
+_FORMULA: Final = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
 _DIGITS: Final = 15  # that spreadsheets keep of a number
 _LITERAL: Final = re.compile(r'"[^"]*"|\\.')  # characters that a number's format puts beside it
 _MERGED: Final = re.compile(
@@ -95,17 +101,18 @@ def _entry(holder: Any, key: str) -> Any:
 
 
 def read_pptx(content: bytes) -> Content:
-    """Slide by slide: what stands on it, its tables and charts, and the speaker's notes."""
+    """Slide by slide: what stands on it, its tables, charts and diagrams, and the speaker's notes."""
     from pptx import Presentation
 
     open_archive(content).close()
     deck = Presentation(io.BytesIO(content))
     sections = []
     for number, slide in enumerate(deck.slides, 1):
+        _show_new(slide.shapes.element)
         lines = list(_texts(slide.shapes))
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
             lines.append(slide.notes_slide.notes_text_frame.text)
-        text = "\n".join(line for line in lines if line.strip())
+        text = "\n".join(line for line in lines if line.strip()).replace("\v", "\n")
         if text:
             sections.append(Section(text, f"slide {number}"))
     return Content(tuple(sections), deck.core_properties.title.strip())
@@ -165,6 +172,29 @@ def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
         ]
 
 
+def _show_new(shapes: Any) -> None:
+    """Have shapes that old programs show as pictures read as what they are, with formulas in a line."""
+    for alternatives in list(shapes.iter(_COMPATIBILITY + "AlternateContent")):
+        for shape in alternatives.findall(_COMPATIBILITY + "Choice/*"):
+            alternatives.addprevious(shape)
+        alternatives.getparent().remove(alternatives)
+    for formula in list(shapes.iter(_FORMULA)):
+        run = formula.makeelement(_DRAWING + "r")
+        text = formula.makeelement(_DRAWING + "t")
+        text.text = office_in_line(formula)
+        run.append(text)
+        formula.getparent().replace(formula, run)
+
+
+def _of_diagram(frame: Any) -> Iterator[str]:
+    """The texts of a diagram's parts, in the order in which its outline has them."""
+    for parts in frame.element.iter(_DIAGRAM + "relIds"):
+        name = parts.get(_OF_OUTLINE)
+        outline = parsed_part(frame.part.related_part(name).blob) if name in frame.part.rels else ()
+        for paragraph in (each for point in outline for each in point.iter(_DRAWING + "p")):
+            yield "".join(run.text or "" for run in paragraph.iter(_DRAWING + "t"))
+
+
 def _texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if shape.has_text_frame:
@@ -180,6 +210,8 @@ def _texts(shapes: Iterable[Any]) -> Iterator[str]:
             yield table_text(filled_down(([cell.text for cell in row] for row in rows), spans), OF_TEXTS)
         elif getattr(shape, "has_chart", False):
             yield from _of_chart(shape.chart)
+        elif getattr(shape.element, "graphicData_uri", "") == _DIAGRAM.strip("{}"):
+            yield from _of_diagram(shape)
         elif hasattr(shape, "shapes"):
             yield from _texts(shape.shapes)
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import email
 import email.policy
 import json
+import re
+from collections.abc import Iterator
 from email.message import EmailMessage, MIMEPart
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
-from common.library.readers.content import Content, Section, Unreadable
-from common.library.readers.encodings import decoded
+from common.library.readers.content import Content, Section, Unreadable, front_title
+from common.library.readers.encodings import decoded, decoded_as
 from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _RICH = b"{\\rtf"
+_HAS_WORDS = re.compile(r"\w")
 
 
 def read_text(content: bytes) -> Content:
@@ -24,7 +27,8 @@ def read_text(content: bytes) -> Content:
 
 def read_markdown(content: bytes) -> Content:
     """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
-    return Content((Section(markdown_with_rows_named(decoded(content)), unit="heading"),))
+    text = decoded(content).replace("\r\n", "\n")
+    return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text))
 
 
 def read_rtf(content: bytes) -> Content:
@@ -62,23 +66,32 @@ def read_mail(content: bytes) -> Content:
     """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
     message = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
     headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
-    body = message.get_body(("plain", "html"))
-    text = "" if body is None else _body_text(body)
     if not headers:
         raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
-    if body is not None and body.get_content_subtype() == "html":
-        from common.library.readers.markup import read_html  # with which most mails can do without
-
-        text = read_html(text.encode()).sections[0].text
-    return Content((Section("\n".join([*headers, "", text])),), str(message["Subject"] or ""))
+    texts = (text.strip("\r\n") for text in _texts(message))
+    return Content((Section("\n".join([*headers, *(f"\n{text}" for text in texts)])),), str(message["Subject"] or ""))
 
 
-def _body_text(body: MIMEPart) -> str:
-    try:
-        return str(body.get_content())
-    except LookupError:  # of an encoding that nobody knows
-        content = body.get_payload(decode=True)
-        return decoded(content) if isinstance(content, bytes) else ""
+def _texts(part: MIMEPart) -> Iterator[str]:
+    """The texts that a mail program shows: of alternatives the first one that has words, and no files."""
+    kind = part.get_content_type()
+    if kind in ("text/plain", "text/html"):
+        payload, said = part.get_payload(decode=True), part.get_content_charset("")
+        if isinstance(payload, bytes):
+            yield _page_of_mail(payload, said) if kind == "text/html" else decoded_as(payload, said)
+        return
+    parts = [each for each in part.iter_parts() if isinstance(each, MIMEPart) and not each.get_filename()]
+    shown = (list(_texts(each)) for each in parts if not each.is_attachment())
+    if kind == "multipart/alternative":
+        yield from next((texts for texts in shown if any(map(_HAS_WORDS.search, texts))), [])
+    else:
+        yield from chain.from_iterable(islice(shown, 1) if kind == "multipart/related" else shown)
+
+
+def _page_of_mail(content: bytes, said: str) -> str:
+    from common.library.readers.markup import markdown_of_page  # with which most mails can do without
+
+    return markdown_of_page(content, said)
 
 
 def _first_heading(cells: list[Any], texts: list[str]) -> str:

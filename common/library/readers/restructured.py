@@ -23,6 +23,7 @@ _SETTINGS: Final = {
     "input_encoding": "unicode",
     "output_encoding": "unicode",
     "smart_quotes": False,
+    "math_output": "LaTeX",  # as it is written
     "toc_backlinks": False,
     "_disable_config": True,
 }

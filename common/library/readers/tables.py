@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, zip_longest
 from typing import Final, Literal
 
-from common.library.readers.content import Content, Section
+from common.library.readers.content import Content, Section, outside_code
 from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
 _LONGEST_FIELD = 10_000_000
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")  # of code
 _BAR: Final = re.compile(r"(?<!\\)\|")
 
 _Kind = Literal["", "words", "number", "year", "moment"]
@@ -46,15 +45,10 @@ def read_csv(content: bytes) -> Content:
 def markdown_with_rows_named(markdown: str) -> str:
     """Markdown whose tables are lines that name their columns; code stays as it is."""
     lines, written = markdown.split("\n"), list[str]()
-    fence, at = "", 0
+    is_text, at = list(outside_code(lines)), 0
     while at < len(lines):
         line, at = lines[at], at + 1
-        mark = _FENCE.match(line)
-        if mark and not fence:
-            fence = mark[1]
-        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-            fence = ""
-        elif not fence and at < len(lines) and "|" in line and _is_rule(lines[at], columns := len(_cells(line))):
+        if is_text[at - 1] and at < len(lines) and "|" in line and _is_rule(lines[at], columns := len(_cells(line))):
             rows = [_cells(line)]
             at += 1
             while at < len(lines) and "|" in lines[at]:

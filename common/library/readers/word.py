@@ -14,17 +14,21 @@ from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in
 from common.library.readers.content import Content, Section, margin_lines
+from common.library.readers.formulas import MATHS, office_in_line
 from common.library.readers.markup import markdown
+from common.library.readers.numbering import WORDS, Numbering
 
 _BODY: Final = "word/document.xml"
+_STYLES: Final = "word/styles.xml"
+_NUMBERING: Final = "word/numbering.xml"
 _PICTURES: Final = "word/media/"  # which nobody opens
-_WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_COMPATIBILITY: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_BETWEEN: Final = {WORDS + "tab": " ", WORDS + "ptab": " ", WORDS + "br": "\n", WORDS + "cr": "\n"}
 
 
 def read_docx(content: bytes) -> Content:
-    """Headings, paragraphs, lists, tables, formulas in a line, and what stands at the top and the bottom of pages;
-    pictures are left out. Raises `Unreadable`.
+    """Headings, paragraphs, lists with their numbers, tables, text boxes, formulas in a line, and what stands at the
+    top and the bottom of pages; pictures are left out. Raises `Unreadable`.
     """
     with open_archive(content) as archive:
         title = title_in(archive, "docProps/core.xml")
@@ -39,48 +43,57 @@ def _margins(archive: ZipFile, part: str) -> Iterator[str]:
     """The lines of all headers or footers."""
     for name in sorted(archive.namelist()):
         if re.fullmatch(rf"word/{part}[0-9]*\.xml", name):
-            for paragraph in parsed(archive, name).iter(_WORDS + "p"):
-                yield "".join(run.text or "" for run in paragraph.iter(_WORDS + "t"))
+            for paragraph in parsed(archive, name).iter(WORDS + "p"):
+                parts = (run for run in paragraph.iter(WORDS + "t", *_BETWEEN) if run.getparent().tag == WORDS + "r")
+                yield from "".join(_BETWEEN.get(part.tag) or part.text or "" for part in parts).split("\n")
 
 
 def _prepared(archive: ZipFile) -> bytes:
-    """The document with formulas as text, and without fields around text: the converter leaves both out."""
+    """The document with what the converter leaves out: formulas, numbers, and words in what it does not know."""
     root = parsed(archive, _BODY)
-    for formula in list(root.iter(_MATHS + "oMath")):
-        run = etree.Element(_WORDS + "r")
-        etree.SubElement(run, _WORDS + "t").text = _in_line(formula)
+    for formula in list(root.iter(MATHS + "oMath")):
+        run = etree.Element(WORDS + "r")
+        etree.SubElement(run, WORDS + "t").text = office_in_line(formula)
         formula.getparent().replace(formula, run)
-    etree.strip_tags(root, _WORDS + "fldSimple", _MATHS + "oMathPara")
+    _show_boxes(root)
+    etree.strip_elements(root, *(WORDS + name for name in ("rt", "rubyPr")), with_tail=False)
+    etree.strip_tags(
+        root, *(WORDS + name for name in ("fldSimple", "ruby", "rubyBase", "bdo", "dir")), MATHS + "oMathPara"
+    )
+    for line_end in root.iter(WORDS + "cr"):
+        line_end.tag = WORDS + "br"
+    changed = {_BODY: root}
+    if _NUMBERING in archive.namelist() and _STYLES in archive.namelist():
+        changed[_NUMBERING] = numbering = parsed(archive, _NUMBERING)
+        Numbering(numbering, parsed(archive, _STYLES)).write(root)
+        for level in numbering.iter(WORDS + "lvl"):  # those of a style are in the text by now
+            kind = level.find(WORDS + "numFmt")
+            if kind is None or kind.get(WORDS + "val") != "bullet":
+                etree.strip_elements(level, WORDS + "pStyle", with_tail=False)
     prepared = io.BytesIO()
     with ZipFile(prepared, "w", ZIP_STORED) as written:
         for name in archive.namelist():
             if not name.startswith(_PICTURES):
-                written.writestr(name, etree.tostring(root) if name == _BODY else archive.read(name))
+                written.writestr(name, etree.tostring(changed[name]) if name in changed else archive.read(name))
     return prepared.getvalue()
 
 
-def _in_line(element: Any) -> str:
-    """A formula in a line, e.g. `(a + b)/c` or `x^2`."""
-    kind = str(element.tag).removeprefix(_MATHS)
-    if kind == "t":
-        return element.text or ""
-
-    def part(name: str) -> str:
-        return "".join(map(_in_line, element.iterchildren(_MATHS + name)))
-
-    match kind:
-        case "f":
-            return f"{_grouped(part('num'))}/{_grouped(part('den'))}"
-        case "sSup":
-            return f"{part('e')}^{_grouped(part('sup'))}"
-        case "sSub":
-            return f"{part('e')}_{_grouped(part('sub'))}"
-        case "sSubSup":
-            return f"{part('e')}_{_grouped(part('sub'))}^{_grouped(part('sup'))}"
-        case "rad":
-            return f"{part('deg')}√{_grouped(part('e'))}"
-    return "".join(map(_in_line, element))
+def _show_boxes(root: Any) -> None:
+    """Put text boxes where the converter finds them: it reads those of old programs alone."""
+    for alternatives in list(root.iter(_COMPATIBILITY + "AlternateContent")):
+        old = alternatives.find(_COMPATIBILITY + "Fallback")
+        if old is None or next(old.iter(WORDS + "txbxContent"), None) is None:
+            _show_box(alternatives)
+        else:
+            etree.strip_elements(alternatives, _COMPATIBILITY + "Choice", with_tail=False)
+    for drawing in list(root.iter(WORDS + "drawing")):
+        _show_box(drawing)
 
 
-def _grouped(part: str) -> str:
-    return part if part.isalnum() else f"({part})"
+def _show_box(element: Any) -> None:
+    boxes = list(element.iter(WORDS + "txbxContent"))
+    if boxes:
+        shown = etree.Element(WORDS + "pict")
+        shown.extend(boxes)
+        shown.tail = element.tail
+        element.getparent().replace(element, shown)

@@ -11,12 +11,15 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import openpyxl
+from lxml import etree
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from PIL import Image
 from pptx import Presentation
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.opc.package import Part
+from pptx.opc.packuri import PackURI
 from pptx.util import Inches
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import (
@@ -33,6 +36,11 @@ WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 MATHS = "http://schemas.openxmlformats.org/officeDocument/2006/math"
 TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+COMPATIBILITY = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+NEW_DRAWING = "http://schemas.microsoft.com/office/drawing/2010/main"
+DIAGRAM = "http://schemas.openxmlformats.org/drawingml/2006/diagram"
+SLIDES = "http://schemas.openxmlformats.org/presentationml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
@@ -108,17 +116,22 @@ def archive(parts: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def docx(paragraphs: Sequence[tuple[str, str]], more: str = "", header: str = "") -> bytes:
-    """Paragraphs as (style, text); the style is empty or e.g. «Heading1». `more` is XML in the body behind them."""
+def docx(
+    paragraphs: Sequence[tuple[str, str]], more: str = "", header: str = "", numbering: str = "", styles: str = ""
+) -> bytes:
+    """Paragraphs as (style, text); the style is empty or e.g. «Heading1». `more` is XML in the body behind them,
+    `header` that of a paragraph above pages, `numbering` that of lists, `styles` that of more styles.
+    """
     body = "".join(
         f'<w:p><w:pPr>{f"""<w:pStyle w:val="{style}"/>""" if style else ""}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
         for style, text in paragraphs
     )
-    styles = "".join(
+    styles += "".join(
         f'<w:style w:type="paragraph" w:styleId="Heading{level}"><w:name w:val="heading {level}"/></w:style>'
         for level in (1, 2)
+        if f'"Heading{level}"' not in styles
     )
-    kinds = {"document": "document.main", "styles": "styles"}
+    kinds = {"document": "document.main", "styles": "styles", "numbering": "numbering"}
     overrides = "".join(
         f'<Override PartName="/word/{name}.xml" ContentType='
         f'"application/vnd.openxmlformats-officedocument.wordprocessingml.{kind}+xml"/>'
@@ -131,10 +144,12 @@ def docx(paragraphs: Sequence[tuple[str, str]], more: str = "", header: str = ""
             "_rels/.rels": f'<Relationships xmlns="{RELATIONS}"><Relationship Id="a" Type="{OFFICE}/officeDocument"'
             ' Target="word/document.xml"/></Relationships>',
             "word/_rels/document.xml.rels": f'<Relationships xmlns="{RELATIONS}"><Relationship Id="b"'
-            f' Type="{OFFICE}/styles" Target="styles.xml"/></Relationships>',
-            "word/header2.xml": f'<w:hdr xmlns:w="{WORD}"><w:p><w:r><w:t>{header}</w:t></w:r></w:p></w:hdr>',
-            "word/document.xml": f'<w:document xmlns:w="{WORD}" xmlns:m="{MATHS}"><w:body>{body}{more}</w:body>'
-            "</w:document>",
+            f' Type="{OFFICE}/styles" Target="styles.xml"/><Relationship Id="c" Type="{OFFICE}/numbering"'
+            ' Target="numbering.xml"/></Relationships>',
+            "word/header2.xml": f'<w:hdr xmlns:w="{WORD}"><w:p>{header}</w:p></w:hdr>',
+            "word/document.xml": f'<w:document xmlns:w="{WORD}" xmlns:m="{MATHS}" xmlns:mc="{COMPATIBILITY}">'
+            f"<w:body>{body}{more}</w:body></w:document>",
+            "word/numbering.xml": f'<w:numbering xmlns:w="{WORD}">{numbering}</w:numbering>',
             "word/styles.xml": f'<w:styles xmlns:w="{WORD}">{styles}</w:styles>',
         }
     )
@@ -164,6 +179,41 @@ def chart_pptx(title: str, categories: Sequence[str], series: Mapping[str, Seque
     chart = shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *where, data).chart
     chart.has_title = True
     chart.chart_title.text_frame.text = title
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    return buffer.getvalue()
+
+
+def diagram_pptx(text: str, above: str, below: str, steps: Sequence[str]) -> bytes:
+    """One slide, with a text that ends in a fraction, as programs write what older ones can't show, and a diagram."""
+    deck = Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    box = slide.shapes.add_textbox(Inches(1), Inches(1), Inches(5), Inches(1))
+    box.text_frame.text = text
+    fraction = "".join(
+        f"<m:{part}><m:r><m:t>{each}</m:t></m:r></m:{part}>" for part, each in (("num", above), ("den", below))
+    )
+    formula = f'<a:m xmlns:a="{NEW_DRAWING}" xmlns:m="{MATHS}"><m:oMath><m:f>{fraction}</m:f></m:oMath></a:m>'
+    box.text_frame.paragraphs[0]._p.append(etree.fromstring(formula))
+    shape = box._element
+    alternatives = etree.fromstring(
+        f'<mc:AlternateContent xmlns:mc="{COMPATIBILITY}"><mc:Choice Requires="a14"/><mc:Fallback/>'
+        "</mc:AlternateContent>"
+    )
+    shape.getparent().replace(shape, alternatives)
+    alternatives[0].append(shape)
+    points = "".join(f"<d:pt><d:t><a:p><a:r><a:t>{step}</a:t></a:r></a:p></d:t></d:pt>" for step in steps)
+    outline = f'<d:dataModel xmlns:d="{DIAGRAM}" xmlns:a="{DRAWING}"><d:ptLst>{points}</d:ptLst></d:dataModel>'
+    part = Part(PackURI("/ppt/diagrams/data1.xml"), "application/xml", deck.part.package, outline.encode())
+    relation = slide.part.relate_to(part, f"{OFFICE}/diagramData")
+    slide.shapes._spTree.append(
+        etree.fromstring(
+            f'<p:graphicFrame xmlns:p="{SLIDES}" xmlns:a="{DRAWING}"><p:nvGraphicFramePr><p:cNvPr id="9" name="steps"/>'
+            "<p:cNvGraphicFramePr/><p:nvPr/></p:nvGraphicFramePr><p:xfrm/><a:graphic>"
+            f'<a:graphicData uri="{DIAGRAM}"><d:relIds xmlns:d="{DIAGRAM}" xmlns:r="{OFFICE}" r:dm="{relation}"/>'
+            "</a:graphicData></a:graphic></p:graphicFrame>"
+        )
+    )
     buffer = io.BytesIO()
     deck.save(buffer)
     return buffer.getvalue()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.library.readers.content import Unreadable
-from common.library.readers.encodings import decoded
+from common.library.readers.encodings import decoded, decoded_as
+from common.library.readers.markup import read_html
 
 GERMAN = "Müller läßt grüßen: Der Schlüssel liegt unter der Fußmatte, die Tür klemmt.\n"
 FRENCH = "Le café est fermé à Noël, déjà réservé pour l'été.\n"
@@ -114,3 +115,51 @@ def test_noise_is_not_text() -> None:
         for _ in range(20):
             with pytest.raises(Unreadable, match="it is not text"):
                 decoded(draw.randbytes(size))
+
+
+@pytest.mark.parametrize("text", [GERMAN, NOTE, RUSSIAN, JAPANESE], ids=["german", "note", "russian", "japanese"])
+def test_utf_8_that_was_cut_within_a_character(text: str) -> None:
+    last = max(place for place, character in enumerate(text) if ord(character) > 127)
+    whole, cut = text[:last], text[last].encode()
+    for size in range(1, len(cut)):
+        assert decoded(whole.encode() + cut[:size]) == whole + "\ufffd"
+
+
+@pytest.mark.parametrize("text", [GERMAN, RUSSIAN, JAPANESE], ids=["german", "russian", "japanese"])
+def test_utf_8_with_a_damaged_byte(text: str) -> None:
+    assert decoded((text + "caf").encode() + b"\xe9 open\n" + text.encode()) == f"{text}caf\ufffd open\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("said", "encoding", "text"),
+    [
+        ("shift_jis", "cp932", "①髙橋"),
+        ("gb2312", "gbk", "朱镕基总理"),
+        ("gbk", "gb18030", "朱镕基总理㐀"),
+        ("euc-kr", "cp949", "똠방각하"),
+        ("big5", "big5hkscs", "碁 x"),
+        ("iso-8859-1", "cp1252", "“Grüße” – 20 €"),
+        ("iso-8859-9", "cp1254", "“Çağ”"),
+        ("us-ascii", "cp1252", "Grüße €"),
+        ("us-ascii", "utf-8", "Grüße"),
+        ("windows-1252", "utf-8", "He said “hello”"),
+        ("utf-16", "utf-8", "Grüße"),
+        ("", "utf-8", "Grüße"),
+        ("x-none", "cp1252", "Åsa åker till Malmö på lördag."),
+        ("", "cp1252", "Não há pão, só maçãs."),
+        ("utf-8", "latin-1", "Grüße aus Köln"),
+        ("iso-2022-jp", "iso-2022-jp", JAPANESE.strip()),
+        ("utf-16-le", "utf-16-le", "plain words"),
+        ("unicode_escape", "utf-8", r"C:\new"),
+    ],
+)
+def test_what_a_page_says_is_believed_where_it_is_possible(said: str, encoding: str, text: str) -> None:
+    assert decoded_as(text.encode(encoding), said) == text
+    if said and not encoding.startswith("utf-16"):
+        page = f'<html><head><meta charset="{said}"></head><body><p>{text}</p><p>end</p></body></html>'
+        assert read_html(page.encode(encoding)).sections[0].text == f"{text}\n\nend"
+
+
+def test_a_byte_that_is_none_costs_one_character() -> None:
+    assert decoded_as(b"caf\xe9 \x81 tea", "windows-1252") == "café \ufffd tea"
+    assert decoded_as("Köln, Grüße ".encode() + b"\xff tea", "utf-8") == "Köln, Grüße \ufffd tea"

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.content import Content, Unreadable
 from common.library.readers.formats import TEXT, parser_of
 from common.library.readers.office import _flowing
 from tests.common.library.readers import files
@@ -110,6 +110,11 @@ class TestPages:
         content = read(".pptx", files.pptx([("Plan", ""), ("Costs", "say that rent is due in May")]))
         assert place(content, "Plan") == "slide 1"
         assert place(content, "rent is due in May") == "slide 2"
+
+    def test_what_new_programs_put_on_slides(self) -> None:
+        """A box with a formula, of which old programs are shown a picture, and a diagram."""
+        content = read(".pptx", files.diagram_pptx("Energy is kept:\vso ", "dE", "dt", ["First step", "Second step"]))
+        assert content.sections[0].text == "Energy is kept:\nso dE/dt\nFirst step\nSecond step"
 
     def test_charts_of_slides(self) -> None:
         shown: dict[str, list[float | None]] = {"tea": [1234.5, 2], "cups": [3, None]}
@@ -296,6 +301,28 @@ A `plain` :sup:`2` word.
         assert [line for line in read(".html", content).sections[0].text.split("\n") if line] == lines
 
     @pytest.mark.parametrize(
+        ("formula", "text"),
+        [
+            ("<mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup>", "E=mc^2"),
+            ("<mfrac><mrow><mi>a</mi><mo>+</mo><mn>1</mn></mrow><msqrt><mi>b</mi></msqrt></mfrac>", "(a+1)/(√b)"),
+            (r"<mi>x</mi><annotation encoding=application/x-tex>{\displaystyle x_{0}}</annotation>", "x_{0}"),
+        ],
+        ids=["power", "fraction", "TeX"],
+    )
+    def test_formulas_of_a_page(self, formula: str, text: str) -> None:
+        content = read(".html", f"<p>so <math>{formula}</math> holds</p>".encode())
+        assert content.sections[0].text == f"so {text} holds"
+
+    def test_formulas_of_restructured_text(self) -> None:
+        content = read(".rst", b"Energy :math:`E = mc^2` here.\n\n.. math::\n\n   \\frac{a}{b} = c\n")
+        assert [line for line in content.sections[0].text.split("\n") if line] == [
+            "Energy E = mc^2 here.",
+            "```",
+            r"\frac{a}{b} = c",
+            "```",
+        ]
+
+    @pytest.mark.parametrize(
         ("rows", "lines"),
         [
             ("<tr><th>car<th>price<tr><td><a href=x>Zoe</a><td>31", ["car, price", "car: Zoe; price: 31"]),
@@ -320,27 +347,6 @@ A `plain` :sup:`2` word.
     def test_tables_of_a_page(self, rows: str, lines: list[str]) -> None:
         text = read(".html", f"<p>So:</p><table>{rows}</table>".encode()).sections[0].text
         assert [line for line in text.split("\n") if line] == ["So:", *lines]
-
-    def test_what_the_converter_of_word_leaves_out(self) -> None:
-        def formula(inner: str) -> str:
-            return f"<w:p><w:r><w:t>so </w:t></w:r><m:oMath>{inner}</m:oMath><w:r><w:t> holds</w:t></w:r></w:p>"
-
-        def maths(text: str) -> str:
-            return f"<m:r><m:t>{text}</m:t></m:r>"
-
-        fraction = f"<m:f><m:num>{maths('a+1')}</m:num><m:den>{maths('2')}</m:den></m:f>"
-        power = f"<m:sSup><m:e>{maths('x')}</m:e><m:sup>{maths('2')}</m:sup></m:sSup>"
-        date = '<w:fldSimple w:instr="DATE"><w:r><w:t>3 May</w:t></w:r></w:fldSimple>'
-        field = f"<w:p><w:r><w:t>due on </w:t></w:r>{date}</w:p>"
-        content = files.docx(
-            [("", "words")], formula(maths("y=") + fraction + maths("-") + power) + field, header="Ada Ltd"
-        )
-        text = "Ada Ltd\n\nwords\n\nso y=(a+1)/2-x^2 holds\n\ndue on 3 May"
-        assert read(".docx", content).sections[0].text == text
-
-    def test_a_heading_that_a_piece_begins_with_is_its_place(self) -> None:
-        section = Section("intro\n\n# One\nwords\n# Two\n", unit="heading")
-        assert section.places([0, 7, 13, 19]) == ["", "One", "One", "Two"]
 
 
 class TestLines:
@@ -376,18 +382,3 @@ class TestParts:
         content = read(".ipynb", files.notebook([("markdown", "# Load data\nfirst"), ("code", "read('x')")]))
         assert content.title == "Load data"
         assert place(content, "read('x')") == "cell 2"
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            b"From: ann@example.org\nSubject: The key\nContent-Type: text/plain\n\nIt is under the mat.\n",
-            b"From: ann@example.org\nSubject: The key\nContent-Type: text/html\n\n<p>It is <i>under</i> the mat.</p>\n",
-            b"From: ann@example.org\nSubject: The key\nContent-Type: text/plain; charset=x-9\n\nIt is under the mat.\n",
-        ],
-        ids=["plain", "html", "unknown encoding"],
-    )
-    def test_mail(self, content: bytes) -> None:
-        found = read(".eml", content)
-        assert found.title == "The key"
-        assert "From: ann@example.org" in found.sections[0].text
-        assert "under" in found.sections[0].text and "<p>" not in found.sections[0].text

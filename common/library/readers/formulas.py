@@ -1,0 +1,65 @@
+"""Formulas of documents as text in a line, e.g. `(a + b)/c` or `x^2`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from bs4 import Tag
+
+MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+
+_SHOWN_APART: Final = re.compile(r"\{\\displaystyle (.*)\}", re.DOTALL)
+
+
+def office_in_line(element: Any) -> str:
+    """A formula of Word or PowerPoint, or a part of one."""
+    kind = str(element.tag).removeprefix(MATHS)
+    if kind == "t":
+        return element.text or ""
+
+    def part(name: str) -> str:
+        return "".join(map(office_in_line, element.iterchildren(MATHS + name)))
+
+    match kind:
+        case "f":
+            return f"{_grouped(part('num'))}/{_grouped(part('den'))}"
+        case "sSup":
+            return f"{part('e')}^{_grouped(part('sup'))}"
+        case "sSub":
+            return f"{part('e')}_{_grouped(part('sub'))}"
+        case "sSubSup":
+            return f"{part('e')}_{_grouped(part('sub'))}^{_grouped(part('sup'))}"
+        case "rad":
+            return f"{part('deg')}√{_grouped(part('e'))}"
+    return "".join(map(office_in_line, element))
+
+
+def page_in_line(math: Tag) -> str:
+    """A formula of a page: in TeX where it says that, too."""
+    annotation = math.find("annotation", encoding="application/x-tex")
+    said = str(math.get("alttext") or (annotation.get_text() if annotation else "")).strip()
+    shown = _SHOWN_APART.fullmatch(said)
+    return (shown[1] if shown else said) or _of_page(math)
+
+
+def _of_page(element: Tag) -> str:
+    parts = [_of_page(child) for child in element.find_all(True, recursive=False)]
+    match element.name, parts:
+        case "mfrac", [above, below]:
+            return f"{_grouped(above)}/{_grouped(below)}"
+        case "msup" | "mover", [base, upper]:
+            return f"{base}^{_grouped(upper)}"
+        case "msub" | "munder", [base, lower]:
+            return f"{base}_{_grouped(lower)}"
+        case "msubsup" | "munderover", [base, lower, upper]:
+            return f"{base}_{_grouped(lower)}^{_grouped(upper)}"
+        case "msqrt", _:
+            return f"√{_grouped(''.join(parts))}"
+        case "mroot", [base, degree]:
+            return f"{degree}√{_grouped(base)}"
+    return "".join(parts) if parts else element.get_text(strip=True)
+
+
+def _grouped(part: str) -> str:
+    return part if part.isalnum() else f"({part})"

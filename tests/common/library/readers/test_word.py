@@ -1,0 +1,153 @@
+"""Word's documents: what the converter leaves out, or counts in its own way, is read as programs show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.library.readers.numbering import in_form
+from common.library.readers.word import read_docx
+from tests.common.library.readers import files
+
+
+def run(text: str) -> str:
+    return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def paragraph(text: str, depth: int | None = None, number: int = 1) -> str:
+    """A paragraph, one of a list where it has a depth."""
+    numbered = f'<w:numPr><w:ilvl w:val="{depth}"/><w:numId w:val="{number}"/></w:numPr>'
+    return f"<w:p><w:pPr>{'' if depth is None else numbered}</w:pPr>{run(text)}</w:p>"
+
+
+def level(depth: int, form: str, text: str, more: str = "") -> str:
+    kind = f'<w:start w:val="1"/><w:numFmt w:val="{form}"/>'
+    return f'<w:lvl w:ilvl="{depth}">{kind}{more}<w:lvlText w:val="{text}"/></w:lvl>'
+
+
+def lists(levels: str, *numbers: str) -> str:
+    """The part with lists: numbers of one kind of list, each with what it has of its own."""
+    named = "".join(
+        f'<w:num w:numId="{name}"><w:abstractNumId w:val="7"/>{own}</w:num>'
+        for name, own in enumerate(numbers or [""], 1)
+    )
+    return f'<w:abstractNum w:abstractNumId="7">{levels}</w:abstractNum>{named}'
+
+
+def text_of(body: str, numbering: str = "", styles: str = "", header: str = "") -> str:
+    return read_docx(files.docx([], body, header, numbering, styles)).sections[0].text
+
+
+class TestNumbers:
+    def test_a_list_goes_on_behind_other_paragraphs(self) -> None:
+        body = paragraph("Rent.", 0) + paragraph("Pets.", 0) + paragraph("With permission.") + paragraph("Notice.", 0)
+        lines = ["1. Rent.", "2. Pets.", "With permission.", "3. Notice."]
+        assert text_of(body, lists(level(0, "decimal", "%1."))).split("\n\n") == lines
+
+    def test_of_several_levels(self) -> None:
+        levels = (
+            level(0, "upperRoman", "%1.") + level(1, "decimal", "%1.%2", "<w:isLgl/>") + level(2, "lowerLetter", "(%3)")
+        )
+        depths = [0, 1, 1, 2, 2, 0, 1, 2]
+        body = "".join(paragraph("x", depth) for depth in depths)
+        numbers = ["I.", "1.1", "1.2", "(a)", "(b)", "II.", "2.1", "(a)"]
+        assert text_of(body, lists(levels)).split("\n\n") == [f"{number} x" for number in numbers]
+
+    def test_of_headings_and_of_styles_that_are_based_on_others(self) -> None:
+        numbered = '<w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr>'
+        styles = (
+            f'<w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/>{numbered}</w:style>'
+            f'<w:style w:type="paragraph" w:styleId="Clause"><w:name w:val="Clause"/>{numbered}</w:style>'
+            '<w:style w:type="paragraph" w:styleId="Mine"><w:name w:val="Mine"/><w:basedOn w:val="Clause"/></w:style>'
+        )
+        levels = level(0, "decimal", "§ %1", '<w:pStyle w:val="Heading1"/>') + level(
+            1, "decimal", "%1.%2", '<w:pStyle w:val="Clause"/>'
+        )
+        paragraphs = [("Heading1", "Rent"), ("Clause", "a"), ("Mine", "b"), ("Heading1", "Keys"), ("Clause", "c")]
+        content = read_docx(files.docx(paragraphs, numbering=lists(levels), styles=styles))
+        assert content.sections[0].text.split("\n\n") == ["# § 1 Rent", "1.1 a", "1.2 b", "# § 2 Keys", "2.1 c"]
+
+    def test_a_list_that_begins_anew(self) -> None:
+        anew = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="5"/></w:lvlOverride>'
+        body = "".join(paragraph("x", 0, number) for number in (1, 1, 2, 2, 3))
+        numbers = lists(level(0, "decimal", "%1)"), "", anew, "")
+        assert [line[0] for line in text_of(body, numbers).split("\n\n")] == list("12567")
+
+    def test_signs_stay_with_the_converter(self) -> None:
+        body = paragraph("milk", 0) + paragraph("tea", 0)
+        assert text_of(body, lists(level(0, "bullet", "•"))) == "* milk\n* tea"
+
+    def test_paragraphs_without_one(self) -> None:
+        """One that ends a list, one of a list that is missing, and one that was removed."""
+        removed = paragraph("", 0).replace("</w:numPr>", "</w:numPr><w:rPr><w:del/></w:rPr>")
+        body = paragraph("a", 0) + removed + paragraph("b", 0, 0) + paragraph("c", 0, 9) + paragraph("d", 0)
+        assert text_of(body, lists(level(0, "decimal", "%1."))).split("\n\n") == ["1. a", "b", "c", "2. d"]
+
+    @pytest.mark.parametrize(
+        ("count", "form", "text"),
+        [
+            (1994, "upperRoman", "MCMXCIV"),
+            (4, "lowerRoman", "iv"),
+            (4000, "upperRoman", "4000"),
+            (27, "lowerLetter", "aa"),
+            (26, "upperLetter", "Z"),
+            (0, "upperLetter", "0"),
+            (10**9, "upperLetter", "1000000000"),
+            (7, "decimalZero", "07"),
+            (7, "none", ""),
+            (7, "hebrew1", "7"),
+        ],
+    )
+    def test_forms(self, count: int, form: str, text: str) -> None:
+        assert in_form(count, form) == text
+
+
+class TestWords:
+    def test_in_formulas_and_fields(self) -> None:
+        def formula(inner: str) -> str:
+            return f"<w:p>{run('so ')}<m:oMath>{inner}</m:oMath>{run(' holds')}</w:p>"
+
+        def maths(text: str) -> str:
+            return f"<m:r><m:t>{text}</m:t></m:r>"
+
+        fraction = f"<m:f><m:num>{maths('a+1')}</m:num><m:den>{maths('2')}</m:den></m:f>"
+        power = f"<m:sSup><m:e>{maths('x')}</m:e><m:sup>{maths('2')}</m:sup></m:sSup>"
+        field = f'<w:p>{run("due on ")}<w:fldSimple w:instr="DATE">{run("3 May")}</w:fldSimple></w:p>'
+        text = "so y=(a+1)/2-x^2 holds\n\ndue on 3 May"
+        assert text_of(formula(maths("y=") + fraction + maths("-") + power) + field) == text
+
+    @pytest.mark.parametrize(
+        ("inner", "text"),
+        [
+            (
+                f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('とうきょう')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase></w:ruby></w:r>",
+                "in 東京 now",
+            ),
+            (f'<w:bdo w:val="rtl">{run("שלום")}</w:bdo><w:dir w:val="rtl">{run("!")}</w:dir>', "in שלום! now"),
+            ("<w:r><w:t>one</w:t><w:cr/><w:t>two</w:t></w:r>", "in one\ntwo now"),
+        ],
+        ids=["readings", "directions", "line end"],
+    )
+    def test_in_parts_of_a_line(self, inner: str, text: str) -> None:
+        assert text_of(f"<w:p>{run('in ')}{inner}{run(' now')}</w:p>") == text
+
+    @pytest.mark.parametrize("old", [None, "picture", "box"])
+    def test_in_boxes_once(self, old: str | None) -> None:
+        box = f"<w:txbxContent>{paragraph('In the box.')}</w:txbxContent>"
+        new = f"<w:drawing><wp:inline xmlns:wp='urn:wp'><x:txbx xmlns:x='urn:x'>{box}</x:txbx></wp:inline></w:drawing>"
+        fallback = f"<w:pict>{box if old == 'box' else ''}</w:pict>"
+        if old is not None:
+            new = (
+                f'<mc:AlternateContent><mc:Choice Requires="wps">{new}</mc:Choice>'
+                f"<mc:Fallback>{fallback}</mc:Fallback></mc:AlternateContent>"
+            )
+        assert text_of(f"<w:p>{run('Before')}<w:r>{new}</w:r>{run(' after.')}</w:p>").split("\n\n") == [
+            "Before after.",
+            "In the box.",
+        ]
+
+    def test_above_pages_do_not_run_together(self) -> None:
+        tabs = '<w:pPr><w:tabs><w:tab w:val="center"/></w:tabs></w:pPr>'
+        header = (
+            f"{tabs}{run('Ada Ltd')}<w:r><w:tab/></w:r>{run('Contract 4711')}<w:r><w:br/></w:r>{run('1 Main Street')}"
+        )
+        assert text_of(paragraph("body"), header=header) == "Ada Ltd Contract 4711\n1 Main Street\n\nbody"
