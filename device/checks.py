@@ -19,7 +19,8 @@ def check(request: Request, settings: DeviceSettings) -> Method:
     if not request.question.strip():
         raise RequestError("The question is empty.", "prompt")
     if len(request.prompt.encode()) > LONGEST_QUESTION:
-        raise RequestError(f"The question is longer than {LONGEST_QUESTION} bytes.", "prompt")
+        said = "question is" if len(request.question.encode()) > LONGEST_QUESTION else "question with all before it is"
+        raise RequestError(f"The {said} longer than {LONGEST_QUESTION} bytes.", "prompt")
     if request.max_tokens > settings.max_tokens:
         raise RequestError(
             f"max_tokens is {request.max_tokens}; this device allows 1 to {settings.max_tokens}.", "max_tokens"

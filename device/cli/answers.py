@@ -54,6 +54,10 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
                     shown.provisional(draft)
     finally:
         shown.final("\n" if text else "")
+    if reason == "length" and output is not None:
+        to_stderr(
+            f"cut after {(last.get('usage') or {}).get('completion_tokens', 'its')} tokens: --max-tokens N allows more"
+        )
     if "dragon" not in last:
         raise answer_failed("the server is not a dragon device daemon: it sent no report")
     return Printed(text, reason, last.get("usage") or {}, last["dragon"])

@@ -95,9 +95,14 @@ def text_too_long(param: str, size: int, most: int) -> ApiError:
     )
 
 
-def prompt_too_long(param: str, most: int) -> ApiError:
-    """A prompt that no method takes, whatever the rest of the request says."""
-    return ApiError(400, f"The question is longer than {most} bytes.", param=param, code="invalid_value")
+def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> ApiError:
+    """A prompt that no method takes, whatever the rest of the request says; it may be that of a `conversation` whose
+    question is short.
+    """
+    said = f"The question is longer than {most} bytes."
+    if conversation:
+        said = f"The conversation is longer than {most} bytes: begin a new one."
+    return ApiError(400, said, param=param, code="invalid_value")
 
 
 def too_many_connections(open_now: int) -> ApiError:

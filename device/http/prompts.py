@@ -65,7 +65,7 @@ def chat_asked(
         conversation = replace(conversation, tools=tools.told)
         fields = fields | {"calls": tools.calls(shape)}
     if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # each character is a byte at least
-        raise prompt_too_long(given, LONGEST_QUESTION)
+        raise prompt_too_long(given, LONGEST_QUESTION, conversation=len(conversation.turns) > 1)
     try:
         query = engine.put(conversation)
     except ValueError as error:

@@ -78,6 +78,13 @@ class TestAsk:
         assert value["usage"]["completion_tokens"] == 2
         assert value["dragon"]["pieces"] == ["one", " two"]
 
+    def test_an_answer_that_was_cut_says_so(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
+        engine.answers = {"Count.": ["one ", "two ", "three"]}
+        done = dragon("ask", "--url", server.url, "--max-tokens", "2", "Count.")
+        assert (done.returncode, done.stdout) == (0, "one two \n")
+        assert done.stderr.startswith("cut after 2 tokens: --max-tokens N allows more\n")
+        assert "cut after" not in dragon("ask", "--url", server.url, "Count.").stderr
+
     def test_report_says_who_said_what(self, dragon: Dragon, server: HttpServer) -> None:
         done = dragon("ask", "one two", "--report", "--url", server.url)
         assert done.stdout == "one two\n"

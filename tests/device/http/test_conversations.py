@@ -56,6 +56,14 @@ class TestConversation:
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
         assert chat(turn("user", parts)).question == "a\nb"
 
+    @pytest.mark.parametrize("longest", ["user", "assistant"])
+    def test_a_long_one_is_not_taken_for_a_long_question(self, longest: str) -> None:
+        turns = [turn(role, "x" * (17_000 if role == longest else 1)) for role in ("user", "assistant")]
+        with pytest.raises(ApiError, match="The conversation is longer than 16384 bytes: begin a new one"):
+            chat(*turns, turn("user", "a"))
+        with pytest.raises(ApiError, match="The question is longer than 16384 bytes"):
+            chat(turn("user", "x" * 17_000))
+
     def test_the_two_questions_before_count_in_the_search(self) -> None:
         turns = [turn(role, f"{role} {n}") for n in range(4) for role in ("user", "assistant")]
         asked = chat(turn("system", "Be brief."), *turns, turn("user", "And then?"))
