@@ -28,7 +28,7 @@ from device.cloud_view import CloudView
 from device.doctor.checks import Finding, findings
 from device.doctor.gathering import of_running
 from device.documents import OwnDocuments
-from device.interface import CloudStatus, Embedded, EngineStatus, Tell
+from device.interface import CloudStatus, Embedded, EngineStatus, Tell, always
 from device.metrics import DeviceMetrics
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
@@ -72,10 +72,12 @@ class DeviceEngine:
 
     # --- Engine
 
-    def generate(self, request: Request, tell: Tell, number: int | None = None) -> ActiveRequest:
-        """Start an answer, whose events are told. Raises `RequestError` for input that can't be served."""
+    def generate(
+        self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
+    ) -> ActiveRequest:
+        """Start an answer; see `Engine`."""
         try:
-            active = self._prepared(request, tell, number)
+            active = self._prepared(request, tell, number, wanted)
         except Exception as error:
             self._metrics.refused(error)
             raise
@@ -85,7 +87,7 @@ class DeviceEngine:
             active.start()
         return active
 
-    def _prepared(self, request: Request, tell: Tell, number: int | None) -> ActiveRequest:
+    def _prepared(self, request: Request, tell: Tell, number: int | None, wanted: Callable[[], bool]) -> ActiveRequest:
         """The answer to a request, which is checked. Raises `RequestError`, or `AnswerFailed`."""
         method = check(request, self._settings)
         run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
@@ -93,7 +95,7 @@ class DeviceEngine:
         self._check_length(opening)
         self._side.target.processor(opening)  # refused before anything is begun
         match_from = self._settings.match_from
-        library = self._files.open(request.files) if request.files else None
+        library = self._files.open(request.files, wanted) if request.files else None
         scope = Scope(request.device_documents, library)
         try:
             self._side.check(scope)

@@ -81,6 +81,11 @@ AnswerEvent = TokenEvent | Provisional | Waiting | Unmatched | Finished
 Tell = Callable[[AnswerEvent | Exception], object]
 
 
+def always() -> bool:
+    """The answer of who never stops to want one."""
+    return True
+
+
 class Generation(Protocol):
     """A running answer."""
 
@@ -221,10 +226,14 @@ class Engine(Protocol):
         """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...
 
-    def generate(self, request: Request, tell: Tell, number: int | None = None) -> Generation:
+    def generate(
+        self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
+    ) -> Generation:
         """Start an answer, whose events are told. Raises `RequestError` for input that can't be served.
 
         `number` is the one by which reports and logs name it, random and of 32 bits; None: the engine draws one.
+        Reading a request's files takes its time: `wanted` is asked meanwhile, and where nobody wants the answer any
+        more, `AnswerFailed` is raised.
         """
         ...
 

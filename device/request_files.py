@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.answer.errors import RequestError
+from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import RequestFile
 from common.library.embedder import SentenceTransformerEmbedder, chunker_for
 from common.library.errors import LibraryError, PathError
 from common.library.library import Library
 from common.process.private_files import private_folder
+from device.interface import always
 from device.settings import DeviceSettings
 
 MOST_FILE_BYTES: Final = 2**24  # of all files of a request
@@ -46,8 +47,10 @@ class RequestFiles:
         self._folder = settings.request_files
         self.clear()
 
-    def open(self, files: Sequence[RequestFile]) -> Library:
-        """A library of nothing but `files`; to be closed by `close`. Raises `RequestError`, which names no file."""
+    def open(self, files: Sequence[RequestFile], wanted: Callable[[], bool] = always) -> Library:
+        """A library of nothing but `files`; to be closed by `close`. Raises `RequestError`, which names no file, and
+        `AnswerFailed` as soon as it is not `wanted` any more.
+        """
         self._check(files)
         try:
             private_folder(self._folder)
@@ -55,7 +58,7 @@ class RequestFiles:
         except OSError as error:
             raise _refused(f"The files can't be read: {(error.strerror or str(error)).lower()}.") from None
         try:
-            return self._filled(folder, files)
+            return self._filled(folder, files, wanted)
         except (OSError, LibraryError) as error:
             _remove(folder)
             log.warning("files of a request could not be read: %s", type(error).__name__)
@@ -73,7 +76,11 @@ class RequestFiles:
         """Remove all that there is."""
         _remove(self._folder)
 
-    def _filled(self, folder: Path, files: Sequence[RequestFile]) -> Library:
+    def _filled(self, folder: Path, files: Sequence[RequestFile], wanted: Callable[[], bool]) -> Library:
+        def progress(*_: object) -> None:
+            if not wanted():
+                raise AnswerFailed("Nobody waits for the answer any more.")
+
         documents = folder / "files"
         documents.mkdir()
         if shutil.disk_usage(folder).free < sum(len(file.content) for file in files) + _DISK_LEFT:
@@ -83,7 +90,7 @@ class RequestFiles:
         chunker = chunker_for(self._embedder, self._settings.chunk_tokens)
         library = Library(folder / "library", self._embedder, chunker=chunker, kind=self._settings.search)
         try:
-            skipped = library.add(documents).skipped
+            skipped = library.add(documents, progress=progress).skipped
             if skipped:
                 number = 1 + [file.name for file in files].index(Path(skipped[0][0]).name)
                 raise _refused(f"File {number} can't be read: {skipped[0][1]}.")

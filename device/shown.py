@@ -30,7 +30,9 @@ class ShownAnswer:
         self._stream = tokenizer.stream()
         self._stops = StopFilter(request.stop)
         self._recent: deque[int] = deque(maxlen=RECENT)
-        self._repetition = Repetition() if request.end_repetition else None
+        # In a format that is data, and cut it would be none.
+        bound = request.response_format is not None or (request.calls is not None and request.calls.must)
+        self._repetition = Repetition() if request.end_repetition and not bound else None
         self.repeats = False  # it was ended because it did nothing else
         self._tell = tell
 

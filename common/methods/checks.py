@@ -62,6 +62,8 @@ def check_documents(request: Request) -> None:
             )
     if request.files and request.sources == "cloud":
         raise RequestError("Sources 'cloud' leave the device's documents out: there is no use for files.", "files")
+    if request.files and not request.documents:
+        raise RequestError("With documents = 0 none of the files would be read: leave one of the two out.", "documents")
     if request.files and request.device_documents:
         raise RequestError(
             "A request with files draws on no other documents of this device: leave device_documents out.",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from common.processors.calls import Calls
-from common.processors.members import closed
+from common.processors.members import closed, lean
 from proto.limits import LONGEST_PROCESSORS, MOST_BIASES
 
 BIAS = 100.0  # nats, either way
@@ -36,16 +36,19 @@ def _schema(value: object, info: ValidationInfo) -> object:
     kind = value.get("type") if isinstance(value, Mapping) else None
     if kind == "text":
         return None
-    if kind == "json_object":
-        return '{"type":"object"}'
-    if kind != "json_schema" or not isinstance(value, Mapping):
+    if kind not in ("json_object", "json_schema") or not isinstance(value, Mapping):
         raise ValueError("expected an object whose 'type' is 'text', 'json_object' or 'json_schema'")
-    # In a chat it lies a level deeper than in /v1/responses.
-    schema = value.get("json_schema", value)
+    # In a chat it lies a level deeper than in /v1/responses; some programs have it beside `json_object`.
+    schema = value.get("json_schema", value) if kind == "json_schema" else value
     schema = schema.get("schema") if isinstance(schema, Mapping) else None
+    if schema is None and kind == "json_object":
+        schema = {"type": "object"}
     if not isinstance(schema, dict):
-        raise ValueError("a 'json_schema' needs a 'schema', which is an object")
-    return json.dumps(closed(schema), ensure_ascii=False, separators=(",", ":"))
+        raise ValueError(f"a '{kind}' needs a 'schema', which is an object")
+    text = json.dumps(closed(lean(schema)), ensure_ascii=False, separators=(",", ":"))
+    if len(text.encode(errors="replace")) > LONGEST_PROCESSORS:
+        raise ValueError(f"a schema has at most {LONGEST_PROCESSORS} bytes, without what it only tells people")
+    return text
 
 
 class ProcessorOptions(BaseModel):
@@ -58,10 +61,9 @@ class ProcessorOptions(BaseModel):
     ] = Field(default_factory=dict)  # nats that are added to a token's log-probability
     presence_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats off tokens that the answer has
     frequency_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats off for each time that it has them
-    response_format: Annotated[
-        Annotated[str, Field(max_length=LONGEST_PROCESSORS)] | None,
-        BeforeValidator(_schema, json_schema_input_type=dict[str, Any]),
-    ] = None  # the JSON schema of the answer, written out
+    response_format: Annotated[str | None, BeforeValidator(_schema, json_schema_input_type=dict[str, Any])] = (
+        None  # the JSON schema of the answer, written out
+    )
     calls: Calls | None = None  # of tools, which the answer may make or must make
 
 

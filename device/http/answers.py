@@ -165,7 +165,8 @@ class Answers:
         answer.starting = True
         tell = partial(self._hand_over, index)
         number = None if index else self._number
-        future = self._loop.run_in_executor(self._starting, self._engine.generate, answer.request, tell, number)
+        start = partial(self._engine.generate, answer.request, tell, number, lambda: not answer.closed)
+        future = self._loop.run_in_executor(self._starting, start)
         future.add_done_callback(partial(self._on_started, index))
 
     async def _in_turn(self, place: Place) -> None:

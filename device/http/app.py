@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from common.process.startup import Startup
 from device.doctor.checks import Finding
 from device.http import openapi
 from device.http.answers import Answers, Patience
-from device.http.bodies import body_too_large, declared, disconnected, file_body, json_body
+from device.http.bodies import body_too_large, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, diagnosis_late, server_failed, starting, stopping
@@ -297,17 +298,22 @@ class Api:
             raise disconnected()
 
     async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
-        if not issubclass(kind, GenerationBody) or declared(http) <= self._options.body_limit:
+        if not issubclass(kind, GenerationBody):
             return parse(kind, await json_body(http, self._options))
-        (place,) = self._uploading.take(1)
-        try:
-            await place.reached()
-            content = await json_body(http, self._options, self._options.files_limit)
+        with ExitStack() as places:
+
+            async def room() -> int:
+                (place,) = self._uploading.take(1)
+                places.callback(place.leave)
+                await place.reached()
+                return self._options.files_limit
+
+            content = await json_body(http, self._options, room)
+            if len(content) <= self._options.body_limit:
+                return parse(kind, content)
             if b'"files"' not in content:
                 raise body_too_large(self._options.body_limit)
             return await asyncio.to_thread(parse, kind, content)
-        finally:
-            place.leave()
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -13,16 +14,17 @@ from device.http.options import HttpOptions
 SLOWEST_UPLOAD = 1e5  # bytes per second
 
 
-async def json_body(http: HttpRequest, options: HttpOptions, limit: int | None = None) -> bytes:
+Room = Callable[[], Awaitable[int]]
+
+
+async def json_body(http: HttpRequest, options: HttpOptions, room: Room | None = None) -> bytes:
     """The body, which must be declared as JSON: browsers don't send that across sites without asking.
 
-    It has `limit` bytes at most, None: as any body. Raises `ApiError`.
+    `room` is waited for where the body is larger than usual, and tells how large it may be. Raises `ApiError`.
     """
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "The Content-Type must be application/json.", code="unsupported_media_type")
-    if limit is None:
-        return await body_of(http, options.body_limit, options.body_patience)
-    return await body_of(http, limit, options.body_patience + limit / SLOWEST_UPLOAD)
+    return await body_of(http, options.body_limit, options.body_patience, room)
 
 
 def declared(http: HttpRequest) -> int:
@@ -43,18 +45,27 @@ def body_too_large(limit: int) -> ApiError:
     return ApiError(413, f"The body is larger than {limit} bytes.", code="body_too_large")
 
 
-async def body_of(http: HttpRequest, limit: int, patience: float) -> bytes:
-    """The body, of at most `limit` bytes and within `patience` seconds. Raises `ApiError`."""
-    too_large = body_too_large(limit)
-    if declared(http) > limit:
-        raise too_large
+async def body_of(http: HttpRequest, limit: int, patience: float, room: Room | None = None) -> bytes:
+    """The body, of at most `limit` bytes and within `patience` seconds, or as many as `room` tells, and more seconds
+    then. Raises `ApiError`.
+    """
     body = bytearray()
     try:
-        async with asyncio.timeout(patience):
-            async for part in http.stream():
+        async with asyncio.timeout(patience) as clock:
+            parts = http.stream()
+            size = declared(http)
+            while True:
+                if size > limit and room is not None:
+                    clock.reschedule(None)
+                    limit, room = await room(), None
+                    clock.reschedule(asyncio.get_running_loop().time() + patience + limit / SLOWEST_UPLOAD)
+                if size > limit:
+                    raise body_too_large(limit)
+                part = await anext(parts, None)
+                if part is None:
+                    break
                 body += part
-                if len(body) > limit:
-                    raise too_large
+                size = max(size, len(body))
     except TimeoutError:
         raise ApiError(408, "The body did not arrive in time.", code="timeout") from None
     except ClientDisconnect:

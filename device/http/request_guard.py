@@ -177,7 +177,7 @@ class _Exchange:
 def _preflight(headers: Headers) -> Response:
     """The permission for what a page of an allowed origin is about to send."""
     permission = {
-        "access-control-allow-methods": "GET, POST",
+        "access-control-allow-methods": ", ".join(sorted({each.method for each in ENDPOINTS})),
         "access-control-allow-headers": headers.get("access-control-request-headers", ""),
         "access-control-max-age": "600",
     }

@@ -6,17 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import from_json
 
 from common.processors.calls import MOST_CALLS, TOOL_NAME, Calls, CallShape, Tool
-
-# What a schema tells people of: it binds no arguments, and would take room on the way to the cloud.
-_ANNOTATIONS: Final = ("title", "description", "$comment")
-_VALUES: Final = ("enum", "const", "default", "examples")  # which are no schemas
-_NAMED: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")  # schemas by name
+from common.processors.members import lean
 
 Name = Annotated[str, Field(pattern=TOOL_NAME)]
 
@@ -59,6 +55,14 @@ class FlatToolBody(Function):
     """One of a response's `tools`."""
 
     type: Literal["function"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _function(cls, value: object) -> object:
+        """Refuse other tools before their missing names are."""
+        if isinstance(value, dict) and value.get("type") != "function":
+            raise ValueError("a tool is of type 'function': this daemon has none of its own")
+        return value
 
 
 class CalledFunction(_Part):
@@ -153,18 +157,3 @@ def toolbox(functions: Sequence[Function], choice: Choice, parallel: bool | None
     if not functions or choice.mode == "none":
         return None
     return Toolbox(tuple(functions), choice.mode == "required", choice.named, parallel is not False)
-
-
-def lean(schema: Any) -> Any:
-    """A JSON schema without what it only tells people."""
-    if isinstance(schema, list):
-        return [lean(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        if keyword in _NAMED and isinstance(value, dict):
-            kept[keyword] = {name: lean(each) for name, each in value.items()}
-        elif keyword not in _ANNOTATIONS:
-            kept[keyword] = value if keyword in _VALUES else lean(value)
-    return kept

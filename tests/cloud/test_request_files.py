@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.answer.errors import RequestError
-from common.answer.request import MOST_FILES, RequestFile
+from common.answer.errors import AnswerFailed, RequestError
+from common.answer.request import MOST_FILES, Request, RequestFile
 from device.interface import Finished
 from device.request_files import MOST_FILE_BYTES, RequestFiles
 from device.settings import DeviceSettings
@@ -151,8 +151,12 @@ def test_one_that_can_not_be_read_is_refused(device: Resident, files: tuple[Requ
 
 @pytest.mark.parametrize(
     ("fields", "field"),
-    [({"sources": "cloud"}, "files"), ({"device_documents": ("dance.*",)}, "device_documents")],
-    ids=["cloud", "patterns"],
+    [
+        ({"sources": "cloud"}, "files"),
+        ({"device_documents": ("dance.*",)}, "device_documents"),
+        ({"documents": 0}, "documents"),
+    ],
+    ids=["cloud", "patterns", "none"],
 )
 def test_where_there_is_no_use_for_them_they_are_refused(device: Resident, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as refused:
@@ -165,6 +169,21 @@ def test_an_answer_that_is_refused_later_leaves_nothing(device: Resident) -> Non
         ask(device, LETTER, method="coupled", sources="device")
 
 
+def test_reading_ends_when_nobody_wants_the_answer(device: Resident) -> None:
+    """The embedder would go on for minutes over a long file."""
+    asked: list[bool] = []
+
+    def wanted() -> bool:
+        asked.append(True)
+        return len(asked) < 3
+
+    long = RequestFile(name="long.txt", content="".join(f"Line {n} of a list.\n\n" for n in range(4000)).encode())
+    request = Request(prompt=QUESTION, question=QUESTION, files=(long,))
+    with pytest.raises(AnswerFailed, match="Nobody waits"):
+        device.engine.generate(request, lambda event: None, wanted=wanted)
+    assert len(asked) == 3 and not left(device)
+
+
 def test_what_a_killed_daemon_left_is_removed_by_the_next_start(device: Resident, tmp_path: Path) -> None:
     settings = DeviceSettings(data=tmp_path)
     (tmp_path / "request-files" / "left" / "files").mkdir(parents=True)
@@ -174,8 +193,6 @@ def test_what_a_killed_daemon_left_is_removed_by_the_next_start(device: Resident
 
 
 def test_no_more_than_there_may_be() -> None:
-    from common.answer.request import Request
-
     files = [{"name": f"{number}.txt", "content": "YQ=="} for number in range(MOST_FILES + 1)]
     with pytest.raises(ValueError, match="up to 16 files"):
         Request.model_validate({"question": "?", "prompt": "?", "files": files})

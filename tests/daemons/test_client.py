@@ -245,3 +245,10 @@ def test_an_answer_that_repeats_itself_is_ended(pair: Pair) -> None:
     assert any("again and again" in note for note in ended["dragon"]["notes"])
     whole = pair.complete(QUESTION, end_repetition=False, **wanted)
     assert (whole["choices"][0]["finish_reason"], whole["dragon"]["tokens"]) == ("length", 200)
+
+
+def test_a_format_may_repeat_itself(pair: Pair) -> None:
+    zeros: dict[str, Any] = {"type": "array", "items": {"const": 0}, "minItems": 60, "maxItems": 60}
+    wanted = {"type": "json_object", "schema": zeros}
+    answer = pair.complete(QUESTION, end_repetition=True, response_format=wanted, max_tokens=400)["choices"][0]
+    assert (answer["finish_reason"], json.loads(answer["message"]["content"])) == ("stop", [0] * 60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from device.interface import (
     Tell,
     TokenEvent,
     Waiting,
+    always,
 )
 
 MODEL = "table-1"
@@ -59,7 +60,9 @@ class TableEngine:
         self.entry: threading.Event | None = None  # `generate` waits for it
         self.waiting = threading.Event()
 
-    def generate(self, request: Request, tell: Tell, number: int | None = None) -> TableGeneration:
+    def generate(
+        self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
+    ) -> TableGeneration:
         generations = self.generations  # of this test, whenever the request is done
         if len(request.question.encode()) > MAX_QUESTION:
             raise RequestError(f"The question is longer than {MAX_QUESTION} bytes.", "prompt")

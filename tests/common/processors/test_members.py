@@ -1,4 +1,4 @@
-"""Objects of schemas that don't say whether there are other members than theirs."""
+"""Objects of schemas that don't say whether there are other members than theirs, and what schemas only tell people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.processors.members import closed
+from common.processors.members import closed, lean
 
 NAMED: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
 CLOSED = NAMED | {"additionalProperties": False}
@@ -31,3 +31,20 @@ CLOSED = NAMED | {"additionalProperties": False}
 )
 def test_they_have_none_unless_the_schema_says_so(schema: dict[str, Any], expected: dict[str, Any]) -> None:
     assert closed(schema) == expected
+
+
+def test_only_what_binds_is_kept() -> None:
+    schema = {
+        "title": "Where",
+        "description": "Of a place.",
+        "properties": {"title": {"type": "string", "description": "x"}, "kind": {"const": {"title": "y"}}},
+        "dependentRequired": {"title": ["kind"]},
+        "$defs": {"description": {"title": "z", "enum": ["title"]}},
+        "anyOf": [{"description": "a", "required": ["title"]}, True],
+    }
+    assert lean(schema) == {
+        "properties": {"title": {"type": "string"}, "kind": {"const": {"title": "y"}}},
+        "dependentRequired": {"title": ["kind"]},
+        "$defs": {"description": {"enum": ["title"]}},
+        "anyOf": [{"required": ["title"]}, True],
+    }

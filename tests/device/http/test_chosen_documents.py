@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from base64 import b64encode
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import httpx
 import pytest
 
+from common.answer.errors import AnswerFailed
+from common.answer.request import Request
 from device.http.errors import ApiError
 from device.http.options import HttpOptions
+from device.interface import Tell, always
 from tests.device.conftest import Serve
 from tests.device.http.asking import ask_chat, ask_completion, chat, turn
-from tests.device.table_engine import TableEngine
+from tests.device.table_engine import WAIT, TableEngine
 
 ASKED = turn("user", "one two")
 
@@ -82,16 +89,40 @@ def test_a_body_with_files_may_be_larger(serve: Serve, engine: TableEngine) -> N
         assert other.status_code == 413
 
 
-def test_a_body_that_does_not_say_its_size_is_small(serve: Serve, engine: TableEngine) -> None:
-    def parts() -> Any:
-        for _ in range(3):
-            yield b" " * 2**19
-
+@pytest.mark.parametrize(("fields", "status"), [({"files": [file("a.pdf", bytes(2**20))]}, 200), ({}, 413)])
+def test_so_may_one_that_does_not_say_its_size(
+    serve: Serve, engine: TableEngine, fields: dict[str, Any], status: int
+) -> None:
+    content = json.dumps({"model": "dragon", "messages": [ASKED]} | fields).encode()
+    content += b" " * (2**21 - len(content))
     answer = httpx.post(
         f"{serve().url}/v1/chat/completions",
-        content=parts(),
+        content=(content[start : start + 2**18] for start in range(0, len(content), 2**18)),
         headers={"content-type": "application/json"},
         timeout=60,
         trust_env=False,
     )
-    assert answer.status_code == 413
+    assert answer.status_code == status
+
+
+def test_reading_is_told_that_its_client_has_left(
+    serve: Serve, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def reading(
+        request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
+    ) -> NoReturn:
+        while wanted():
+            time.sleep(0.01)
+        ended.set()
+        raise AnswerFailed("nobody waits")
+
+    monkeypatch.setattr(engine, "generate", reading)
+    server = serve(max_active=1)
+    body = {"model": "dragon", "messages": [ASKED], "files": [file()]}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.3, trust_env=False)
+    assert ended.wait(WAIT)
+    monkeypatch.undo()
+    assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=WAIT, trust_env=False).status_code == 200

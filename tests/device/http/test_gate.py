@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from device.access.admission import Admission
 from device.access.api_keys import ApiKeyFiles
 from device.http import request_tally
+from device.http.endpoints import ENDPOINTS
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings, origins_in
@@ -136,6 +137,11 @@ class TestAllowedOrigin:
         response = http.options(COMPLETIONS, headers=self.PAGE | asked)
         assert response.status_code == 204
         assert response.headers["access-control-allow-headers"] == "authorization"
+
+    def test_they_may_use_every_method_that_an_endpoint_has(self, http: httpx.Client) -> None:
+        asked = self.PAGE | {"access-control-request-method": "DELETE"}
+        allowed = http.options("/library/documents/1", headers=asked).headers["access-control-allow-methods"]
+        assert set(allowed.split(", ")) == {each.method for each in ENDPOINTS} >= {"GET", "POST", "DELETE"}
 
     def test_its_pages_still_need_the_key_and_this_machines_name(self, http: httpx.Client) -> None:
         assert http.get("/status", headers=self.PAGE).status_code == 401

@@ -192,6 +192,7 @@ class TestFields:
             ("frequency_penalty", "1"),
             ("response_format", {"type": "xml"}),
             ("response_format", {"type": "json_schema"}),
+            ("response_format", {"type": "json_object", "schema": []}),
             ("response_format", {"type": "json_schema", "json_schema": {"schema": []}}),
             ("response_format", "json"),
             ("logprobs", 21),
@@ -213,6 +214,23 @@ class TestFields:
         responses = chat_asked(newer.messages, newer.options, 1, OPTIONS, ENGINE).requests[0].response_format
         assert of_chat == responses == completion(response_format=told).response_format
         assert of_chat is not None and json.loads(of_chat) == schema | {"additionalProperties": False}
+
+    def test_the_schema_of_a_json_object_binds_it_as_well(self) -> None:
+        schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+        older = {"type": "json_object", "schema": schema}
+        newer = {"type": "json_schema", "json_schema": {"schema": schema}}
+        assert completion(response_format=older) == completion(response_format=newer)
+        assert completion(response_format={"type": "json_object"}).response_format == '{"type":"object"}'
+
+    def test_descriptions_take_no_room_in_a_format(self) -> None:
+        told = {f"m{n}": {"type": "string", "description": "x" * 400, "title": "M"} for n in range(30)}
+        wanted = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": told}}}
+        kept = completion(response_format=wanted).response_format
+        assert kept is not None and "x" not in kept and json.loads(kept)["properties"]["m29"] == {"type": "string"}
+
+    def test_a_format_that_is_too_long_is_told_what_it_is(self) -> None:
+        wanted = {"type": "json_schema", "json_schema": {"schema": {"enum": ["x" * 9000]}}}
+        assert "at most 8192 bytes, without what it only tells people" in refusal(response_format=wanted).message
 
     def test_logprobs_are_asked_for_in_each_format_s_way(self) -> None:
         assert [completion(**fields).top_logprobs for fields in ({}, {"logprobs": False}, {"logprobs": 3})] == [

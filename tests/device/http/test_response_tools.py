@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from common.answer.request import Request
 from device.http.answers import Told
+from device.http.errors import ApiError
 from device.http.prompts import chat_asked
 from device.http.responses.output import Output
 from device.http.responses.schema import ResponsesBody
@@ -106,6 +107,13 @@ class TestBodies:
         calls = [{"type": "function_call", "call_id": f"c{n}", "name": "clock", "arguments": "{}"} for n in range(70)]
         results = [{"type": "function_call_output", "call_id": f"c{n}", "output": "noon"} for n in range(70)]
         assert response(input=[QUESTION, *calls, *results]).prompt.count("noon") == 70
+
+
+@pytest.mark.parametrize("kind", ["web_search", "mcp", None])
+def test_tools_that_are_no_functions_are_told_so(kind: str | None) -> None:
+    with pytest.raises(ApiError, match="a tool is of type 'function'") as refused:
+        response(input=[QUESTION], tools=[{"type": kind}])
+    assert refused.value.param == "tools[0]"
 
 
 class TestAnswers:

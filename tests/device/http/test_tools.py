@@ -16,7 +16,6 @@ from common.processors.calls import MOST_CALLS, CallShape
 from common.processors.options import received, travelling
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
-from device.http.tools import lean
 from device.interface import TokenEvent
 from tests.device.http.asking import ENGINE, ask_chat, chat, turn
 from tests.device.table_engine import TableEngine
@@ -93,20 +92,6 @@ class TestBodies:
             request = chat(*messages, **fields)
             assert request.question == QUESTION["content"]
             assert request.prompt.index("Rome?") < request.prompt.index('"city": "Rome"') < request.prompt.index("dry")
-
-    def test_only_what_binds_arguments_travels(self) -> None:
-        schema = {
-            "title": "Where",
-            "description": "Of a place.",
-            "properties": {"title": {"type": "string", "description": "x"}, "kind": {"const": {"title": "y"}}},
-            "$defs": {"description": {"title": "z", "enum": ["title"]}},
-            "anyOf": [{"description": "a", "required": ["title"]}, True],
-        }
-        assert lean(schema) == {
-            "properties": {"title": {"type": "string"}, "kind": {"const": {"title": "y"}}},
-            "$defs": {"description": {"enum": ["title"]}},
-            "anyOf": [{"required": ["title"]}, True],
-        }
 
     @pytest.mark.parametrize(
         ("param", "fields"),
