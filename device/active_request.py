@@ -364,6 +364,7 @@ class ActiveRequest:
         try:
             part = self.half.report(closed)
             self._note_absence(part.degraded)
+            self._note_unknown(part.unattributed)
             own = self.side.target.standing(self.record.documents, self._tokens, part.attribution)
             report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended, own)
         except Exception as error:
@@ -389,6 +390,12 @@ class ActiveRequest:
         if degraded and self._absences.isdisjoint(self.record.notes):
             away = f"{len(degraded)} of {len(self.record.token_times)}"
             self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
+
+    def _note_unknown(self, unattributed: int) -> None:
+        """Note that the cloud's part of the report is missing, unless nobody waited for it."""
+        if unattributed and self._shown.reason != "cancelled":
+            of = f"{unattributed} of {len(self.record.token_times)}"
+            self.note(f"The cloud has not told what its documents say of {of} tokens: citations of these are missing.")
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True

@@ -6,6 +6,7 @@ What is missing to 1 is no document's: the model would have said it without any.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from common.answer.record import AnswerRecord
 from common.answer.report import Record
@@ -14,18 +15,32 @@ from proto.messages import Closed
 DIGITS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Shares of an answer's sources, [tokens][sources], and in how many tokens those of the cloud's documents are not
+    known, as rows of its session before a lost connection: they are 0 there.
+    """
+
+    shares: tuple[tuple[float, ...], ...] = ()
+    unknown: int = 0
+
+
 def of_both_sides(
     record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
-) -> tuple[tuple[float, ...], ...]:
-    """Shares [tokens][sources], the device's documents first; `closed` is None when the cloud's part is missing."""
-    cloud_rows = _cloud_rows(record, closed)
+) -> Attribution:
+    """Shares with the device's documents first; `closed` is None when the cloud's part is missing."""
+    cloud_rows, known = _cloud_rows(record, closed), _known(record, closed)
     devices, clouds = len(record.device_titles), len(record.cloud_titles)
-    rows = []
+    rows, unknown = [], 0
     for position, cloud_share in enumerate(outcome.cloud_shares[: len(record.token_times)]):
         from_cloud = cloud_rows[position] if position < len(cloud_rows) else ()
         total = sum(from_cloud)
+        missing = clouds > 0 and position not in degraded and position not in known and cloud_share != 0.0
+        unknown += missing
         if position in degraded:
             share = 0.0
+        elif missing and cloud_share is None:
+            share = 1.0  # nothing is known of the device's either
         elif cloud_share is None:
             share = total  # the cloud decided and has scaled its row, or it answered alone
         else:
@@ -35,26 +50,30 @@ def of_both_sides(
         row += [share * part / total if total else 0.0 for part in from_cloud[:clouds]]
         row += [0.0] * (devices + clouds - len(row))
         rows.append(tuple(round(part, DIGITS) for part in row))
-    return tuple(rows)
+    return Attribution(tuple(rows), unknown)
 
 
-def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """Shares [tokens][sources] of an answer for which this device read all documents; `shares` are [tokens][documents +
-    1].
-    """
+def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> Attribution:
+    """Shares of an answer for which this device read all documents; `shares` are [tokens][documents + 1]."""
     sources = len(record.device_titles) + len(record.cloud_titles)  # the rest is no document's
     told = shares[: len(record.token_times)]
-    return tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told)
+    return Attribution(tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told))
 
 
-def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> tuple[tuple[float, ...], ...]:
-    """Shares [tokens][sources] of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
-    rows, nothing = _cloud_rows(record, closed), (0.0,) * len(record.cloud_titles)
-    tokens = range(len(record.token_times) if rows else 0)
-    known = (rows[place][:-1] if place < len(rows) and place not in degraded else nothing for place in tokens)
-    return tuple(tuple(round(share, DIGITS) for share in row) for row in known)
+def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> Attribution:
+    """Shares of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
+    rows, known, nothing = _cloud_rows(record, closed), _known(record, closed), (0.0,) * len(record.cloud_titles)
+    tokens = range(len(record.token_times))
+    told = (rows[place][:-1] if place in known and place not in degraded else nothing for place in tokens)
+    shares = tuple(tuple(round(share, DIGITS) for share in row) for row in told) if rows else ()
+    return Attribution(shares, sum(place not in known and place not in degraded for place in tokens) if nothing else 0)
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
     """Shares of the cloud's documents and of none, [positions][documents + 1]."""
     return [] if closed is None else record.contributions.shares(len(record.cloud_titles))
+
+
+def _known(record: Record, closed: Closed | None) -> range:
+    """Positions of which the cloud has told its documents' shares."""
+    return range(0) if closed is None else record.contributions.known(len(record.cloud_titles))

@@ -22,13 +22,14 @@ def contribution_messages(
     documents in which each token's word stands, as far as that is known.
 
     A row is multiplied by the cloud's share in its token, unless that is None: the cloud knows its own documents only.
-    Without a draft at its position a row is empty.
+    Without a draft at its position a row is empty; of a beginning that was decided before this session none is told.
     """
     if documents == 0:
         return
     rows = PAYLOAD_LIMIT // row_bytes(documents)
+    first = next((position for position, row in enumerate(shares) if row), len(shares))
     standing = [*standing, *[()] * (len(shares) - len(standing))]
-    for start in range(0, len(shares), rows):
+    for start in range(first, len(shares), rows):
         part = slice(start, start + rows)
         payload = b"".join(
             _row(row, documents, cloud_share, have)
@@ -62,6 +63,7 @@ class ContributionRows:
     def __init__(self) -> None:
         self._documents = 0
         self._data = bytearray()
+        self._first: int | None = None  # position of which a row has come
 
     @property
     def size(self) -> int:
@@ -78,6 +80,7 @@ class ContributionRows:
         if start + len(payload) > positions * width:
             return
         self._documents = documents
+        self._first = message.position if self._first is None else min(self._first, message.position)
         self._data.extend(bytes(max(0, start - len(self._data))))
         self._data[start : start + len(payload)] = payload
 
@@ -86,6 +89,12 @@ class ContributionRows:
         documents.
         """
         return [tuple(value / WHOLE_SHARE for value in row[: documents + 1]) for row in self._rows(documents)]
+
+    def known(self, documents: int) -> range:
+        """Positions of which rows have come; none if they came for another number of documents."""
+        if self._first is None or documents != self._documents:
+            return range(0)
+        return range(self._first, len(self._data) // row_bytes(documents))
 
     def standing(self, documents: int) -> list[Standing]:
         """For each position the documents in which its token's word stands."""

@@ -69,6 +69,8 @@ class MethodReport:
     # one row per token: share of each of `Report.sources` in the token's probability, [tokens][sources]; the rest is no
     # document's
     attribution: tuple[tuple[float, ...], ...] = ()
+    # in so many tokens the shares of the cloud's documents are not known: its part of the report has not come
+    unattributed: int = 0
     # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()
     # one row per token: Eq. 5 of (device, cloud); None where the cloud decided, and with sampler `race`

@@ -45,13 +45,7 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
     weights = mixture.to(torch.float64, copy=True)
     if adjustment.allowed is not None:
         weights.clamp_min_(LEAST).mul_(adjustment.allowed.to(place))
-    if len(adjustment.ids):
-        ids = torch.from_numpy(adjustment.ids).to(place)
-        weights[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(place)
-    mass = float(weights.sum())
-    if not (math.isfinite(mass) and mass > 0):
-        raise ProcessorError("The format and the biases of the answer leave no token to go on with.", "logit_bias")
-    weights /= mass
+    weights, log_mass = _biased(weights, adjustment)
     if adjustment.top_p < 1:
         weights = _truncated(weights, adjustment.top_p)
     if adjustment.cut is not None:
@@ -59,7 +53,27 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
         kept = torch.zeros_like(weights)
         kept[ids] = weights[ids]
         weights = kept / kept.sum()
-    return weights.to(torch.float32), math.log(mass)
+    return weights.to(torch.float32), log_mass
+
+
+def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
+    """The weights with their biases, as a distribution, and the logarithm of their sum. Raises `ProcessorError`."""
+    ids = torch.from_numpy(adjustment.ids).to(weights.device)
+    made, shift = weights, 0.0
+    if len(ids):
+        made = weights.clone()
+        with np.errstate(over="ignore"):
+            made[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(weights.device)
+    mass = float(made.sum())
+    if not (math.isfinite(mass) and mass > 0):  # penalties grow with an answer, beyond what factors can be
+        made = weights.log()
+        made[ids] += torch.from_numpy(adjustment.biases).to(weights.device)
+        shift = float(made.max())
+        if not math.isfinite(shift):
+            raise ProcessorError("The format and the biases of the answer leave no token to go on with.", "logit_bias")
+        made = (made - shift).exp()
+        mass = float(made.sum())
+    return made / mass, math.log(mass) + shift
 
 
 def _truncated(weights: torch.Tensor, top_p: float) -> torch.Tensor:

@@ -26,6 +26,7 @@ def information(logits: torch.Tensor) -> NDArray[np.float64]:
     logs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     with_document, without = logs[:-1], logs[-1:]
     # Where a row rules a token out, its share of the sum is 0; where only the other does, no number is large enough.
-    shares = torch.where(with_document == -torch.inf, 0.0, with_document.exp() * (with_document - without))
+    likely = with_document.exp()
+    shares = torch.where(likely == 0.0, 0.0, likely * (with_document - without))
     nats = shares.sum(dim=-1, dtype=torch.float64).clamp(0.0, MOST)
     return on_grid(nats.cpu().numpy())

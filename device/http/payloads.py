@@ -212,7 +212,9 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
     found = citations(report.attribution, pieces, report.standing)
     del value["standing"]  # `citations` says it
-    value["citations"] = None if found is None else [asdict(citation) for citation in found]
+    # None where the cloud's are not known: an empty list says that no document says any of it.
+    unknown = found is None or (not found and report.unattributed)
+    value["citations"] = None if unknown else [asdict(citation) for citation in found or ()]
     value["sentences"] = [asdict(sentence) for sentence in sentences(report.attribution, pieces)]
     value["notes"] = [*notes, *report.notes]
     value["pieces"] = list(pieces)

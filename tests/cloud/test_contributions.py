@@ -57,7 +57,7 @@ def test_rows_arrive_as_they_were() -> None:
 )
 def test_every_document_has_its_bit(given: tuple[int, set[int]]) -> None:
     documents, have = given
-    (message,) = contribution_messages(1, documents, [()], [None], [tuple(sorted(have))])
+    (message,) = contribution_messages(1, documents, [(1.0,)], [None], [tuple(sorted(have))])
     rows = ContributionRows()
     rows.add(message, 1)
     assert rows.standing(documents) == [tuple(sorted(have))]
@@ -85,6 +85,15 @@ def test_what_does_not_fit_to_the_answer_is_ignored(hostile: Contributions) -> N
     rows.add(hostile, 4)
     assert rows.shares(2) == [(0.0, 0.0, 0.0), (1.0, 0.0, 0.2)]
     assert rows.standing(2) == [(), (1,)]
+
+
+def test_of_a_beginning_that_was_decided_before_nothing_is_told() -> None:
+    rows = ContributionRows()
+    assert not rows.known(1)
+    (message,) = contribution_messages(1, 1, [(), (), (0.0, 1.0), (), (1.0, 0.0)], [None] * 5, [(0,)] * 5)
+    rows.add(message, 5)
+    assert (message.position, rows.known(1), rows.known(2)) == (2, range(2, 5), range(0))
+    assert not list(contribution_messages(1, 1, [(), ()], [None] * 2, [(0,), (0,)]))
 
 
 def test_what_is_not_known_to_stand_does_not() -> None:

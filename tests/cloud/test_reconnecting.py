@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ PROMPT_MS = 5.0  # per token: a prompt takes longer than patience
 STEP_MS = 10.0
 LENGTH = 60
 CUTS = (30, 45)  # tokens, so that most verdicts before took no longer than a pass
+UNTOLD = re.compile(rf"The cloud has not told what its documents say of (\d+) of {LENGTH} tokens")
 METHODS: tuple[dict[str, Any], ...] = (
     {"method": "coupled", "sources": "cloud"},
     {"method": "dssd", "sources": "cloud", "draft_length": 2},
@@ -50,7 +52,7 @@ def device(town: Town, proxy: FaultyProxy) -> Resident:
 @pytest.mark.parametrize("fields", METHODS, ids=lambda fields: fields.get("method", "speculative"))
 def test_cut_again_and_again(device: Resident, proxy: FaultyProxy, fields: dict[str, Any]) -> None:
     chosen: dict[str, Any] = {"max_tokens": LENGTH, "temperature": 1.0} | fields
-    expected = begun_with_the_cloud(lambda: device.ask(QUESTION, **chosen))
+    expected = begun_with_the_cloud(lambda: device.ask(QUESTION, **chosen), told=True)
 
     def cut() -> Finished:
         for event in device.begin(QUESTION, **chosen):
@@ -62,15 +64,21 @@ def test_cut_again_and_again(device: Resident, proxy: FaultyProxy, fields: dict[
     last = begun_with_the_cloud(cut)
     assert expected.report.degraded == last.report.degraded == ()
     assert last.text == expected.text
+    # The cloud's new session knows nothing of what its documents made of the tokens before.
+    assert (expected.report.unattributed, UNTOLD.search("\n".join(expected.report.notes))) == (0, None)
+    assert CUTS[0] < last.report.unattributed <= LENGTH
+    told = UNTOLD.search("\n".join(last.report.notes))
+    assert told is not None and told[1] == str(last.report.unattributed)
 
 
-def begun_with_the_cloud(answer: Callable[[], Finished]) -> Finished:
+def begun_with_the_cloud(answer: Callable[[], Finished], told: bool = False) -> Finished:
     """An answer for whose passages the device did not lose its patience, as on a busy machine it does now and then: of
-    its own drafts without them, a method that is not raced makes other tokens.
+    its own drafts without them, a method that is not raced makes other tokens. Nor for the cloud's part of the report,
+    if that is to be `told`.
     """
     for _ in range(10):
         last = answer()
-        if LATE.format(0) not in last.report.notes:
+        if LATE.format(0) not in last.report.notes and not (told and last.report.unattributed):
             break
     return last
 
@@ -87,7 +95,8 @@ def test_a_library_that_grew_before_the_question_has_not_changed_since(
             if isinstance(event, TokenEvent) and event.position == CUTS[0]:
                 proxy.cut()
         assert isinstance(event, Finished)
-        assert (event.report.notes, event.report.degraded) == ((), ())
+        (note,) = event.report.notes
+        assert UNTOLD.match(note) and event.report.degraded == ()
 
 
 def test_degraded_positions_are_no_disagreements(device: Resident, proxy: FaultyProxy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.answer.attribution import Attribution
 from common.answer.driver import Observer, Preview
 from common.answer.errors import RequestError
 from common.answer.report import MethodReport, SideReport
@@ -49,10 +50,8 @@ class DeviceAnswer:
         self.answer.rows = len(retrieved.prompt.parts)
         self.context.reread(retrieved.apart, self.answer.record)
 
-    def figures(
-        self, closed: Closed | None, attribution: tuple[tuple[float, ...], ...], judged: bool = False
-    ) -> MethodReport:
-        """This method's part of the report; `observe_acceptance`: it compares both sides' drafts with targets."""
+    def figures(self, closed: Closed | None, attribution: Attribution, judged: bool = False) -> MethodReport:
+        """This method's part of the report; `judged`: it compares both sides' drafts with targets."""
         counters, outcome = self.answer.session.counters, self.answer.record
         tokens = len(self.context.record.token_times)
         disagreements = counters.disagreements
@@ -60,8 +59,8 @@ class DeviceAnswer:
             # Where the device decided alone, the cloud may have decided for both, and neither computes wrongly.
             disagreements = max(0, closed.disagreements - len(counters.degraded))
         accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
-        if closed is not None:
-            accepted, rollbacks = closed.accepted, closed.rollbacks
+        if closed is not None and closed.accepted + closed.rollbacks >= accepted + rollbacks:
+            accepted, rollbacks = closed.accepted, closed.rollbacks  # unless its session began behind a lost connection
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
@@ -87,7 +86,8 @@ class DeviceAnswer:
             certificate_failures=counters.certificate_failures,
             disagreements=disagreements,
             degraded=tuple(counters.degraded),
-            attribution=attribution if outcome.apart else (),
+            attribution=attribution.shares if outcome.apart else (),
+            unattributed=attribution.unknown,
             accepted=tuple(outcome.accepted[:tokens]),
             expected=tuple(outcome.expected[:tokens]),
         )

@@ -175,6 +175,7 @@ class DraftingDevice:
 
     def report(self, closed: Closed | None) -> MethodReport:
         counters, degraded = self._machine.counters, tuple(self._machine.degraded)
+        attribution = of_cloud(self._context.record, frozenset(degraded), closed)
         rounds = max(counters.rounds, 1)
         return MethodReport(
             device=SideReport(
@@ -191,7 +192,8 @@ class DraftingDevice:
                 decode_ms=1e3 * median(self._verifying) if self._verifying else 0.0,
             ),
             degraded=degraded,
-            attribution=of_cloud(self._context.record, frozenset(degraded), closed),
+            attribution=attribution.shares,
+            unattributed=attribution.unknown,
             figures={
                 "rounds": float(counters.rounds),
                 "proposals": float(counters.sent),

@@ -135,3 +135,28 @@ class TestTruncation:
     def test_biases_count_before_it(self) -> None:
         cut, _ = adjust(torch.tensor([0.6, 0.4]), adjustment({0: -5.0}, top_p=0.5))
         assert cut.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("penalty", [-2.0, 2.0])
+@pytest.mark.parametrize("alone", [True, False])
+def test_penalties_of_a_long_answer_are_no_larger_than_numbers(penalty: float, alone: bool) -> None:
+    """A token that an answer has a thousand times, with all others or as the only one that a format allows."""
+    before, bias = mixture(5, 1.0), -1000 * penalty
+    allowed = torch.zeros(VOCABULARY, dtype=torch.bool)
+    allowed[3] = True
+    found, gained = adjust(before, adjustment({3: bias}, allowed if alone else None))
+    if alone or bias > 0:
+        assert found[3] == 1.0 and gained == pytest.approx(bias + math.log(before[3]), rel=1e-6)
+    else:
+        rest = before.double()
+        rest[3] = 0.0
+        assert found.tolist() == pytest.approx((rest / rest.sum()).tolist(), rel=1e-6)
+        assert gained == pytest.approx(math.log(rest.sum()), abs=1e-6)
+
+
+def test_numbers_as_factors_and_as_logarithms_are_the_same_law() -> None:
+    before, biases = mixture(6, 2.0), {1: 700.0, 2: 690.0, 3: -700.0}
+    found, gained = adjust(before, adjustment(biases))
+    more, gained_more = adjust(before, adjustment({token: bias + 50.0 for token, bias in biases.items()}))
+    assert more[1:3].tolist() == pytest.approx(found[1:3].tolist(), rel=1e-6)
+    assert gained_more == pytest.approx(gained + 50.0)

@@ -36,3 +36,6 @@ def test_what_was_impossible_before_stays_a_number() -> None:
     found = information(rows)
     assert found.tolist() == [MOST, MOST]
     assert information(rows[[0, 1]])[0] == pytest.approx(np.log(4 / 3), abs=GRID)
+    rows[:2, 1] = -200.0  # a probability that is none in float32, of a token that is impossible without a document
+    rows[2, 1] = -torch.inf
+    assert np.isfinite(information(rows)).all()

@@ -170,5 +170,6 @@ class SequenceWiseDevice:
         """Attribute all tokens to the cloud by its share of the answer; the device's shares hold for its own answer."""
         outcome = self._answer.record
         if not of_own:
-            outcome.shares = [()] * len(chosen.tokens)
+            count = len(chosen.tokens)
+            outcome.shares, outcome.accepted, outcome.expected = [()] * count, [(None, None)] * count, [None] * count
         outcome.cloud_shares = [chosen.cloud_share] * len(chosen.tokens)

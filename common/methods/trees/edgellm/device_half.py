@@ -101,7 +101,7 @@ class EdgeDevice:
         counters, drafter, verifier = self._rounds.counters, self._driver.drafter, self._driver.verifier
         waited, read = self._spent()
         passes = max(counters.rounds, 1)
-        shares = of_one_process(self._context.record, self._driver.record.shares)
+        shares = of_one_process(self._context.record, self._driver.record.shares).shares
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
