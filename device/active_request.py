@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from common.answer.attribution import untold
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.failures import NO_DOCUMENT_FITS
 from common.answer.phase import Phase
@@ -364,7 +365,8 @@ class ActiveRequest:
         try:
             part = self.half.report(closed)
             self._note_absence(part.degraded)
-            self._note_unknown(part.unattributed)
+            if part.unattributed and self._shown.reason != "cancelled":  # else nobody waited for it
+                self.note(untold(part.unattributed, len(self.record.token_times)))
             own = self.side.target.standing(self.record.documents, self._tokens, part.attribution)
             report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended, own)
         except Exception as error:
@@ -377,10 +379,8 @@ class ActiveRequest:
         if tracing is None:
             self._finish(finished)
             return
-        # Merging takes milliseconds, which neither the engine's thread nor the link's has.
-        self._done = True
 
-        def merge() -> None:
+        def merge() -> None:  # takes milliseconds, which neither the engine's thread nor the link's has
             self._finish(replace(finished, report=replace(report, trace=tracing.merged())))
 
         self.side.later(merge, self._finish)
@@ -390,12 +390,6 @@ class ActiveRequest:
         if degraded and self._absences.isdisjoint(self.record.notes):
             away = f"{len(degraded)} of {len(self.record.token_times)}"
             self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
-
-    def _note_unknown(self, unattributed: int) -> None:
-        """Note that the cloud's part of the report is missing, unless nobody waited for it."""
-        if unattributed and self._shown.reason != "cancelled":
-            of = f"{unattributed} of {len(self.record.token_times)}"
-            self.note(f"The cloud has not told what its documents say of {of} tokens: citations of these are missing.")
 
     def _finish(self, event: Finished | Exception) -> None:
         self._done = True

@@ -25,6 +25,12 @@ class Attribution:
     unknown: int = 0
 
 
+def untold(unknown: int, tokens: int) -> str:
+    """The note on an answer of `tokens` tokens of which so many are `unknown`."""
+    of = f"{unknown} of {tokens}"
+    return f"The cloud has not told what its documents say of {of} tokens: citations of these are missing."
+
+
 def of_both_sides(
     record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
 ) -> Attribution:

@@ -96,7 +96,7 @@ class Content:
 
 
 def headings(markdown: str) -> Iterator[tuple[int, str]]:
-    """Where headings begin, by their characters, and their words: those behind `#`, and lines by themselves that are
+    """Places of headings, by their characters, and their words: those behind `#`, and lines by themselves that are
     underlined. There are none in code, nor in what a text begins with for programs.
     """
     front = front_matter(markdown)
@@ -128,7 +128,7 @@ def outside_code(lines: Iterable[str]) -> Iterator[bool]:
 
 
 def front_matter(markdown: str) -> str:
-    """What a text begins with for programs, between lines of dashes; empty where there is none."""
+    """The part for programs that a text begins with, between lines of dashes; empty where there is none."""
     found = _FRONT.match(markdown)
     return found[0] if found and _FRONT_KEY.search(found[0]) else ""
 

@@ -1,4 +1,4 @@
-"""Numbers of Word's paragraphs, which its files do not hold: programs count them by the rules of lists."""
+"""Numbers of lists and headings, which files do not hold: programs count them. Those of Word's paragraphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LETTERS: Final = 26
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class Level:
     """Numbers of one depth; `style`: paragraphs that have them without saying so."""
 
     start: int = 1
@@ -34,10 +34,10 @@ class _Level:
 
 
 @dataclass(slots=True)
-class _List:
+class CountedList:
     """Levels of lists that are counted together, and the numbers of the latest paragraph, None for those not begun."""
 
-    levels: dict[int, _Level]
+    levels: dict[int, Level]
     counts: dict[int, int] = field(default_factory=dict)
 
     def next_text(self, depth: int) -> str:
@@ -60,7 +60,7 @@ class Numbering:
     def __init__(self, numbering: Any, styles: Any) -> None:
         self._styles = {each.get(WORDS + "styleId"): each for each in styles.iter(WORDS + "style")}
         abstract = {each.get(WORDS + "abstractNumId"): each for each in numbering.iter(WORDS + "abstractNum")}
-        lists = {name: _List(_levels(each)) for name, each in abstract.items()}
+        lists = {name: CountedList(_levels(each)) for name, each in abstract.items()}
         self._numbers = {each.get(WORDS + "numId"): each for each in numbering.iter(WORDS + "num")}
         self._lists = {name: lists.get(_said(each, "abstractNumId")) for name, each in self._numbers.items()}
         for name, each in self._numbers.items():  # those that leave their levels to a style
@@ -137,10 +137,10 @@ def in_form(count: int, form: str) -> str:
     return f"{count:02}" if form == "decimalZero" else str(count)
 
 
-def _levels(element: Any) -> dict[int, _Level]:
+def _levels(element: Any) -> dict[int, Level]:
     levels = {}
     for each in element.iter(WORDS + "lvl"):
-        level = _Level(
+        level = Level(
             int(_said(each, "start") or 1),
             _said(each, "numFmt") or "decimal",
             _said(each, "lvlText"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from zipfile import ZipFile
 
@@ -13,30 +13,33 @@ from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines
+from common.library.readers.opendocument_lists import NUMBERED, TEXT, write_numbers
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
-_TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _FORMULA: Final = "{http://www.w3.org/1998/Math/MathML}annotation"
 _REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
 _CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
+_STYLES: Final = "styles.xml"
 _MOST_LEVELS: Final = 6  # of Markdown's headings
 _MOST_COLUMNS: Final = 16_384  # of a spreadsheet
 _MOST_SPACES: Final = 1_000  # that one element stands for
 _MOST_ROWS: Final = 1_048_576
 # What was deleted, what nobody sees, and what others said of the text.
-_SILENT: Final = {_TEXT + "tracked-changes", _TEXT + "sequence-decls", _TEXT + "variable-decls", _OFFICE + "annotation"}
+_SILENT: Final = {TEXT + "tracked-changes", TEXT + "sequence-decls", TEXT + "variable-decls", _OFFICE + "annotation"}
 _SPACE: Final = re.compile(r"[ \t\r\n]+")
 
 
 def read_odt(content: bytes) -> Content:
-    """Headings, paragraphs, lists, tables, what is embedded, and what stands at the top and the bottom of pages. Raises
-    `Unreadable`.
+    """Headings, paragraphs, lists with their numbers, tables, what is embedded, and what stands at the top and the
+    bottom of pages. Raises `Unreadable`.
     """
     with _opened(content) as archive:
         body = _with_embedded(_body(archive, "text"), archive)
+        styles = [parsed(archive, _STYLES)] if _STYLES in archive.namelist() else []
+        write_numbers(body, [*styles, body.getroottree().getroot()])
         top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
         blocks = [*top, *_blocks(body), *bottom]
         text = "\n\n".join(filter(None, (block.strip() for block in blocks)))
@@ -103,16 +106,15 @@ def _embed(root: Any, frame: Any) -> None:
     if formula is None:
         etree.SubElement(frame, _DRAWING + "text-box").append(root)
     else:
-        line = etree.Element(_TEXT + "p")
+        line = etree.Element(TEXT + "p")
         line.text, line.tail = formula.text, frame.tail
         frame.getparent().replace(frame, line)
 
 
 def _margins(archive: ZipFile, part: str) -> Iterator[str]:
     """The blocks of all headers or footers."""
-    name = "styles.xml"
-    if name in archive.namelist():
-        for root in parsed(archive, name).iter("{*}" + part):
+    if _STYLES in archive.namelist():
+        for root in parsed(archive, _STYLES).iter("{*}" + part):
             yield from _blocks(root)
 
 
@@ -123,19 +125,19 @@ def _is_encrypted(archive: ZipFile) -> bool:
     return name in archive.namelist() and any(True for _ in parsed(archive, name).iter("{*}encryption-data"))
 
 
-def _blocks(element: Any, depth: int = 0) -> Iterator[str]:
+def _blocks(element: Iterable[Any], depth: int = 0) -> Iterator[str]:
     """The headings, paragraphs, items of lists and tables below an element, as Markdown."""
     for child in element:
         if child.tag in _SILENT:
             continue
-        if child.tag == _TEXT + "h":
-            level = min(_number(child, _TEXT + "outline-level"), _MOST_LEVELS)
+        if child.tag == TEXT + "h":
+            level = min(_number(child, TEXT + "outline-level"), _MOST_LEVELS)
             yield f"{'#' * level} {_line(child)}"
             yield from _framed(child)
-        elif child.tag == _TEXT + "p":
+        elif child.tag == TEXT + "p":
             yield _line(child)
             yield from _framed(child)
-        elif child.tag == _TEXT + "list":
+        elif child.tag == TEXT + "list":
             yield _list(child, depth)
         elif child.tag == _TABLE + "table":
             yield table_text(filled_down(_rows(child), _spans(child)), OF_TEXTS)
@@ -148,18 +150,18 @@ def _framed(element: Any) -> Iterator[str]:
     for child in element:
         if child.tag == _DRAWING + "text-box":
             yield from _blocks(child)
-        elif child.tag not in _SILENT and child.tag != _TEXT + "note":
+        elif child.tag not in _SILENT and child.tag != TEXT + "note":
             yield from _framed(child)
 
 
 def _list(element: Any, depth: int) -> str:
     lines = []
-    for item in element.iterchildren(_TEXT + "list-item", _TEXT + "list-header"):
-        first = True
-        for block in _blocks(item, depth + 1):
-            nested = block.lstrip().startswith("- ")
-            lines.append(block if nested else f"{'  ' * depth}{'- ' if first else '  '}{block}")
-            first = False
+    for item in element.iterchildren(TEXT + "list-item", TEXT + "list-header"):
+        sign = "" if item.get(NUMBERED) else "- "
+        for child in item:
+            for block in _blocks([child], depth + 1):
+                lines.append(block if child.tag == TEXT + "list" else f"{'  ' * depth}{sign}{block}")
+                sign = "  "
     return "\n".join(lines)
 
 
@@ -226,13 +228,13 @@ def _line(element: Any) -> str:
 def _write(element: Any, out: io.StringIO) -> None:
     out.write(_SPACE.sub(" ", element.text or ""))
     for child in element:
-        if child.tag == _TEXT + "s":
-            out.write(" " * min(_number(child, _TEXT + "c"), _MOST_SPACES))
-        elif child.tag == _TEXT + "tab":
+        if child.tag == TEXT + "s":
+            out.write(" " * min(_number(child, TEXT + "c"), _MOST_SPACES))
+        elif child.tag == TEXT + "tab":
             out.write("\t")
-        elif child.tag == _TEXT + "line-break":
+        elif child.tag == TEXT + "line-break":
             out.write("\n")
-        elif child.tag == _TEXT + "note":
+        elif child.tag == TEXT + "note":
             note = " ".join(_blocks(child))
             out.write(f" ({note})" if note else "")
         elif child.tag not in _SILENT and child.tag != _DRAWING + "frame" and isinstance(child.tag, str):

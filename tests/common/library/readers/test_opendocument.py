@@ -57,3 +57,70 @@ def test_a_comment_in_an_embedded_text_is_no_formula() -> None:
     parts = {"Object 2/content.xml": held}
     text = parser_of(".odt")(files.opendocument("text", f"<text:p>{frame('Object 2')}</text:p>", parts=parts))
     assert text.sections[0].text.startswith("Sales")
+
+
+def level(depth: int, form: str, suffix: str = ".", shown: int = 1) -> str:
+    return (
+        f'<text:list-level-style-number text:level="{depth}" style:num-format="{form}" style:num-suffix="{suffix}"'
+        f' text:display-levels="{shown}"/>'
+    )
+
+
+def clauses(*items: str, more: str = "") -> str:
+    listed = "".join(f"<text:list-item>{item}</text:list-item>" for item in items)
+    return f'<text:list text:style-name="L1"{more}>{listed}</text:list>'
+
+
+def numbered(body: str, levels: str) -> list[str]:
+    """Lines of a text whose lists have these levels, and whose first headings are numbered."""
+    outline = '<text:outline-level-style text:level="1" style:num-format="I" style:num-suffix="."/>'
+    parts = {
+        "styles.xml": f'<office:document-styles {NAMES}><text:list-style style:name="L1">{levels}</text:list-style>'
+        f"<text:outline-style>{outline}</text:outline-style></office:document-styles>"
+    }
+    text = parser_of(".odt")(files.opendocument("text", body, parts=parts)).sections[0].text
+    return [line for line in text.split("\n") if line]
+
+
+def test_numbers_of_lists_and_headings() -> None:
+    rent, pets, keys = (f"<text:p>{word}</text:p>" for word in ("Rent", "Pets", "Keys"))
+    inner = f"<text:list><text:list-item>{pets}</text:list-item><text:list-item>{keys}</text:list-item></text:list>"
+    body = (
+        '<text:h text:outline-level="1">Terms</text:h>'
+        + clauses(rent, pets + inner)
+        + "<text:p>With permission.</text:p>"
+        + clauses(keys, more=' text:continue-numbering="true"')
+        + '<text:h text:outline-level="1" text:is-list-header="true">Aside</text:h>'
+        + '<text:h text:outline-level="2">Part</text:h><text:h text:outline-level="1">End</text:h>'
+        + clauses(rent)
+        + clauses(rent).replace("<text:list-item>", '<text:list-item text:start-value="7">')
+    )
+    assert numbered(body, level(1, "1") + level(2, "a", ")", 2)) == [
+        "# I. Terms",
+        "1. Rent",
+        "2. Pets",
+        "  2.a) Pets",
+        "  2.b) Keys",
+        "With permission.",
+        "3. Keys",
+        "# Aside",
+        "## Part",
+        "# II. End",
+        "1. Rent",
+        "7. Rent",
+    ]
+
+
+def test_signs_and_paragraphs_within_items() -> None:
+    body = clauses("<text:p>Rent</text:p><text:p>It is due in May.</text:p>", "<text:p>Pets</text:p>")
+    sign = '<text:list-level-style-bullet text:level="1" text:bullet-char="•"/>'
+    assert numbered(body, sign) == ["- Rent", "  It is due in May.", "- Pets"]
+    assert numbered(body, level(1, "1")) == ["1. Rent", "  It is due in May.", "2. Pets"]
+    assert numbered(body, level(1, "")) == ["- Rent", "  It is due in May.", "- Pets"]
+
+
+def test_a_list_that_goes_on_from_one_by_its_name() -> None:
+    named = ' xml:id="list7"'
+    body = clauses("<text:p>a</text:p>", more=named) + clauses("<text:p>b</text:p>")
+    body += clauses("<text:p>c</text:p>", more=' text:continue-list="list7"')
+    assert numbered(body, level(1, "1")) == ["1. a", "1. b", "2. c"]
