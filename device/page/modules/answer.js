@@ -13,10 +13,7 @@ export function Answer({ turn, provisional, onCite }) {
   const { answer, report } = turn;
   const parts = useMemo(() => (report ? partsOf(answer, report) : []), [answer, report]);
   const notes = useMemo(() => (report ? footnotesOf(parts, report) : { cited: [], rest: [] }), [parts, report]);
-  const paint = useMemo(
-    () => (parts.length ? (start, end) => painted(answer, parts, notes, onCite, start, end) : null),
-    [parts, notes],
-  );
+  const paint = useMemo(() => (parts.length ? painter(answer, parts, notes, onCite) : null), [parts, notes]);
   return html`
     <div class="answer">
       ${blocks(answer).map(
@@ -35,8 +32,15 @@ export function Answer({ turn, provisional, onCite }) {
   `;
 }
 
-/** The nodes of `text[start:end]`. */
-function painted(text, parts, notes, onCite, start, end) {
+/** The nodes of a range of `text` by its start and end; of one that is not shown only the marks in it. */
+function painter(text, parts, notes, onCite) {
+  const mark = (part) =>
+    html`<${Citation} note=${notes.cited.find(({ index }) => index === part.source)} onCite=${onCite} />`;
+  return (start, end, shown) =>
+    shown ? painted(text, parts, mark, start, end) : parts.filter(({ note }) => note > start && note <= end).map(mark);
+}
+
+function painted(text, parts, mark, start, end) {
   const nodes = [];
   let place = start;
   for (const part of parts) {
@@ -49,9 +53,8 @@ function painted(text, parts, notes, onCite, start, end) {
     const last = stop ? glueAt(words) : words.length;
     nodes.push(color(words.slice(0, last)));
     if (stop) {
-      const note = notes.cited.find(({ index }) => index === part.source);
       nodes.push(
-        html`<span class="glued">${color(words.slice(last))}<${Citation} note=${note} onCite=${onCite} /></span>`,
+        html`<span class="glued">${color(words.slice(last))}${mark(part)}</span>`,
         color(text.slice(stop, to)),
       );
     }
@@ -81,11 +84,10 @@ function Citation({ note, onCite }) {
       type="button"
       class=${`cite ${note.source.side}`}
       aria-label=${label}
+      data-number=${note.number}
       onClick=${(event) => onCite(note.source, event.currentTarget)}
-    >
-      ${note.number}
-    </button></sup
-  >`;
+    ></button
+  ></sup>`;
 }
 
 function Origins({ parts, notes, report, onCite }) {

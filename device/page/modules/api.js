@@ -1,8 +1,8 @@
 // Requests to the daemon that served this page.
 
-const KEY = "dragon.key";
+import { keyHeaders, wantKey } from "./api_key.js";
+
 const BURST = 16; // events taken in one task
-const listeners = new Set();
 const waiting = []; // for tasks of their own
 const tasks = new MessageChannel();
 tasks.port1.onmessage = () => waiting.shift()();
@@ -14,25 +14,6 @@ export class ApiError extends Error {
     this.status = status;
     this.code = code;
   }
-}
-
-/** Keep the key that the address's fragment brings, and take it out of the address. */
-export function takeKey() {
-  const found = /^#key=(.+)$/s.exec(location.hash);
-  if (!found) return;
-  history.replaceState(null, "", location.pathname + location.search);
-  setKey(decoded(found[1]));
-}
-
-/** Use this key from now on, in this tab. */
-export function setKey(key) {
-  sessionStorage.setItem(KEY, key);
-}
-
-/** Call `listener` whenever the daemon wants a key that it was not given; returns how to stop that. */
-export function onKeyWanted(listener) {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
 }
 
 /** The JSON of an answer. Throws ApiError. */
@@ -86,9 +67,7 @@ function nextTask() {
 }
 
 async function send(method, path, { body, signal } = {}) {
-  const headers = {};
-  const key = sessionStorage.getItem(KEY);
-  if (key) headers.authorization = `Bearer ${key}`;
+  const headers = keyHeaders();
   const raw = body instanceof Blob;
   if (body !== undefined) headers["content-type"] = raw ? "application/octet-stream" : "application/json";
   const options = { method, headers, signal, cache: "no-store", credentials: "omit", redirect: "error" };
@@ -102,15 +81,7 @@ async function send(method, path, { body, signal } = {}) {
   }
   if (response.ok) return response;
   const refusal = await response.json().catch(() => null);
-  if (response.status === 401) listeners.forEach((listener) => listener());
+  if (response.status === 401) wantKey();
   const message = refusal?.error?.message ?? `The device daemon answered with status ${response.status}.`;
   throw new ApiError(message, response.status, refusal?.error?.code ?? null);
-}
-
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }

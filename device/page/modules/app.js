@@ -1,13 +1,14 @@
 // The page as a whole: header, views, and what they share.
 
 import { html, useEffect, useRef, useState } from "./html.js";
-import { onKeyWanted } from "./api.js";
+import { onKeyWanted } from "./api_key.js";
 import { Chat } from "./chat.js";
 import { KeyDialog } from "./key_dialog.js";
 import { Library } from "./library.js";
 import { LinkButton, LinkPanel } from "./link.js";
 import { usePolling } from "./polling.js";
 import { seen } from "./text.js";
+import { Uploads } from "./uploads.js";
 
 const STATUS_PAUSE = 5000; // milliseconds
 const VIEWS = [
@@ -22,11 +23,12 @@ export function App({ chats }) {
   const [linked, setLinked] = useState(false);
   const [wanted, setWanted] = useState(false);
   const [said, setSaid] = useState("");
+  const [uploads] = useState(() => new Uploads());
   const button = useRef(null);
   const announced = useRef(null);
   const status = usePolling("status", () => STATUS_PAUSE, !wanted);
   useEffect(() => chats.subscribe(() => redraw((number) => number + 1)), []);
-  useEffect(() => onKeyWanted(() => setWanted(true)), []);
+  useEffect(() => onKeyWanted(setWanted), []);
   useEffect(() => {
     if (chats.live && said) setSaid(""); // so that the same answer again is announced again
     const turn = chats.finished;
@@ -82,7 +84,7 @@ export function App({ chats }) {
         onView=${setView}
         hidden=${view !== "chat"}
       />
-      ${view === "library" && html`<${Library} paused=${wanted} />`}
+      ${view === "library" && html`<${Library} uploads=${uploads} paused=${wanted} />`}
     </main>
     <p class="unseen" role="status" aria-live="polite">${said}</p>
     ${wanted && html`<${KeyDialog} onKey=${() => setWanted(false)} />`}

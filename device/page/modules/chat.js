@@ -13,24 +13,39 @@ const ABOVE = 16; // pixels above a finished one
 export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   const [cited, setCited] = useState(null); // {source, from}
   const [listed, setListed] = useState(false);
+  const field = useRef(null); // for questions
   const scroller = useRef(null);
   const follows = useRef(true);
+  const shown = useRef({}); // by the last rendering: {id, writing}
   const { current, live } = chats;
   useLayoutEffect(() => {
+    if (hidden) return;
     const box = scroller.current;
-    if (!follows.current || !box) return;
+    const before = shown.current;
+    const now = { id: current?.id, writing: Boolean(current?.turns.includes(live?.turn)) };
+    shown.current = now;
+    const other = before.id !== now.id;
+    // The page is drawn again at every look at the daemon's status, and whoever reads then is not to be moved.
+    if (!other && (!follows.current || !(now.writing || before.writing))) return;
     const end = box.scrollHeight - box.clientHeight;
     const turn = box.querySelector(".turn:last-of-type");
-    box.scrollTop = live || !turn ? end : Math.min(end, turn.offsetTop - box.offsetTop - ABOVE);
+    box.scrollTop = now.writing || !turn ? end : Math.min(end, turn.offsetTop - box.offsetTop - ABOVE);
   });
   useEffect(() => setCited(null), [current]);
   const onScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = scroller.current;
     follows.current = scrollHeight - scrollTop - clientHeight < NEAR;
   };
+  // What is pressed may vanish with the answer that it belongs to, and would take the keyboard's place with it.
+  const back = () => field.current.focus();
   const ask = (question, place = null, fields = {}) => {
     follows.current = true;
-    chats.ask(question, { ...requestFields(choices), ...fields }, place);
+    back();
+    chats.ask(question, requestFields(choices), place, fields);
+  };
+  const stop = () => {
+    back();
+    chats.stop();
   };
   const close = () => {
     cited.from.focus();
@@ -42,7 +57,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   };
   return html`
     <div class=${`chat ${cited ? "with-panel" : ""}`} hidden=${hidden}>
-      <${Conversations} chats=${chats} listed=${listed} onListed=${setListed} />
+      <${Conversations} chats=${chats} listed=${listed} onListed=${setListed} onRemoved=${back} />
       <section class="talk" aria-label="Conversation">
         <div
           class="turns"
@@ -61,6 +76,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
                         key=${`${current.id} ${number}`}
                         turn=${turn}
                         number=${number}
+                        last=${number === current.turns.length - 1}
                         live=${live?.turn === turn}
                         busy=${Boolean(live)}
                         provisional=${chats.provisional}
@@ -73,14 +89,16 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
           }
         </div>
         <${Composer}
+          field=${field}
           busy=${Boolean(live)}
           choices=${choices}
           onChoose=${onChoose}
           chosen=${chats.chosen}
           conversation=${current?.id}
+          unkept=${chats.unkept}
           onDocuments=${(chosen) => chats.choose(chosen)}
           onAsk=${ask}
-          onStop=${() => chats.stop()}
+          onStop=${stop}
         />
       </section>
       ${cited && html`<${Passage} source=${cited.source} onClose=${close} />`}
@@ -112,14 +130,16 @@ function Welcome({ status, onView }) {
   </div>`;
 }
 
-function Conversations({ chats, listed, onListed }) {
+function Conversations({ chats, listed, onListed, onRemoved }) {
   const { conversations, current } = chats;
   const choose = (conversation) => {
     chats.select(conversation);
     onListed(false);
   };
   const remove = (conversation) => {
-    if (confirm(`Delete “${line(conversation.title)}”? It is kept nowhere else.`)) chats.remove(conversation);
+    if (!confirm(`Delete “${line(conversation.title)}”? It is kept nowhere else.`)) return;
+    chats.remove(conversation);
+    onRemoved();
   };
   return html`
     <nav class=${`conversations ${listed ? "listed" : ""}`} aria-label="Conversations">

@@ -6,18 +6,24 @@ import * as storage from "./storage.js";
 
 const LONGEST_TITLE = 60;
 const FRAME = 16; // milliseconds
+const KEEP = 2000; // milliseconds between writings of an answer under way
+const SEGMENTS = Intl.Segmenter && new Intl.Segmenter();
 
 /**
- * A conversation is `{id, title, created, changed, turns, chosen}`, a turn `{question, answer, doubt, state, report,
- * error, chosen}` with state "waiting", "streaming", "done", "stopped" or "failed". `chosen` are documents: of a
- * conversation as they are written, of a turn in words. Traces are not kept: they are large.
+ * A conversation is `{id, title, created, changed, turns, chosen}`, a turn `{id, question, fields, answer, ending,
+ * doubt, state, report, error, chosen}` with state "waiting", "streaming", "done", "stopped" or "failed". `chosen` are
+ * documents: of a conversation as they are written, of a turn in words. `fields` of the request are those that only
+ * this question has, `ending` is the answer's `finish_reason`. Traces are not kept: they are large. Other tabs may
+ * change what is kept; a conversation, and a turn that was asked here, stay the same objects then.
  */
 export class Chats {
   constructor() {
     this.conversations = [];
     this.current = null;
     this.unasked = ALL; // documents that are chosen for a conversation without questions yet
-    this.live = null; // {turn, controller}
+    this.live = null; // {turn, controller, conversation}, the last null until the turn is part of it
+    this.asked = new Map(); // turns that were asked on this page, by id
+    this.unkept = false; // whether the browser has refused to keep something
     this.finished = null; // the turn that ended last
     this.traces = new WeakMap(); // of turns
     this.provisional = ""; // text that may follow
@@ -26,11 +32,51 @@ export class Chats {
   }
 
   async load() {
-    this.conversations = await storage.load();
-    for (const turn of this.conversations.flatMap((each) => each.turns)) {
-      if (turn.state === "waiting" || turn.state === "streaming") turn.state = "stopped";
-    }
+    storage.onRefused(() => {
+      this.unkept = true;
+      this.changed();
+    });
+    storage.onOthers((id, kept) => {
+      if (kept) this.adopt(kept);
+      else this.drop(id);
+      this.changed();
+    });
+    for (const conversation of await storage.load()) this.adopt(conversation);
+    // One that another tab is writing is there again when that writes on.
+    const broken = this.conversations.filter(({ turns }) => turns.some(isUnfinished));
+    await Promise.all(broken.map((conversation) => this.change(conversation, end)));
     this.changed();
+  }
+
+  /** Take over what is kept of a conversation; returns it as it is on this page. */
+  adopt(kept) {
+    const turns = kept.turns.map((turn) => this.asked.get(turn.id) ?? turn);
+    const conversation = Object.assign(this.conversations.find(({ id }) => id === kept.id) ?? kept, kept, { turns });
+    const others = this.conversations.filter((each) => each !== conversation);
+    this.conversations = [conversation, ...others].sort((one, other) => other.changed - one.changed);
+    this.stopLost();
+    return conversation;
+  }
+
+  drop(id) {
+    this.conversations = this.conversations.filter((each) => each.id !== id);
+    if (this.current?.id === id) this.current = null;
+    this.stopLost();
+  }
+
+  /** Stop the answer that is being written if its place in the conversations is gone. */
+  stopLost() {
+    const { conversation, turn } = this.live ?? {};
+    if (!conversation) return;
+    if (!this.conversations.includes(conversation) || !conversation.turns.includes(turn)) this.stop();
+  }
+
+  /** Have `edit` change a conversation, here and where it is kept; null where it has been removed. */
+  async change(conversation, edit) {
+    const listed = this.conversations.includes(conversation);
+    const kept = await storage.change(conversation, edit);
+    const removed = listed && !this.conversations.includes(conversation); // meanwhile
+    return kept && !removed ? this.adopt(kept) : null;
   }
 
   subscribe(listener) {
@@ -64,39 +110,33 @@ export class Chats {
   choose(chosen) {
     if (this.current) {
       this.current.chosen = chosen;
-      storage.save(this.current);
+      this.change(this.current, (conversation) => (conversation.chosen = chosen));
     } else this.unasked = chosen;
     this.changed();
   }
 
   remove(conversation) {
-    if (conversation.turns.includes(this.live?.turn)) this.stop();
-    this.conversations = this.conversations.filter((each) => each !== conversation);
-    if (this.current === conversation) this.current = null;
+    this.drop(conversation.id);
     storage.remove(conversation.id);
     this.changed();
   }
 
-  /** Ask in the current conversation; at `place`, in place of that turn and all behind it. */
-  async ask(question, options, place = null) {
+  /** Ask in the current conversation; at `place`, in place of that turn and all behind it. `fields` are the turn's. */
+  async ask(question, options, place = null, fields = {}) {
     if (this.live) return;
-    const now = Date.now();
-    this.current ??= this.begun(now);
-    const conversation = this.current;
-    if (place !== null) conversation.turns.splice(place);
-    const chosen = inWords(this.chosen);
-    const turn = { question, answer: "", doubt: null, state: "waiting", report: null, error: null, chosen };
-    conversation.turns.push(turn);
-    conversation.changed = now;
-    if (conversation.turns.length === 1) conversation.title = titleOf(question);
-    this.conversations = [conversation, ...this.conversations.filter((each) => each !== conversation)];
+    const { chosen } = this;
+    const turn = turnOf(question, fields, chosen);
     const controller = new AbortController();
-    this.live = { turn, controller };
+    this.asked.set(turn.id, turn);
+    this.live = { turn, controller, conversation: null };
     this.provisional = "";
     this.changed();
-    storage.save(conversation);
-    const fields = { ...documentFields(this.chosen), ...options };
-    const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...fields };
+    const conversation = await this.added(turn, place, chosen);
+    this.live.conversation = conversation;
+    this.changed();
+    const timer = setInterval(() => this.keep(turn, conversation), KEEP);
+    const told = { ...documentFields(chosen), ...options, ...fields };
+    const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...told };
     try {
       for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
         for (const chunk of chunks) this.take(turn, chunk);
@@ -107,19 +147,47 @@ export class Chats {
       turn.state = controller.signal.aborted ? "stopped" : "failed";
       if (turn.state === "failed") turn.error = error.message;
     }
+    clearInterval(timer);
     this.live = null;
     this.finished = turn;
     this.changed();
-    if (this.conversations.includes(conversation)) storage.save(conversation);
+    this.keep(turn, conversation);
+  }
+
+  /** The current conversation with `turn` in it; a new one, with nothing else, where that has been removed. */
+  async added(turn, place, chosen) {
+    const now = Date.now();
+    const before = this.current;
+    const add = (conversation) => {
+      end(conversation);
+      if (place !== null) conversation.turns.splice(place);
+      conversation.turns.push(turn);
+      conversation.changed = now;
+      if (conversation.turns.length === 1) conversation.title = titleOf(turn.question);
+    };
+    const conversation = (before && (await this.change(before, add))) ?? (await this.change(begun(now, chosen), add));
+    if (before && before !== conversation) this.drop(before.id);
+    if (this.current === before || !this.current) this.current = conversation;
+    return conversation;
+  }
+
+  /** Keep `turn` as it is now, wherever it still has its place. */
+  async keep(turn, conversation) {
+    if (!this.conversations.includes(conversation)) return;
+    await this.change(conversation, ({ turns }) => {
+      const place = turns.findIndex(({ id }) => id === turn.id);
+      if (place >= 0) turns[place] = turn;
+    });
+    this.changed();
+  }
+
+  /** Keep what there is of an answer that is being written: the page may be closed at once. */
+  keepNow() {
+    if (this.live?.conversation) storage.save(this.live.conversation);
   }
 
   stop() {
     this.live?.controller.abort();
-  }
-
-  begun(now) {
-    const id = now.toString(36) + Math.random().toString(36).slice(2, 8);
-    return { id, title: "", created: now, changed: now, turns: [], chosen: this.unasked };
   }
 
   take(turn, chunk) {
@@ -129,6 +197,7 @@ export class Chats {
       turn.state = "streaming";
       this.provisional = "";
     }
+    turn.ending = chunk.choices[0]?.finish_reason ?? turn.ending;
     if (chunk.dragon?.doubt) turn.doubt = chunk.dragon.doubt.sentence;
     if (chunk.dragon?.provisional !== undefined) this.provisional = chunk.dragon.provisional;
     else if (chunk.dragon?.pieces) {
@@ -145,6 +214,28 @@ export function exported(conversations) {
   return JSON.stringify({ format: "dragon conversations", version: 1, conversations }, null, 1);
 }
 
+function begun(now, chosen) {
+  return { id: identity(now), title: "", created: now, changed: now, turns: [], chosen };
+}
+
+function turnOf(question, fields, chosen) {
+  const nothing = { answer: "", ending: null, doubt: null, state: "waiting", report: null, error: null };
+  return { id: identity(Date.now()), question, fields, ...nothing, chosen: inWords(chosen) };
+}
+
+function identity(now) {
+  return now.toString(36) + Math.random().toString(36).slice(2, 8);
+}
+
+/** End the answers that a page was closed over. */
+function end(conversation) {
+  for (const turn of conversation.turns.filter(isUnfinished)) turn.state = "stopped";
+}
+
+function isUnfinished({ state }) {
+  return state === "waiting" || state === "streaming";
+}
+
 function messagesOf(conversation) {
   const messages = [];
   conversation.turns.forEach((turn, place) => {
@@ -158,5 +249,11 @@ function messagesOf(conversation) {
 
 function titleOf(question) {
   const text = question.trim().replace(/\s+/g, " ");
-  return text.length > LONGEST_TITLE ? `${text.slice(0, LONGEST_TITLE - 1)}…` : text;
+  const signs = charactersOf(text);
+  return signs.length > LONGEST_TITLE ? `${signs.slice(0, LONGEST_TITLE - 1).join("")}…` : text;
+}
+
+/** Characters as people see them, where the browser tells: an emoji may be many. */
+function charactersOf(text) {
+  return SEGMENTS ? Array.from(SEGMENTS.segment(text), ({ segment }) => segment) : [...text];
 }

@@ -1,7 +1,8 @@
 // Where questions are written, with what holds for the next one.
 
-import { html, useRef, useState } from "./html.js";
+import { html, useState } from "./html.js";
 import { ALL, ChosenDocuments, inWords } from "./chosen.js";
+import { sends } from "./typing.js";
 
 const SOURCES = [
   ["", "default"],
@@ -15,25 +16,21 @@ const PRIVACY = [
   ["balanced", "balanced: distributions may leave, texts never"],
   ["offline", "offline: nothing leaves"],
 ];
+const UNKEPT = "This browser keeps no conversations: they last as long as this page.";
 
 /** The fields of a request that the choices stand for. */
 export function requestFields({ sources, privacy, pipeline }) {
   return { ...(sources && { sources }), ...(privacy && { privacy }), ...(pipeline && { trace: true }) };
 }
 
-export function Composer({ busy, choices, onChoose, chosen, conversation, onDocuments, onAsk, onStop }) {
+export function Composer({ field, busy, choices, onChoose, chosen, conversation, unkept, onDocuments, onAsk, onStop }) {
   const [text, setText] = useState("");
   const [choosing, setChoosing] = useState(false);
-  const area = useRef(null);
   const send = (event) => {
     event.preventDefault();
     if (!text.trim() || busy) return;
     onAsk(text.trim());
     setText("");
-    area.current.focus();
-  };
-  const onKey = (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
   };
   const narrowed = inWords(chosen);
   const useAll = () => {
@@ -42,16 +39,17 @@ export function Composer({ busy, choices, onChoose, chosen, conversation, onDocu
   };
   return html`
     <form class="composer" aria-label="Ask" onSubmit=${send}>
+      ${unkept && html`<p class="hint" role="status">${UNKEPT}</p>`}
       <div class="field">
         <label class="unseen" for="question">Question</label>
         <textarea
           id="question"
-          ref=${area}
+          ref=${field}
           rows="2"
           placeholder="Ask about your documents"
           value=${text}
           onInput=${(event) => setText(event.currentTarget.value)}
-          onKeyDown=${onKey}
+          onKeyDown=${(event) => sends(event) && send(event)}
         ></textarea>
         ${
           busy

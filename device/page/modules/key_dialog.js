@@ -1,27 +1,39 @@
 // Asks for the API key where the daemon wants one.
 
 import { html, useEffect, useRef, useState } from "./html.js";
-import { ask, setKey } from "./api.js";
+import { ask } from "./api.js";
+import { setKey } from "./api_key.js";
 import { seen } from "./text.js";
+
+const NO_KEY = "This is none of its keys.";
 
 export function KeyDialog({ onKey }) {
   const dialog = useRef(null);
   const [key, setValue] = useState("");
   const [problem, setProblem] = useState(null);
-  useEffect(() => dialog.current.showModal(), []);
+  const open = () => dialog.current?.showModal(); // again where browsers let a second Escape close it all the same
+  useEffect(open, []);
   const take = async (event) => {
     event.preventDefault();
     setProblem(null);
-    setKey(key.trim());
+    if (!setKey(key.trim())) {
+      setProblem(NO_KEY);
+      return;
+    }
     try {
       await ask("GET", "status");
       onKey();
     } catch (error) {
-      setProblem(error.status === 401 ? "This is none of its keys." : error.message);
+      setProblem(error.status === 401 ? NO_KEY : error.message);
     }
   };
   return html`
-    <dialog ref=${dialog} aria-labelledby="key-title" onCancel=${(event) => event.preventDefault()}>
+    <dialog
+      ref=${dialog}
+      aria-labelledby="key-title"
+      onCancel=${(event) => event.preventDefault()}
+      onClose=${open}
+    >
       <form onSubmit=${take}>
         <h2 id="key-title">This daemon wants an API key</h2>
         <p>

@@ -1,6 +1,6 @@
 // The device's library: what is in it, what is being read, adding, removing, searching.
 
-import { html, useRef, useState } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
 import { Folders } from "./folders.js";
 import { patiently } from "./patience.js";
@@ -12,7 +12,7 @@ const BUSY_PAUSE = 1000; // milliseconds between looks while something is read
 const IDLE_PAUSE = 10000;
 const EAGER = 15000; // milliseconds after a change in which the reading of it may begin
 
-export function Library({ paused }) {
+export function Library({ uploads, paused }) {
   const eager = useRef(0);
   const pause = (value) =>
     Date.now() < eager.current || value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE;
@@ -26,7 +26,7 @@ export function Library({ paused }) {
       <h1>Library</h1>
       <p class="lead">What this device answers from. Its texts stay here; the cloud never gets them.</p>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
-      <${Adding} refresh=${refresh} />
+      <${Adding} uploads=${uploads} refresh=${refresh} />
       ${value && html`<${Folders} library=${value} refresh=${refresh} />`}
       <${Search} />
       ${value && html`<${Documents} documents=${value.documents} refresh=${refresh} />`}
@@ -34,33 +34,20 @@ export function Library({ paused }) {
   `;
 }
 
-function Adding({ refresh }) {
-  const [results, setResults] = useState([]);
+function Adding({ uploads, refresh }) {
+  const [, redraw] = useState(0);
   const [over, setOver] = useState(false);
-  const [left, setLeft] = useState(0);
-  const [waiting, setWaiting] = useState(false);
   const input = useRef(null);
-  const add = async (files) => {
-    setResults([]);
-    setLeft(files.length);
-    for (const file of files) {
-      let told;
-      try {
-        const path = `library/documents?name=${encodeURIComponent(file.name)}`;
-        const answer = await patiently(() => ask("POST", path, { body: file }), setWaiting);
-        told = { name: answer.name, text: `${bytes(answer.bytes)}, read next`, ok: true };
-      } catch (error) {
-        told = { name: file.name, text: error.message, ok: false };
-      }
-      setResults((known) => [...known, told]);
-      setLeft((number) => number - 1);
-      refresh();
-    }
-  };
+  const { results, waiting } = uploads;
+  const left = uploads.left.length;
+  useLayoutEffect(() => uploads.subscribe(() => redraw((number) => number + 1)), []);
+  useEffect(() => {
+    if (results.length) refresh();
+  }, [results.length]);
   const onDrop = (event) => {
     event.preventDefault();
     setOver(false);
-    add([...event.dataTransfer.files]);
+    uploads.drop(event.dataTransfer);
   };
   return html`
     <section
@@ -85,7 +72,7 @@ function Adding({ refresh }) {
         ref=${input}
         aria-label="Files to add"
         onChange=${(event) => {
-          add([...event.currentTarget.files]);
+          uploads.add([...event.currentTarget.files]);
           event.currentTarget.value = "";
         }}
       />

@@ -1,7 +1,7 @@
 // Start: the key from the address, the conversations from the browser, then the page.
 
 import { html, render } from "./html.js";
-import { takeKey } from "./api.js";
+import { takeKey } from "./api_key.js";
 import { App } from "./app.js";
 import { Chats } from "./chats.js";
 
@@ -9,4 +9,6 @@ takeKey();
 addEventListener("hashchange", takeKey);
 const chats = new Chats();
 await chats.load();
+addEventListener("pagehide", () => chats.keepNow());
+document.addEventListener("visibilitychange", () => document.hidden && chats.keepNow());
 render(html`<${App} chats=${chats} />`, document.getElementById("app"));

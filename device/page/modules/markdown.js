@@ -4,7 +4,7 @@
 import { html, Component } from "./html.js";
 import { seen } from "./text.js";
 
-const FENCE = /^ {0,3}(```+|~~~+)/;
+const FENCE = /^ {0,3}(```+(?![^\n]*`)|~~~+)/; // one of backticks has none behind it, or it is code in a line
 const ITEM = /^ {0,3}(?:[-*+]|(\d{1,9})[.)])[ \t]+/;
 const HEADING = /^ {0,3}#{1,6}[ \t]+/;
 const LINK = /\[([^\[\]\n]{1,200})\]\((https?:\/\/[^\s()<>]{1,1000})\)/y;
@@ -19,7 +19,7 @@ export function blocks(text) {
     const content = text.slice(start, end);
     if (fence) {
       open.end = end;
-      if (content.trim().startsWith(fence) && !content.trim().slice(fence.length)) open = fence = null;
+      if (closes(content, fence)) open = fence = null;
       continue;
     }
     const kind = kindOf(content, open);
@@ -38,12 +38,13 @@ export class Block extends Component {
   }
 
   render({ kind, source, offset, paint }) {
-    const leaf = (start, end) => (paint ? paint(start + offset, end + offset) : seen(source.slice(start, end)));
+    const leaf = (start, end, shown = true) =>
+      paint ? paint(start + offset, end + offset, shown) : shown && seen(source.slice(start, end));
     const inside = (start, end) => inline(source, start, end, leaf, 0);
     if (kind === "code") {
       const [first, ...rest] = [...lines(source)];
       const last = rest.at(-1);
-      const closed = last && FENCE.test(source.slice(last.start, last.end));
+      const closed = last && closes(source.slice(last.start, last.end), FENCE.exec(source)[1]);
       const body = closed ? rest.slice(0, -1) : rest;
       const [start, end] = body.length ? [body[0].start, body.at(-1).end] : [first.end, first.end];
       return html`<pre tabindex="0"><code>${leaf(start, end)}</code></pre>`;
@@ -83,6 +84,12 @@ function kindOf(content, open) {
   return (open?.kind === "ul" || open?.kind === "ol") && /^\s/.test(content) ? open.kind : "p";
 }
 
+/** Whether a line ends the code that `fence` began: by nothing but the same sign, at least as often. */
+function closes(content, fence) {
+  const signs = content.trim();
+  return signs.length >= fence.length && signs === fence[0].repeat(signs.length);
+}
+
 function itemsOf(source) {
   const items = [];
   for (const { start, end } of lines(source)) {
@@ -112,23 +119,23 @@ function inline(source, start, end, leaf, depth) {
       if (close < 0) at += run.length;
       else take(html`<code>${leaf(at + run.length, close)}</code>`, at, close + run.length);
     } else if ((sign === "*" || sign === "_") && depth < DEEPEST) {
-      const run = source[at + 1] === sign ? sign + sign : sign;
-      const close = emphasisEnd(source, run, at, end);
+      const { run, close } = emphasis(source, at, end);
       const begin = at + run.length;
       if (close < 0) at = begin;
       else {
         const children = inline(source, begin, close, leaf, depth + 1);
-        take(
-          run.length === 2 ? html`<strong>${children}</strong>` : html`<em>${children}</em>`,
-          at,
-          close + run.length,
-        );
+        const inner = run.length === 2 ? children : html`<em>${children}</em>`;
+        take(run.length === 1 ? inner : html`<strong>${inner}</strong>`, at, close + run.length);
       }
     } else if (sign === "[") {
       LINK.lastIndex = at;
       const link = LINK.exec(source);
-      if (!link || at + link[0].length > end) at += 1;
-      else take(anchor(leaf(at + 1, at + 1 + link[1].length), link[1], link[2]), at, at + link[0].length);
+      const stop = at + (link?.[0].length ?? 0);
+      if (!link || stop > end) at += 1;
+      else {
+        const label = at + 1 + link[1].length;
+        take([anchor(leaf(at + 1, label), link[1], link[2]), leaf(label, stop, false)], at, stop);
+      }
     } else at += 1;
   }
   if (end > plain) nodes.push(leaf(plain, end));
@@ -151,13 +158,25 @@ function closing(source, run, from, end) {
   return -1;
 }
 
+/** Signs of the emphasis that may begin at `at`, and where they come again to end it; -1: nowhere. */
+function emphasis(source, at, end) {
+  const sign = source[at];
+  const both = sign.repeat(3);
+  if (source.startsWith(both, at) && source[at + 3] !== sign) {
+    const close = emphasisEnd(source, both, at, end);
+    if (close >= 0) return { run: both, close };
+  }
+  const run = source[at + 1] === sign ? sign + sign : sign;
+  return { run, close: emphasisEnd(source, run, at, end) };
+}
+
 function emphasisEnd(source, run, at, end) {
   const word = /[\p{L}\p{N}]/u;
   const begin = at + run.length;
   if (begin >= end || /\s/.test(source[begin]) || (run[0] === "_" && word.test(source[at - 1] ?? ""))) return -1;
   for (let close = source.indexOf(run, begin + 1); close >= 0; close = source.indexOf(run, close + 1)) {
     if (close + run.length > end) return -1;
-    const lonely = run.length === 2 || (source[close - 1] !== run && source[close + 1] !== run);
+    const lonely = run.length > 1 || (source[close - 1] !== run && source[close + 1] !== run);
     const inWord = run[0] === "_" && word.test(source[close + run.length] ?? "");
     if (lonely && !inWord && !/\s/.test(source[close - 1])) return close;
   }

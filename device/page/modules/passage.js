@@ -4,6 +4,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
 import { line, seen } from "./text.js";
 
+const CHANGED = "The library has changed since this answer."; // its passages are numbered anew
+
 export function Passage({ source, onClose }) {
   const [found, setFound] = useState(null);
   const heading = useRef(null);
@@ -17,7 +19,7 @@ export function Passage({ source, onClose }) {
     }
     const controller = new AbortController();
     ask("GET", `library/passages/${encodeURIComponent(source.chunk)}`, { signal: controller.signal })
-      .then(setFound)
+      .then((passage) => setFound(source.path && passage.path !== source.path ? { problem: CHANGED } : passage))
       .catch((error) => controller.signal.aborted || setFound({ problem: error.message }));
     return () => controller.abort();
   }, [source]);

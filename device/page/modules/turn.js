@@ -3,9 +3,12 @@
 import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { Answer } from "./answer.js";
 import { Pipeline } from "./pipeline.js";
-import { seen } from "./text.js";
+import { count, seen } from "./text.js";
+import { sends } from "./typing.js";
 
-export function Turn({ turn, number, live, busy, provisional, trace, onAsk, onCite }) {
+const LONGER = 4; // times the tokens of an answer that was cut
+
+export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk, onCite }) {
   const [editing, setEditing] = useState(false);
   const [draft, setDraft] = useState("");
   const area = useRef(null);
@@ -25,9 +28,10 @@ export function Turn({ turn, number, live, busy, provisional, trace, onAsk, onCi
   };
   const onKey = (event) => {
     if (event.key === "Escape") close();
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+    if (sends(event)) send(event);
   };
   const name = `question-${number}`;
+  const again = last && !live ? againOf(turn) : [];
   return html`
     <article class="turn" aria-labelledby=${name} aria-busy=${live ? "true" : "false"}>
       ${
@@ -71,21 +75,40 @@ export function Turn({ turn, number, live, busy, provisional, trace, onAsk, onCi
       ${turn.state === "stopped" && html`<p class="stopped">Stopped.</p>`}
       ${turn.state === "failed" && html`<p class="problem" role="alert">${seen(turn.error)}</p>`}
       ${turn.state === "done" && !turn.answer && html`<p class="stopped">The answer is empty.</p>`}
+      ${isCut(turn) && html`<p class="stopped">Cut after ${count(turn.report.tokens, "token")}.</p>`}
       ${
-        (turn.state === "failed" || turn.state === "stopped") &&
+        again.length > 0 &&
         html`<p class="actions">
-          <button type="button" disabled=${busy} onClick=${() => onAsk(turn.question)}>Try again</button>
-        </p>`
-      }
-      ${
-        turn.report?.refused &&
-        html`<p class="actions">
-          <button type="button" disabled=${busy} onClick=${() => onAsk(turn.question, { unmatched: "answer" })}>
-            Answer anyway
-          </button>
+          ${again.map(
+            ([label, fields]) =>
+              html`<button
+                type="button"
+                disabled=${busy}
+                onClick=${() => onAsk(turn.question, { ...turn.fields, ...fields })}
+              >
+                ${label}
+              </button>`,
+          )}
         </p>`
       }
       ${trace && turn.report && html`<${Pipeline} report=${turn.report} trace=${trace} />`}
     </article>
   `;
+}
+
+function isCut(turn) {
+  return turn.ending === "length" && Boolean(turn.report);
+}
+
+/** Ways to ask the same again, `[label, fields of the request]`: for the last turn only, as no other is lost then. */
+function againOf({ state, ending, report, fields }) {
+  const ways = [];
+  if (state === "failed" || state === "stopped") ways.push(["Try again", {}]);
+  if (report?.refused) ways.push(["Answer anyway", { unmatched: "answer" }]);
+  // Fewer than it was given: the daemon's own limit has cut it, and would again.
+  if (isCut({ ending, report }) && report.tokens >= (fields?.max_tokens ?? 0)) {
+    const more = LONGER * report.tokens;
+    ways.push([`Ask for ${more} tokens`, { max_tokens: more }]);
+  }
+  return ways;
 }

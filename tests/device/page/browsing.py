@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from scripts.browser import blank
+from tests.device.table_engine import TableEngine
 
 SERIOUS: Final = ("serious", "critical")
 
@@ -74,6 +75,26 @@ def opened(browser: Any, url: str, **window: Any) -> Visit:
     visit.page.goto(url)
     visit.page.get_by_role("heading", level=1).wait_for()
     return visit
+
+
+def told(engine: TableEngine, question: str, answer: str) -> str:
+    """Have the engine answer `question` so, in pieces of a few characters."""
+    engine.answers[question] = [answer[at : at + 3] for at in range(0, len(answer), 3)]
+    return question
+
+
+def answers(visit: Visit) -> Any:
+    return visit.page.locator(".answer")
+
+
+def words(found: Any) -> list[str]:
+    """The texts of elements; the numbers of citations are none."""
+    return list(found.all_text_contents())
+
+
+def notes(found: Any) -> list[str]:
+    """The numbers of the citations in elements."""
+    return list(found.locator(".cite").evaluate_all("marks => marks.map(mark => mark.dataset.number)"))
 
 
 def _is_local(url: str) -> bool:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from common.process.startup import Startup
-from device.access.admission import Admission
-from device.access.api_keys import ApiKeyFiles
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
-from tests.device.access.certificates import tls_files
-from tests.device.conftest import Serve
-from tests.device.page.browsing import Open, Visit
+from tests.device.page.browsing import Open, answers, notes, told, words
 from tests.device.table_engine import TableEngine
 
 pytestmark = pytest.mark.timeout(600)  # a browser, and a library that lets everybody else go first, on a busy machine
@@ -35,28 +30,6 @@ print("<b>")
 
 ```
 # End"""
-
-
-def told(engine: TableEngine, question: str, answer: str) -> str:
-    """Have the engine answer `question` so, in pieces of a few characters."""
-    engine.answers[question] = [answer[at : at + 3] for at in range(0, len(answer), 3)]
-    return question
-
-
-def answers(visit: Visit) -> Any:
-    return visit.page.locator(".answer")
-
-
-def words(found: Any) -> list[str]:
-    """The texts of elements without the numbers of citations in them."""
-    texts: list[str] = found.evaluate_all(
-        """elements => elements.map(element => {
-            const copy = element.cloneNode(true);
-            copy.querySelectorAll("sup").forEach(each => each.remove());
-            return copy.textContent;
-        })"""
-    )
-    return texts
 
 
 class TestAsking:
@@ -85,7 +58,7 @@ class TestAsking:
         visit.page.get_by_text("The text of this document is in the cloud.").wait_for()
         assert visit.page.evaluate("document.activeElement.id") == "passage-title"
         visit.page.keyboard.press("Escape")
-        assert visit.page.evaluate("document.activeElement.textContent.trim()") == "2"
+        assert visit.page.evaluate("document.activeElement.dataset.number") == "2"
 
     def test_sides_are_told_apart_without_colour(self, visits: Open, server: HttpServer) -> None:
         visit = visits(server.url)
@@ -99,8 +72,7 @@ class TestAsking:
         engine.answers["mark"] = ["**Ann**", "\n\n* a *dog*", " ends.", "\n\n`it`", "\n"]
         visit = visits(server.url)
         visit.ask("mark")
-        numbers = [text.strip() for text in answers(visit).locator("sup").all_inner_texts()]
-        assert numbers == ["1", "2", "1", "2"]
+        assert notes(answers(visit)) == ["1", "2", "1", "2"]
 
     def test_choices_go_along_with_the_next_question(
         self, visits: Open, server: HttpServer, engine: TableEngine
@@ -188,7 +160,7 @@ class TestStreaming:
         visit.page.get_by_text("The placement 'cloud' needs privacy 'balanced'.").wait_for()
         visit.write("crash now")
         visit.page.get_by_text("The engine failed while answering; the daemon's log says where.").wait_for()
-        assert visit.page.get_by_role("button", name="Try again").count() == 2
+        assert visit.page.get_by_role("button", name="Try again").count() == 1
 
 
 class TestConversations:
@@ -254,6 +226,19 @@ class TestText:
         assert link.inner_text() == "https://elsewhere.example/x"
         assert link.get_attribute("rel") == "noopener noreferrer nofollow"
 
+    def test_signs_of_which_a_line_is_made_are_no_fence(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        visit.ask(told(engine, "inline", "Say this:\n```SELECT name FROM gears```\nIt lists ***all*** **gears**."))
+        answer = answers(visit)
+        assert words(answer.locator("code")) == ["SELECT name FROM gears"]
+        assert words(answer.locator("strong")) == ["all", "gears"]
+        assert words(answer.locator("strong em")) == ["all"]
+        assert words(answer) == ["Say this:\nSELECT name FROM gears\nIt lists all gears."]
+        visit.ask(told(engine, "open", "````\n```py\nprint()\n```"))  # cut before its end
+        assert words(answer.last.locator("pre")) == ["```py\nprint()\n```"]
+
     def test_a_malicious_answer_stays_text(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
         link = "[run](javascript:document.title='taken')"
         malicious = {
@@ -278,73 +263,6 @@ class TestText:
         for place in (".answer", ".question p", ".conversations .title"):
             (text,) = words(visit.page.locator(place))
             assert text.endswith("a\ufffdb\ufffdc\ufffdd\ufffde\ufffd\ufffdf"), place
-
-
-class TestKey:
-    def test_from_the_address(self, visits: Open, serve: Serve) -> None:
-        visit = visits(serve(api_key="a+b/c=").url + "/#key=a+b/c=")
-        visit.ask("let me in")
-        assert words(answers(visit)) == ["let me in"]
-        assert "key" not in visit.page.url
-        assert visit.page.get_by_role("dialog").count() == 0
-
-    def test_it_is_asked_for(self, visits: Open, serve: Serve) -> None:
-        visit = visits(serve(api_key="right").url)
-        visit.expected.append("401")
-        field = visit.page.get_by_role("textbox", name="API key")
-        field.fill("wrong")
-        visit.page.keyboard.press("Enter")
-        visit.page.get_by_text("This is none of its keys.").wait_for()
-        field.fill("right")
-        visit.page.keyboard.press("Enter")
-        visit.page.get_by_text("connected").first.wait_for()
-        visit.ask("let me in")
-        assert words(answers(visit)) == ["let me in"]
-
-    def test_one_that_is_made_and_revoked_while_the_page_is_open(
-        self, visits: Open, serve: Serve, key_files: ApiKeyFiles
-    ) -> None:
-        visit = visits(serve(admission=Admission(key_files)).url)
-        visit.expected.append("401")
-        visit.ask("open")
-        for name in ("page", "other page"):
-            key = key_files.create(name.replace(" ", "-"))
-            field = visit.page.get_by_role("textbox", name="API key")
-            field.fill(key)
-            visit.page.keyboard.press("Enter")
-            visit.page.get_by_role("dialog").wait_for(state="detached")
-            visit.ask(name)
-            key_files.revoke(name.replace(" ", "-"))
-        assert words(answers(visit)) == ["open", "page", "other page"]
-
-    def test_it_stays_in_its_tab(self, visits: Open, serve: Serve) -> None:
-        """The browser keeps none of it for longer, and the page shows none."""
-        visit = visits(serve(api_key="a+b/c=").url + "/#key=a+b/c=")
-        visit.ask("let me in")
-        page = visit.page
-        assert page.evaluate("sessionStorage.getItem('dragon.key')") == "a+b/c="
-        assert page.evaluate("JSON.stringify([{...localStorage}, document.cookie, history.state])") == '[{},"",null]'
-        assert "a+b/c=" not in page.content()
-        assert not [url for url in visit.requests[1:] if "a+b" in url]
-        other = page.context.new_page()
-        other.goto(page.url)
-        other.get_by_role("textbox", name="API key").wait_for()
-        visit.expected.append("401")
-
-    def test_over_https(self, browser: Any, serve: Serve, tmp_path: Path) -> None:
-        """Chromium refuses the certificate unless it is told to trust it; the page is the same then."""
-        server = serve(api_key="right", tls=tls_files(tmp_path, "127.0.0.1"))
-        context = browser.new_context()
-        page = context.new_page()
-        with pytest.raises(Exception, match="ERR_CERT_AUTHORITY_INVALID"):
-            page.goto(server.url)
-        context.close()
-        context = browser.new_context(ignore_https_errors=True)
-        page = context.new_page()
-        page.goto(f"{server.url}/#key=right")
-        page.get_by_text("connected").first.wait_for()
-        assert page.get_by_role("dialog").count() == 0
-        context.close()
 
 
 def test_a_daemon_that_is_starting(visits: Open, engine: TableEngine) -> None:

@@ -1,0 +1,76 @@
+// Files on their way into the library, one after the other. They go on while nobody looks at the library.
+
+import { ask } from "./api.js";
+import { patiently } from "./patience.js";
+import { bytes } from "./text.js";
+
+const FOLDER = "This is a folder. Drop the files in it, or add it below by its path.";
+const UNREADABLE = "The file can't be read: it has been changed or removed since it was chosen. Choose it again.";
+
+export class Uploads {
+  constructor() {
+    this.results = []; // {name, text, ok}
+    this.left = []; // files, the first of which is under way
+    this.waiting = false; // for the library
+    this.listeners = new Set();
+  }
+
+  subscribe(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  changed() {
+    this.listeners.forEach((listener) => listener());
+  }
+
+  /** Add what was dropped: of folders it is only told that they are. */
+  drop(transfer) {
+    const files = [];
+    for (const item of transfer.items) {
+      const entry = item.webkitGetAsEntry();
+      if (entry?.isDirectory) this.results.push({ name: entry.name, text: FOLDER, ok: false });
+      else if (item.kind === "file") files.push(item.getAsFile());
+    }
+    this.add(files);
+  }
+
+  /** Add files behind those that are under way. */
+  async add(files) {
+    const idle = !this.left.length;
+    this.left.push(...files);
+    this.changed();
+    while (idle && this.left.length) {
+      this.results.push(await this.sent(this.left[0]));
+      this.left.shift();
+      this.changed();
+    }
+  }
+
+  /** The result of one file. */
+  async sent(file) {
+    const onWait = (waiting) => {
+      this.waiting = waiting;
+      this.changed();
+    };
+    const refusal = (text) => ({ name: file.name, text, ok: false });
+    if (!(await readable(file))) return refusal(UNREADABLE);
+    try {
+      const path = `library/documents?name=${encodeURIComponent(file.name)}`;
+      const { name, bytes: size } = await patiently(() => ask("POST", path, { body: file }), onWait);
+      return { name, text: `${bytes(size)}, read next`, ok: true };
+    } catch (error) {
+      return refusal(error.status || (await readable(file)) ? error.message : UNREADABLE);
+    }
+  }
+}
+
+/** Whether the browser can still read `file`: not if it has been changed since it was chosen. */
+async function readable(file) {
+  try {
+    await file.slice(0, 1).arrayBuffer();
+    return true;
+  } catch {
+    return false;
+  }
+}
