@@ -18,9 +18,10 @@ from common.library.errors import LibraryError, PathError, UnknownDocument
 from common.library.hit import Hit
 from common.library.ingest import is_within
 from common.library.library import Library
+from common.library.passed_over import is_hidden
 from common.library.readers.formats import SUFFIXES, refusal
-from common.library.states import forget_states
-from common.library.store import FileRecord, StoredChunk
+from common.library.states import forgetting_states
+from common.library.store import StoredChunk
 from common.process.durable_files import replacing
 from common.process.private_files import private_folder
 from device.interface import Listing
@@ -58,8 +59,8 @@ class OwnDocuments:
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in SUFFIXES:
             raise PathError(refusal(suffix))
-        if Path(name).name != name or name.startswith(".") or "\\" in name:
-            raise PathError("the name must be that of a file, without folders, and not begin with a dot")
+        if Path(name).name != name or is_hidden(name) or "\\" in name:
+            raise PathError("the name must be that of a file, without folders, and not begin with a dot or ~$")
         if len(name.encode(errors="replace")) > _LONGEST_NAME:
             raise PathError(f"the name is longer than {_LONGEST_NAME} bytes")
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
@@ -90,8 +91,6 @@ class OwnDocuments:
             raise UnknownDocument("the library has no such document any more")
         if is_within(found.path, str(self._uploads.resolve())):
             Path(found.path).unlink(missing_ok=True)
-        elif (root := self._watching(found)) is not None:
-            raise PathError(f"{root} is watched: remove the file there, or stop watching the folder")
         self._removed(found.path)
 
     def watch(self, folder: str) -> None:
@@ -109,11 +108,6 @@ class OwnDocuments:
             raise UnknownDocument("no such folder is watched")
         self._removed(folder)
 
-    def _watching(self, file: FileRecord) -> str | None:
-        return next((root for root in self._library.watched() if is_within(file.path, root)), None)
-
     def _removed(self, path: str) -> None:
-        try:
+        with forgetting_states(self._states):
             self._library.remove([path])
-        finally:
-            forget_states(self._states)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
@@ -19,7 +20,7 @@ from common.library.errors import LibraryError, PathError
 from common.library.ingest import AddReport, Progress, is_within
 from common.library.library import Library
 from common.library.readings import Reading
-from common.library.states import forget_states
+from common.library.states import forget_states, forgetting_states
 from common.library.tags import tags_of
 from common.library.terminal import number, printable, progress_bar, say, show_table
 from common.process.private_files import make_private
@@ -167,7 +168,8 @@ def _age(reading: Reading, settings: Settings) -> str:
     share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
     if reading.running:
         return f"being read: {share} done, at {printable(reading.path) or 'the first document'}"
-    return f"interrupted at {share}: `dragon library add --role {settings.role}` goes on with it"
+    command = f"dragon library add --role {settings.role} {quote(printable(reading.root))}"
+    return f"interrupted at {share}: `{command}` goes on with it"
 
 
 def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -> int:
@@ -176,10 +178,8 @@ def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -
         return _refuse("say which documents to remove, or all of them")
 
     def work(library: Library) -> int:
-        try:
+        with forgetting_states(settings.document_store):
             removed = library.remove("all" if everything else paths)
-        finally:
-            forget_states(settings.document_store)
         say(f"{number(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
 
@@ -224,7 +224,7 @@ def search(settings: Settings, query: str, k: int | None = None) -> int:
         _limit_threads(settings)
         hits = library.search(query, settings.documents if k is None else k)
         if not hits:
-            say(f"nothing found: {_empty(settings)}")
+            say("nothing found" if library.count else f"nothing found: {_empty(settings)}")
             return INCOMPLETE
         rows = [(f"{hit.similarity:.3f}", hit.title, hit.path, hit.place, _excerpt(hit.text)) for hit in hits]
         show_table(("similarity", "title", "path", "place", "text"), rows)

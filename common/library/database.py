@@ -18,7 +18,7 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-_FORMAT = 5
+_FORMAT = 6
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -30,7 +30,13 @@ _REMOVED = (
     "CREATE TABLE removed (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, chunk INTEGER NOT NULL)",
     "CREATE INDEX removed_since ON removed (generation)",
 )
-_SINCE = {3: (_TAGS, *_REMOVED), 4: _REMOVED}  # what later formats have besides, by the format that lacks it
+# Files that are passed over, since another one has their content.
+_COPIES = (
+    "CREATE TABLE copies (path TEXT PRIMARY KEY, root TEXT NOT NULL, sha256 TEXT NOT NULL)",
+    "CREATE INDEX copies_of_content ON copies (sha256)",
+)
+# What later formats have besides, by the format that lacks it.
+_SINCE = {3: (_TAGS, *_REMOVED, *_COPIES), 4: (*_REMOVED, *_COPIES), 5: _COPIES}
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
@@ -68,6 +74,7 @@ _SCHEMA = (
     "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
     _TAGS,
     *_REMOVED,
+    *_COPIES,
     f"PRAGMA user_version = {_FORMAT}",
 )
 

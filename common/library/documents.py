@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common.library.errors import PathError
-from common.library.passed_over import is_passed_over
+from common.library.passed_over import concerns, is_hidden, is_passed_over
 from common.library.readers.content import Content, Unreadable, as_typed
 from common.library.readers.formats import CONVERTIBLE, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
@@ -23,6 +23,7 @@ MOST_BYTES = 100_000_000  # of other formats, which hold pictures
 # A file system's clock ticks in milliseconds up to two seconds (FAT): a file changed again within a tick
 # keeps its time stamp, so a time stamp this young proves nothing and the content is compared next time.
 _TICK = 2_000_000_000  # nanoseconds
+_EARLIEST = -(2**63)  # nanoseconds; earlier dates, as Windows' zero of 1601, are none that the database can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class File:
     content: bytes
     sha256: str
     size: int
-    mtime: int  # nanoseconds; 0 when too young to be trusted
+    mtime: int  # nanoseconds; 0 when too young to be trusted, or too old to be kept
 
 
 class UnusableDocument(Exception):
@@ -79,8 +80,8 @@ def scan(root: Path) -> Scan:
     """The documents under `root`, a folder or one file, in a fixed order.
 
     Hidden files, and folders of which `is_passed_over` says so, are passed over; `root` never is. No symbolic link is
-    followed: what it points to inside of `root` is found anyway, and what lies outside was not asked for. Raises
-    `PathError` when `root` can't be read.
+    followed: what it points to inside of `root` is found anyway, or the link is named, and what lies outside was not
+    asked for. Raises `PathError` when `root` can't be read.
     """
     result = Scan()
     try:
@@ -115,7 +116,7 @@ def load(path: str) -> File:
         raise UnusableDocument(f"it can't be read: {_reason(error)}", unknown=True) from error
     if len(content) > most:
         raise UnusableDocument(_too_large(len(content), most))
-    trusted = time.time_ns() - status.st_mtime_ns > _TICK
+    trusted = _EARLIEST <= status.st_mtime_ns < time.time_ns() - _TICK
     mtime = status.st_mtime_ns if trusted else 0
     return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
 
@@ -155,11 +156,11 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
                 result.passed_over.append(entry.path)
                 return None
             return iter(_entries(entry.path))
-        if entry.name.startswith("."):
+        if is_hidden(entry.name):
             return None
         if entry.is_symlink():
-            if (document or entry.is_dir()) and not Path(os.path.realpath(entry.path)).is_relative_to(root):
-                result.skipped.append(Skipped(entry.path, "it is a link that leads out of the folder"))
+            if (document or entry.is_dir()) and (reason := _not_found_at(os.path.realpath(entry.path), root)):
+                result.skipped.append(Skipped(entry.path, reason))
             return None
         if suffix in CONVERTIBLE:
             result.skipped.append(Skipped(entry.path, refusal(suffix)))
@@ -173,6 +174,17 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
     except OSError as error:
         result.skipped.append(Skipped(entry.path, f"it can't be read: {_reason(error)}", unknown=True))
     return None
+
+
+def _not_found_at(target: str, root: Path) -> str:
+    """The reason why what a link points to is not found under `root` by itself; empty where it is."""
+    if not Path(target).is_relative_to(root):
+        return "it is a link that leads out of the folder"
+    if not os.path.lexists(target):
+        return "it is a link to nothing"
+    if os.path.isfile(target) and suffix_of(target) not in SUFFIXES and suffix_of(target) not in CONVERTIBLE:
+        return f"it is a link to a file without the ending of a document: {os.path.basename(target)}"
+    return "" if concerns(target, str(root)) else "it is a link to what is hidden or passed over"
 
 
 def _consider(path: str, size: int, mtime: int, result: Scan) -> None:

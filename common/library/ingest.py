@@ -21,10 +21,12 @@ from common.library.chunks import Chunk, Chunker, title_of
 from common.library.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan, suffix_of
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
+from common.library.passed_over import is_hidden
 from common.library.readers.content import storable
 from common.library.readers.formats import REVISIONS
 from common.library.readers.isolated import IsolatedReader
 from common.library.store import READING, FileRecord, Store
+from common.library.successors import is_gone, is_read_alike, moved_to, pass_on, typed
 
 BATCH = 32  # chunks committed together: about a second of embedding on one core
 
@@ -81,8 +83,12 @@ class Ingestion:
         root: Path,
         progress: Progress = quiet,
         first: Collection[str] = (),
+        watch: bool = False,
+        tags: Sequence[str] | None = None,
     ) -> None:
-        """`first` has the absolute paths of documents or folders that are read before all others."""
+        """`first` has the absolute paths of documents or folders that are read before all others; `watch` and `tags`
+        are noted before anything is read, see `Library.add`.
+        """
         self._store = store
         self._embedder = embedder
         self._chunker = chunker
@@ -91,17 +97,22 @@ class Ingestion:
         self._base = root.parent if root.is_file() else root
         self._progress = progress
         self._first = frozenset(first)
+        self._watch = watch
+        self._tags = tags
+        self._known: dict[str, FileRecord] = {}  # documents of `root`, by path
         self._work = f"{READING}{hashlib.sha256(self._name.encode()).hexdigest()}/"
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
         self._batched = 0  # chunks in the batch
         self._touched: list[tuple[int, int, int]] = []  # id of known content under other times, its size and time
         self._held: dict[str, str] = {}  # content (SHA-256) that stays in the library, and its path
+        self._elsewhere: dict[str, FileRecord] = {}  # of that, what lies outside of `root`
         self._movable: dict[str, FileRecord] = {}  # content of documents that are gone from where they were
         self._moved: list[FileRecord] = []
         self._duplicates: list[tuple[str, str]] = []
+        self._copies: list[tuple[str, str]] = []  # the paths of these, and their content
         self._done = 0  # bytes
         self._total = 0
-        self._added = self._updated = self._unchanged = self._chunks = 0
+        self._added = self._updated = self._unchanged = self._passed_on = self._chunks = 0
 
     def run(self) -> AddReport:
         """Read, embed and commit what changed, then forget what is gone."""
@@ -109,13 +120,9 @@ class Ingestion:
         with self._store.reading():
             check_embedder(self._store, self._embedder)
             records = self._store.files()
-            # What was added by its own name inside of a folder that is passed over stays.
-            named = [
-                reading.root
-                for reading in self._store.readings.all()
-                if any(is_within(reading.root, folder) for folder in found.passed_over)
-            ]
-        known = {
+            # What was added by its own name stays where it is, if it would be passed over here.
+            named = [reading.root for reading in self._store.readings.all() if self._passes_over(reading.root, found)]
+        self._known = known = {
             file.path: file
             for file in records
             if is_within(file.path, str(self._root)) and not any(is_within(file.path, root) for root in named)
@@ -127,7 +134,7 @@ class Ingestion:
         self._unchanged = len(found.files) - len(changed)
         self._total = sum(file.size for file in changed)
         with self._store.writing():
-            self._store.readings.begin(self._name, self._total)
+            self._begin()
         skipped = list(found.skipped)
         try:
             self._read(changed, known, skipped)
@@ -141,7 +148,7 @@ class Ingestion:
             self._added,
             self._updated,
             self._unchanged,
-            len(self._moved),
+            len(self._moved) + self._passed_on,
             removed,
             self._chunks,
             tuple((self._relative(item.path), item.reason) for item in skipped),
@@ -149,6 +156,19 @@ class Ingestion:
             found.ignored,
             Counter(os.path.basename(folder) for folder in found.passed_over),
         )
+
+    def _passes_over(self, root: str, found: Scan) -> bool:
+        """Whether what was added by its own name, and is there, is none of what this reading looks at."""
+        hidden = root != self._name and is_within(root, self._name) and is_hidden(os.path.basename(root))
+        return (hidden or any(is_within(root, folder) for folder in found.passed_over)) and not is_gone(root)
+
+    def _begin(self) -> None:
+        """Note what was asked for: whoever goes on with an interrupted reading need not say it again."""
+        self._store.readings.begin(self._name, self._total)
+        if self._watch:
+            self._store.readings.watch(self._name)
+        if self._tags is not None and self._store.tags.put(self._name, self._tags):
+            self._store.advance()
 
     def _read(self, changed: Sequence[Found], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
         with closing(IsolatedReader()) as reader:
@@ -180,6 +200,8 @@ class Ingestion:
                 self._movable[record.sha256] = record
             elif record.path not in unread:
                 self._held[record.sha256] = record.path
+                if record.path not in known:
+                    self._elsewhere[record.sha256] = record
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self._base)
@@ -203,8 +225,10 @@ class Ingestion:
             self._held[file.sha256] = path
             self._unchanged += 1
             return
+        self._release(file.sha256)
         if file.sha256 in self._held:
             self._duplicates.append((path, self._held[file.sha256]))
+            self._copies.append((path, file.sha256))
             return
         if known is None and self._move(file, path):
             self._held[file.sha256] = path
@@ -216,7 +240,7 @@ class Ingestion:
             id=known.id if known else 0,
             path=path,
             root=known.root if known else str(self._base),
-            title=title_of(Path(path), content),
+            title=title_of(typed(path), content),
             sha256=file.sha256,
             size=file.size,
             mtime=file.mtime,
@@ -232,15 +256,34 @@ class Ingestion:
         if self._batched >= BATCH:
             self._commit_batch()
 
+    def _release(self, sha256: str) -> None:
+        """Let content move here whose file lay elsewhere and is gone: that folder may be read later, or never."""
+        record = self._elsewhere.get(sha256)
+        if record is not None and self._held.get(sha256) == record.path and is_gone(record.path):
+            del self._held[sha256]
+            self._movable[sha256] = record
+
     def _move(self, file: File, path: str) -> bool:
         """Take over what is known of a document that was elsewhere; returns whether there is one."""
         former = self._movable.pop(file.sha256, None)
-        if former is None or former.chunking != self._chunking(path):
+        if former is None or former.chunking != self._chunking(path) or not is_read_alike(former.path, path):
             return False
-        title = Path(path).stem if former.title == Path(former.path).stem else former.title
-        moved = replace(former, path=path, root=str(self._base), title=title, size=file.size, mtime=file.mtime)
-        self._moved.append(moved)
+        moved = moved_to(former, path, str(self._base))
+        self._moved.append(replace(moved, size=file.size, mtime=file.mtime))
         return True
+
+    def _pass_on(self, path: str) -> bool:
+        """Let a copy in another folder take the place of a document whose content goes, and return whether there is
+        one. Those in this folder are read anyway.
+        """
+        record = self._known.get(path)
+        return record is not None and pass_on(self._store, record, lambda copy: is_within(copy.path, str(self._root)))
+
+    def _put(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
+        known = self._known.get(record.path)
+        if known is not None and known.sha256 != record.sha256:
+            self._pass_on(record.path)
+        self._store.put_file(record, chunks, vectors)
 
     def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
         """Vectors [chunks, dimension] of a long document, kept as they are made."""
@@ -273,7 +316,7 @@ class Ingestion:
             self._store.readings.reached(self._name, self._done, batch[-1][0].path)
             start = 0
             for record, chunks in batch:
-                self._store.put_file(record, chunks, vectors[start : start + len(chunks)])
+                self._put(record, chunks, vectors[start : start + len(chunks)])
                 start += len(chunks)
             self._store.advance()
         for record, chunks in batch:
@@ -282,7 +325,7 @@ class Ingestion:
     def _commit(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
         with self._store.writing():
             self._ready_for(vectors)
-            self._store.put_file(record, chunks, vectors)
+            self._put(record, chunks, vectors)
             self._store.clear_staged(self._work_on(record))
             self._store.advance()
         self._count(record, chunks)
@@ -304,7 +347,7 @@ class Ingestion:
         moved = {record.id for record in self._moved}
         unseen = [item.path for item in skipped if item.unknown]
         gone = [
-            file.id
+            file
             for file in known.values()
             if file.id not in moved
             and file.path not in present
@@ -314,13 +357,16 @@ class Ingestion:
             self._store.clear_staged(self._work)
             for touched in self._touched:
                 self._store.touch_file(*touched)
-            self._store.remove_files(gone)
+            self._store.copies.put(self._name, str(self._base), self._copies)
+            removed = [file.id for file in gone if not self._pass_on(file.path)]
+            self._passed_on = len(gone) - len(removed)
+            self._store.remove_files(removed)
             for record in self._moved:
                 self._store.move_file(record)
             if gone or self._moved:
                 self._store.advance()
             self._store.readings.end(self._name, [(item.path, item.reason) for item in skipped])
-        return len(gone)
+        return len(removed)
 
 
 def is_within(path: str, folder: str) -> bool:

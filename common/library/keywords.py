@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from array import array
 from bisect import bisect_left
@@ -15,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.database import Database
+from common.library.readers.content import as_typed
 
-_MOST_WORDS = 64  # of a question that are looked up
+_MOST_WORDS = 64  # of a question that are searched for, the rarest of it
+_MOST_COUNTED = 256  # of a question of which it is told how rare they are: a page of text has as many
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
 _EQUALS = 64  # chunks of one rank that are looked for at once
 _ROWS = 1024  # fetched at a time
@@ -54,20 +55,20 @@ class Keywords:
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> list[int]:
         """Ids of the up to `k` of all the `chunks` whose words are most like those of the question, best first; `among`
         are the ids that may be found, ascending, None: all. Common words count where there are no others, unless there
-        are too many chunks to rank.
+        are too many chunks to rank. Of a long question its rarest words count.
         """
         if k <= 0:
             return []
-        words = list(dict.fromkeys(map(_folded, re.findall(r"\w+", question))))[:_MOST_WORDS]
         large = chunks // _COMMON > _RANKED
         most = _RANKED if large else max(1, chunks // _COMMON)
-        counts = {word: self._count(word, most) for word in words}
+        counts = self._counts(_words(question)[:_MOST_COUNTED], most)
+        words = list(counts)
         rare = [word for word in words if counts[word] <= most]
         if large:
             rare.sort(key=lambda word: counts[word])
             ranked = accumulate(counts[word] for word in rare)
             rare = [word for word, all_ranked in zip(rare, ranked, strict=True) if all_ranked <= _RANKED]
-        if any(counts[word] for word in rare):  # a word that is nowhere is rare, too
+        if rare:
             found = self._ranked(rare, k, among)
             if found or among is None or large:
                 return found
@@ -107,6 +108,14 @@ class Keywords:
             found |= {chunk: str(digest) for chunk, digest in rows}
         return found
 
+    def _counts(self, words: Sequence[str], most: int) -> dict[str, int]:
+        """Numbers of chunks that hold each of the rarest `words`, see `_count`, in their order. A word that is nowhere
+        is left out.
+        """
+        counts = {word: count for word in words if (count := self._count(word, most))}
+        rarest = set(nsmallest(_MOST_WORDS, counts, key=lambda word: counts[word]))
+        return {word: count for word, count in counts.items() if word in rarest}
+
     def _count(self, word: str, most: int) -> int:
         """Number of chunks that hold a word, as far as it is no more than `most`; else one more."""
         query = "SELECT count(*) FROM (SELECT 1 FROM keywords WHERE keywords MATCH ? LIMIT ?)"
@@ -134,6 +143,13 @@ def fused(dense: Sequence[int], keyword: Sequence[int]) -> list[int]:
     return sorted(scores, key=lambda chunk: -scores[chunk])
 
 
-def _folded(word: str) -> str:
-    """The word as the index has it: in lower case, without accents."""
-    return "".join(mark for mark in unicodedata.normalize("NFKD", word.lower()) if not unicodedata.combining(mark))
+def _words(question: str) -> list[str]:
+    """The words of a question, each once, written as those of documents are. Cases, and the accents that the index
+    leaves out, are left to the index, which has rules of its own for each. A mark belongs to the letter before it.
+    """
+    spaced = "".join(character if _is_of_a_word(character) else " " for character in as_typed(question))
+    return list({word.casefold(): word for word in spaced.split()}.values())
+
+
+def _is_of_a_word(character: str) -> bool:
+    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")

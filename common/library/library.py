@@ -21,13 +21,15 @@ from common.library.embedding_again import reembed
 from common.library.errors import LibraryBusy, LibraryError, LibraryOutdated
 from common.library.hit import Hit
 from common.library.index import VectorIndex
-from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, is_within, quiet
+from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, quiet
 from common.library.keywords import fused
 from common.library.naming import named
 from common.library.readers.content import storable
 from common.library.readings import Reading
+from common.library.removal import Named, names, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
+from common.library.successors import pass_on
 from common.library.writer_lock import writer_lock
 from common.process.private_files import private_folder
 
@@ -156,14 +158,10 @@ class Library:
         """
         root = Path(os.path.realpath(documents.expanduser()))
         with self._changing() as store:
-            report = Ingestion(store, self._embedder, self._cutter(), root, progress, first).run()
+            report = Ingestion(store, self._embedder, self._cutter(), root, progress, first, watch, tags).run()
             with store.writing():
                 if (report.updated or report.removed) and store.count() <= _FORGOTTEN_AT_ONCE:
                     store.keywords.forget()
-                if watch:
-                    store.readings.watch(storable(str(root)))
-                if tags is not None and store.tags.put(storable(str(root)), tags):
-                    store.advance()
             return report
 
     def watch(self, folder: Path) -> None:
@@ -185,29 +183,36 @@ class Library:
         with self._changing() as store:
             return reembed(store, self._embedder, progress)
 
-    def remove(self, paths: Sequence[str | Path] | Literal["all"]) -> int:
-        """Forget documents, in the index file, too; the number removed.
+    def remove(self, paths: Named) -> int:
+        """Forget documents, in the index file, too; the number removed. Of the copies of one that are elsewhere, one
+        takes its place.
 
-        A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it.
+        A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it. Raises
+        `PathError` for a document that would come back; see `removal`.
         """
         with self._changing(thoroughly=True) as store:
             with store.reading():
-                files = store.files()
-            chosen = [file.id for file in files if paths == "all" or any(_names(path, file) for path in paths)]
+                chosen = removal(store.files(), self._added(store), store.readings.watched(), paths)
             with store.writing():
                 store.clear_staged()
-                if chosen:
-                    store.remove_files(chosen)
+                for root in chosen.roots:
+                    store.readings.forget(root)
+                    store.tags.forget(root)
+                    store.copies.forget(root)
+
+                def goes(file: FileRecord) -> bool:
+                    return paths == "all" or any(names(path, file) for path in paths)
+
+                store.remove_files([file.id for file in chosen.files if not pass_on(store, file, goes)])
+                if chosen.files:
                     store.keywords.forget()
                     store.advance()
-                left = {file.id for file in files} - set(chosen)
-                kept = [file.path for file in files if file.id in left]
-                for root in {*(reading.root for reading in store.readings.all()), *store.tags.of_all()}:
-                    named = paths == "all" or any(is_within(root, os.path.realpath(path)) for path in paths)
-                    if named and not any(is_within(path, root) for path in kept):
-                        store.readings.forget(root)
-                        store.tags.forget(root)
-        return len(chosen)
+        return len(chosen.files)
+
+    def _added(self, store: Store) -> set[str]:
+        """The folders and documents that were added."""
+        read = {reading.root for reading in store.readings.all()}
+        return read | set(store.tags.of_all()) | set(store.readings.watched())
 
     def texts(self) -> list[str]:
         """Every chunk's text, in the order in which they were added."""
@@ -388,8 +393,3 @@ class Library:
         self._sealed = True  # or left to the next change, where others read all the time
         if whole:
             seal.write(self.folder)
-
-
-def _names(path: str | Path, file: FileRecord) -> bool:
-    wanted = os.path.realpath(os.path.expanduser(path))
-    return is_within(file.path, wanted) or is_within(file.relative_path, os.path.normpath(path))

@@ -9,6 +9,7 @@ from typing import Final
 
 from common.library.errors import UnknownDocument
 from common.library.store import FileRecord
+from proto.patterns import normalised
 
 _SHOWN: Final = 4  # names in a sentence
 _LONGEST_SHOWN: Final = 120  # characters of each
@@ -21,8 +22,11 @@ def named(files: Sequence[FileRecord], name: str) -> FileRecord:
     Raises `UnknownDocument`, whose text is one sentence, where there is none or more than one. It names documents that
     may be meant, and does not repeat `name`, which is somebody's request.
     """
+    name = normalised(name)
     wanted = Path(name).parts
-    found = [file for file in files if name == file.title or (wanted and _ending(file, len(wanted)) == wanted)]
+    found = [
+        file for file in files if name == normalised(file.title) or (wanted and _ending(file, len(wanted)) == wanted)
+    ]
     if len(found) == 1:
         return found[0]
     if found:
@@ -35,8 +39,8 @@ def named(files: Sequence[FileRecord], name: str) -> FileRecord:
 
 
 def _ending(file: FileRecord, parts: int) -> tuple[str, ...]:
-    """The last parts of a document's path."""
-    return Path(file.path).parts[-parts:]
+    """The last parts of a document's path, normalised."""
+    return Path(normalised(file.path)).parts[-parts:]
 
 
 def _short(file: FileRecord, others: Sequence[FileRecord]) -> str:

@@ -11,6 +11,8 @@ from typing import Final
 
 from common.library.readers.formats import CONVERTIBLE, SUFFIXES
 
+# Also what Word keeps beside a document while that is open, which has its ending and is none.
+_HIDDEN: Final = (".", "~$")
 # Installed packages, and compiled ones.
 _NAMES: Final = frozenset({"node_modules", "__pycache__"})
 # What a program puts into a folder that it fills: Python into a virtual environment, others into a cache.
@@ -27,10 +29,15 @@ _BUILT: Final = {
 }
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is hidden."""
+    return name.startswith(_HIDDEN)
+
+
 def is_passed_over(folder: str) -> bool:
     """Whether a folder is left out unless it was named itself. Where its name is not enough, the disk is asked."""
     above, name = os.path.split(folder)
-    if name.startswith(".") or name in _NAMES:
+    if is_hidden(name) or name in _NAMES:
         return True
     if any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS):
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from common.engine.kv.store_folder import clear_store
-from common.library.errors import LibraryError
+from common.library.errors import LibraryError, PathError
 
 
 def forget_states(folder: Path) -> None:
@@ -20,3 +22,19 @@ def forget_states(folder: Path) -> None:
             f"the removed documents' keys and values in {folder} can't be removed"
             f" ({(error.strerror or str(error)).lower()}): remove that folder"
         ) from error
+
+
+@contextmanager
+def forgetting_states(folder: Path) -> Iterator[None]:
+    """Remove all keys and values in `folder` when documents have been removed inside, or may have been: not where that
+    was refused. Raises `LibraryError`.
+    """
+    refused = False
+    try:
+        yield
+    except PathError:
+        refused = True
+        raise
+    finally:
+        if not refused:
+            forget_states(folder)

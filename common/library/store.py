@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunk
+from common.library.copies import Copies
 from common.library.database import Database, intact
 from common.library.errors import LibraryDamaged
 from common.library.keywords import Keywords
@@ -91,6 +92,7 @@ class Store:
         """Raises `LibraryOutdated` for a database of an earlier format, unless it is to `upgrade` it."""
         self._database = Database(folder / DATABASE, upgrade)
         self.tags = Tags(self._database)
+        self.copies = Copies(self._database)
         self.readings = Readings(self._database)
         self.keywords = Keywords(self._database)
 
@@ -185,6 +187,7 @@ class Store:
             )
             self._put_vectors([(identifier, vector.tobytes())])
         self.keywords.add(file)
+        self.copies.forget(record.path)
 
     def touch_file(self, identifier: int, size: int, mtime: int) -> None:
         """Remember that a file with other times has the content known already."""
@@ -198,6 +201,7 @@ class Store:
             (record.path, record.root, record.title, record.size, record.mtime, record.id),
         )
         self.keywords.add(record.id)
+        self.copies.forget(record.path)
 
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""

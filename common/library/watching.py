@@ -6,8 +6,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from watchfiles import Change, watch
@@ -24,6 +24,10 @@ LOOKED = 30.0  # seconds between two looks at folders of whose changes the syste
 QUIET = 1.0  # seconds without a change until the changes before are read: a copy of many files is one reading
 
 log = logging.getLogger(__name__)
+
+# Folders and documents that are there, each with its device's number and its own on that: under the same path may be
+# another one, as after a document was saved by an editor, or a disk was mounted.
+There = Mapping[str, tuple[int, int]]
 
 
 class FolderWatcher:
@@ -50,30 +54,32 @@ class FolderWatcher:
         self._thread.join()
 
     def _run(self) -> None:
-        known: set[str] = set()
         while not self._closing.is_set():
             try:
                 there = self._there()
                 if there:
-                    # Those that are new, or were away, are read: things changed there while nobody looked.
-                    self._note({root: set() for root in there - known})
+                    # All are read, the known ones, too: things may have changed there while nobody looked.
+                    self._note({root: set() for root in there})
                     self._follow(there)
                 else:
                     self._closing.wait(PAUSE)
-                known = there
             except Exception as error:
-                known = set()
                 # No more of it: its text may name documents.
                 log.warning("watching folders stumbled over %s; it goes on", type(error).__name__)
                 self._closing.wait(PAUSE)
 
-    def _there(self) -> set[str]:
+    def _there(self) -> There:
         """The watched folders that exist: an unplugged disk's documents stay in the library."""
-        return {root for root in self._library.watched() if Path(root).exists()}
+        found: dict[str, tuple[int, int]] = {}
+        for root in self._library.watched():
+            with suppress(OSError):
+                status = os.stat(root)
+                found[root] = status.st_dev, status.st_ino
+        return found
 
-    def _follow(self, there: set[str]) -> None:
+    def _follow(self, there: There) -> None:
         """Have read what is due and what changes in all folders that are `there`, until others are watched, or one of
-        these comes or goes.
+        these comes, goes or becomes another one.
         """
         looked = time.monotonic()
 
@@ -85,6 +91,9 @@ class FolderWatcher:
             for _, path in changes:
                 self._note({root: {path} for root in self._concerned(path, there)})
             self._read(there)
+            # What goes takes the system's watch of it along; who comes at once in its place may get its number, too.
+            if any(change is Change.deleted and path in there for change, path in changes):
+                return
             if time.monotonic() - looked > PAUSE:
                 looked = time.monotonic()
                 if self._there() != there:

@@ -137,13 +137,21 @@ class TestShow:
         if width == 40:
             assert lines[0] == "Apples" and lines[1].split() == ["path", "a.md"]
 
-    def test_says_when_there_is_nothing(self, settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_says_when_there_is_nothing(
+        self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert commands.search(settings, "x") == commands.INCOMPLETE
         assert commands.list_documents(settings) == commands.DONE
         told = capsys.readouterr()
         assert told.out == ""
         assert told.err.endswith("the library is empty: `dragon library add --role cloud FOLDER` fills it\n")
         assert commands.search(settings, " ") == commands.IMPOSSIBLE
+        write("a.txt", "apple")
+        commands.add(settings, [documents])
+        capsys.readouterr()
+        by_words = settings.model_copy(update={"search": "keyword"})
+        assert commands.search(by_words, "zebra") == commands.INCOMPLETE
+        assert capsys.readouterr().err == "nothing found\n"
         assert commands.search(settings, "x", 0) == commands.IMPOSSIBLE
 
 
@@ -158,6 +166,11 @@ class TestRemove:
         assert commands.remove(settings, ["a.txt"]) == commands.DONE
         assert "1 document removed" in capsys.readouterr().err
         assert commands.remove(settings, []) == commands.IMPOSSIBLE
+        assert commands.remove(settings, [""]) == commands.IMPOSSIBLE
+        with commands.open_library(settings) as library:
+            library.watch(documents)
+        assert commands.remove(settings, ["b.txt"]) == commands.IMPOSSIBLE
+        assert "is watched: remove the file there" in capsys.readouterr().err
         assert commands.remove(settings, ["b.txt"], everything=True) == commands.IMPOSSIBLE
         assert commands.remove(settings, [], everything=True) == commands.DONE
         commands.list_documents(settings)
@@ -204,6 +217,8 @@ class TestStoredDocuments:
         assert commands.add(filled, [documents]) == commands.DONE
         assert self.stored(filled) == 1, "nothing was removed yet"
         if how == "removed":
+            assert commands.remove(filled, [""]) == commands.IMPOSSIBLE
+            assert self.stored(filled) == 1, "it was refused"
             assert commands.remove(filled, ["a.md"]) == commands.DONE
         else:
             write("a.md", "# Pears\n") if how == "changed" else (documents / "a.md").unlink()
@@ -265,10 +280,14 @@ class TestStatus:
                 raise KeyboardInterrupt
 
         with commands.open_library(settings) as library, pytest.raises(KeyboardInterrupt):
-            library.add(documents, stop)
+            library.add(documents, stop, watch=True, tags=["work"])
         assert "32 documents, 214 bytes, being read: 77% done, at " in shown[0]
         with closing(sqlite3.connect(settings.library / "library.sqlite")) as connection:
             connection.execute("UPDATE readings SET began = began - 1e9")  # whoever has the process's number now
             connection.commit()
         commands.status(settings)
-        assert "interrupted at 77%: `dragon library add --role cloud` goes on with it" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert f"interrupted at 77%: `dragon library add --role cloud {documents}` goes on with it" in told
+        # What was asked for need not be said again.
+        with commands.open_library(settings) as library:
+            assert (library.watched(), library.tags()) == ([str(documents)], {str(documents): ("work",)})

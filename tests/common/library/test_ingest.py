@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -23,6 +24,14 @@ LONG = "\n\n".join(f"Paragraph {number} tells of {number * 7} things and then of
 
 def paths(library: Library) -> list[str]:
     return [file.relative_path for file in library.files()]
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder of a file system that holds any date; those of disks have limits."""
+    place = Path("/dev/shm")
+    with TemporaryDirectory(dir=place if place.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 class TestIncremental:
@@ -54,6 +63,18 @@ class TestIncremental:
         assert library.add(documents).unchanged == 1
         assert library.files()[0].mtime == 10**18
         assert len(toy.embedded) == 1
+
+    def test_a_date_that_the_database_can_not_hold(self, library: Library, in_memory: Path) -> None:
+        """Windows' zero, which archives and file systems of it hand on."""
+        path, zero = in_memory / "a.txt", -11_644_473_600 * 10**9
+        for text in ("apple tree", "other tree"):
+            path.write_text(text)
+            os.utime(path, ns=(zero, zero))
+            if path.stat().st_mtime_ns != zero:
+                pytest.skip("the file system has no such dates")
+            report = library.add(in_memory)
+            assert report.added + report.updated == 1
+            assert library.add(in_memory).unchanged == 1
 
     def test_an_edit_within_the_file_systems_clock_tick_is_seen(self, library: Library, documents: Path) -> None:
         path = documents / "a.txt"
@@ -167,9 +188,48 @@ class TestJunk:
         report = library.add(documents)
         assert [hit.text for hit in library.search("x", 9)] == ["apple tree"]
         assert sorted(report.skipped) == [
+            ("broken.md", "it is a link to nothing"),
             ("file.txt", "it is a link that leads out of the folder"),
             ("folder", "it is a link that leads out of the folder"),
         ]
+
+    def test_links_to_what_is_not_found_by_itself_are_named(
+        self, library: Library, documents: Path, write: Write
+    ) -> None:
+        write("..2026/settings.md", "as Kubernetes lays them out")
+        write("node_modules/package/readme.md", "somebody else's")
+        write(".hidden.md", "hidden")
+        write("README", "without an ending")
+        write("good.md", "found by itself")
+        links = {
+            "..data": "..2026",
+            "settings.md": "..data/settings.md",
+            "package.md": "node_modules/package/readme.md",
+            "modules": "node_modules",
+            "shown.md": ".hidden.md",
+            "readme.md": "README",
+            "again.md": "good.md",
+            "picture.png": "nothing.png",
+        }
+        for name, target in links.items():
+            (documents / name).symlink_to(target)
+        report = library.add(documents)
+        assert dict(report.skipped) == {
+            "settings.md": "it is a link to what is hidden or passed over",
+            "package.md": "it is a link to what is hidden or passed over",
+            "modules": "it is a link to what is hidden or passed over",
+            "shown.md": "it is a link to what is hidden or passed over",
+            "readme.md": "it is a link to a file without the ending of a document: README",
+        }
+        assert report.added == 1
+
+    def test_what_word_keeps_beside_an_open_document_is_hidden(
+        self, library: Library, documents: Path, write: Write
+    ) -> None:
+        write("~$letter.docx", "somebody")
+        write("good.txt", "apple tree")
+        report = library.add(documents)
+        assert (report.added, report.skipped) == (1, ())
 
     def test_a_file_exchanged_for_a_link_after_the_scan_is_not_followed(
         self, library: Library, documents: Path, write: Write, tmp_path: Path

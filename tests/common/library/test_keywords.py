@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import unicodedata
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -134,6 +137,73 @@ class TestByWords:
             assert set(paths(library, "zen type annotations", 99)) == {"pep-0020.txt", "pep-3107.txt"}
         with opened(heads, chunker, "hybrid") as library:
             assert len(paths(library, "PEP status", 3)) == 3
+
+
+LANGUAGES = {  # a note, and words that a question about it may have
+    "arabic": ("سجل أحمد في مؤسسة القراءة", ["أحمد", "مؤسسة", "القراءة"]),
+    "czech": ("Žluťoučký kůň", ["žluťoučký", "kůň", "kun"]),
+    "french": ("Le café est près du théâtre", ["café", "cafe", "CAFÉ", "théâtre"]),
+    "full width": ("会議はＲＯＯＭ１０１", ["会議はｒｏｏｍ１０１"]),
+    "german": ("Herr Müller wohnt in der Straße", ["Müller", "muller", "MÜLLER", "Straße"]),
+    "greek": ("Στην Αθήνα έχει οδός Ερμού", ["Αθήνα", "ΟΔΌΣ", "οδός", "Ερμού"]),
+    "hebrew": ("שָׁלוֹם רב", ["שָׁלוֹם"]),
+    "hindi": ("मेरा नाम हिन्दी", ["हिन्दी", "नाम"]),
+    "japanese": ("ガラス の ビン", ["ガラス", "ビン"]),
+    "korean": ("서울은 대한민국의 수도", ["서울은", "수도"]),
+    "names": ("snake_case = CO₂ + x²", ["snake_case", "CO₂", "x²"]),
+    "russian": ("Андрей купил зелёный чайник в мае", ["Андрей", "зелёный", "ЧАЙНИК"]),
+    "turkish": ("İstanbul güzel şehir", ["İstanbul", "istanbul", "güzel", "şehir"]),
+    "ukrainian": ("Київ має їжака", ["Київ", "їжака", "КИЇВ"]),
+    "vietnamese": ("Đường phố Việt Nam", ["đường", "phố", "Việt"]),
+}
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory, chunker: Chunker) -> Iterator[Library]:
+    """A library of one note for each language, and as many others without any of its words."""
+    folder = tmp_path_factory.mktemp("languages")
+    (folder / "notes").mkdir()
+    for language, (note, _) in LANGUAGES.items():
+        (folder / "notes" / f"{language}.txt").write_text(note)
+        (folder / "notes" / f"beside {language}.txt").write_text(f"nothing of the kind, {language[::-1]}")
+    with opened(folder / "library", chunker, "keyword") as library:
+        library.add(folder / "notes")
+        yield library
+
+
+class TestLanguages:
+    @pytest.mark.parametrize("language", LANGUAGES)
+    @pytest.mark.parametrize("form", ["NFC", "NFD"])
+    def test_a_word_finds_its_note(self, notes: Library, language: str, form: Literal["NFC", "NFD"]) -> None:
+        """However its accents are written in the question."""
+        words = LANGUAGES[language][1]
+        found = {word: paths(notes, unicodedata.normalize(form, f"{word}?")) for word in words}
+        assert found == {word: [f"{language}.txt"] for word in words}
+
+    def test_a_name_of_a_file_with_decomposed_letters(
+        self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker
+    ) -> None:
+        """As macOS writes them."""
+        write(unicodedata.normalize("NFD", "Андрей.txt"), "a note")
+        write("other.txt", "another note")
+        with opened(tmp_path / "library", chunker, "keyword") as library:
+            library.add(documents)
+            assert [hit.title for hit in library.search("Андрей", 3)] == ["Андрей"]
+
+
+class TestLongQuestions:
+    def test_the_rarest_words_count_wherever_they_are(self, heads: Path, chunker: Chunker) -> None:
+        unknown = " ".join(f"word{number}" for number in range(150))
+        with opened(heads, chunker, "keyword") as library:
+            assert paths(library, f"{unknown} status of zen") == ["pep-0020.txt"]
+
+    def test_of_more_than_are_searched_for_the_common_ones_are_left_out(
+        self, heads: Path, chunker: Chunker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(keywords, "_MOST_WORDS", 2)
+        monkeypatch.setattr(keywords, "_COMMON", 1)  # no word is too common
+        with opened(heads, chunker, "keyword") as library:
+            assert set(paths(library, "PEP status type zen annotations", 99)) == {"pep-0020.txt", "pep-3107.txt"}
 
 
 class TestBoth:

@@ -70,6 +70,19 @@ def test_what_became_a_folder_of_programs_is_forgotten(library: Library, write: 
     assert library.add(documents).removed == 1
 
 
+def test_a_hidden_file_that_was_named_stays(library: Library, write: Write, documents: Path) -> None:
+    hidden = write("sub/.note.txt", NOTE)
+    write("good.txt", "a note")
+    library.add(hidden)
+    report = library.add(documents)
+    assert (report.added, report.removed) == (1, 0)
+    assert paths(library) == ["good.txt", ".note.txt"]
+    write("sub/.note.txt", f"{NOTE} No.")
+    assert library.add(hidden).updated == 1
+    hidden.unlink()
+    assert library.add(documents).removed == 1
+
+
 def test_a_copy_does_not_take_the_place_of_what_was_named(library: Library, write: Write, documents: Path) -> None:
     write(".kept/note.txt", NOTE)
     library.add(documents / ".kept")
@@ -101,6 +114,7 @@ def test_they_are_told_in_one_line(
         ("build/note.txt", True),
         ("", True),
         (".note.txt.swp", False),
+        ("~$note.docx", False),
         ("project/package.json", False),
         ("project/gone.json", True),
         (".git/index", False),

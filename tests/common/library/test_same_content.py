@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+
+import pytest
 
 from common.library.library import Library
 from tests.common.library.conftest import Write
@@ -100,3 +103,103 @@ class TestMoved:
         write("b.txt", "apple trees")
         report = library.add(documents)
         assert (report.moved, report.added, report.removed) == (0, 1, 1)
+
+    def test_a_file_of_another_type_is_read_anew(self, library: Library, documents: Path, write: Write) -> None:
+        """Its reader makes another text of the same bytes."""
+        path = write("a.md", "<p>apple tree</p>")
+        library.add(documents)
+        path.rename(path.with_suffix(".html"))
+        report = library.add(documents)
+        assert (report.moved, report.added, report.removed) == (0, 1, 1)
+        assert [hit.text for hit in library.search("x", 9)] == ["apple tree"]
+
+    def test_between_types_that_are_read_alike_it_keeps_them(
+        self, library: Library, documents: Path, write: Write, toy: ToyEmbedder
+    ) -> None:
+        path = write("a.md", "apple tree")
+        library.add(documents)
+        toy.embedded.clear()
+        path.rename(path.with_suffix(".markdown"))
+        assert (library.add(documents).moved, toy.embedded) == (1, [])
+
+
+class TestBetweenFolders:
+    @pytest.fixture
+    def folders(self, library: Library, documents: Path, write: Write) -> tuple[Path, Path]:
+        """Two that were added, the first with a note."""
+        write("inbox/bill.txt", "the bill of march")
+        write("inbox/other.txt", "another note")
+        write("archive/old.txt", "an old note")
+        library.add(documents / "inbox")
+        library.add(documents / "archive")
+        return documents / "inbox", documents / "archive"
+
+    @staticmethod
+    def places(library: Library, query: str = "the bill of march") -> list[tuple[str, str]]:
+        """Folders and names of the documents that have this text."""
+        found = {hit.path for hit in library.search(query, 9) if hit.text == query}
+        return [(Path(file.root).name, file.relative_path) for file in library.files() if file.relative_path in found]
+
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_a_document_that_is_moved_is_kept_whichever_is_read_first(
+        self, library: Library, folders: tuple[Path, Path], first: int
+    ) -> None:
+        (folders[0] / "bill.txt").rename(folders[1] / "bill.txt")
+        library.add(folders[first])
+        library.add(folders[1 - first])
+        assert self.places(library) == [("archive", "bill.txt")]
+
+    def test_a_whole_folder_that_is_moved_keeps_its_chunks(
+        self, library: Library, documents: Path, folders: tuple[Path, Path], toy: ToyEmbedder
+    ) -> None:
+        folders[0].rename(documents / "letters")
+        toy.embedded.clear()
+        report = library.add(documents / "letters")
+        assert (report.moved, report.duplicates, toy.embedded) == (2, (), [])
+        assert self.places(library) == [("letters", "bill.txt")]
+
+    @pytest.mark.parametrize("how", ["deleted", "changed", "emptied", "removed", "folder removed"])
+    def test_a_copy_takes_the_place_of_a_document_that_goes(
+        self, library: Library, folders: tuple[Path, Path], write: Write, toy: ToyEmbedder, how: str
+    ) -> None:
+        bill = folders[0] / "bill.txt"
+        shutil.copy(bill, folders[1] / "copy.txt")
+        assert len(library.add(folders[1]).duplicates) == 1
+        toy.embedded.clear()
+        if how == "deleted":
+            bill.unlink()
+            report = library.add(folders[0])
+            assert (report.moved, report.removed) == (1, 0)
+        elif how in ("changed", "emptied"):
+            write("inbox/bill.txt", "the bill of april" if how == "changed" else "")
+            library.add(folders[0])
+        else:
+            assert library.remove([bill if how == "removed" else folders[0]]) == (1 if how == "removed" else 2)
+        assert "the bill of march" not in toy.embedded
+        assert self.places(library) == [("archive", "copy.txt")]
+        assert self.places(library, "the bill of april") == ([("inbox", "bill.txt")] if how == "changed" else [])
+        report = library.add(folders[1])
+        assert (report.unchanged, report.added, report.removed) == (2, 0, 0)
+        assert library.remove([folders[1] / "copy.txt"]) == 1
+        assert self.places(library) == []
+
+    def test_a_copy_that_is_none_any_more_takes_no_place(
+        self, library: Library, folders: tuple[Path, Path], write: Write
+    ) -> None:
+        bill = folders[0] / "bill.txt"
+        for name in ("changed", "gone", "forgotten/copy"):
+            write(f"archive/{name}.txt", "the bill of march")
+        library.add(folders[1])
+        library.add(folders[1] / "forgotten")
+        write("archive/changed.txt", "the bill of may")
+        (folders[1] / "gone.txt").unlink()
+        library.remove([folders[1] / "forgotten"])
+        bill.unlink()
+        assert library.add(folders[0]).removed == 1
+        assert self.places(library) == []
+
+    def test_removing_a_folder_with_all_copies_removes_all(self, library: Library, folders: tuple[Path, Path]) -> None:
+        shutil.copy(folders[0] / "bill.txt", folders[1] / "copy.txt")
+        library.add(folders[1])
+        library.remove(folders)
+        assert library.files() == []

@@ -320,7 +320,7 @@ class TestUpgrade:
         (folder / INDEX).write_bytes(index)
         (folder / SEAL).unlink()
         with closing(sqlite3.connect(folder / DATABASE)) as connection:
-            connection.executescript("DROP TABLE removed; PRAGMA user_version = 4")
+            connection.executescript("DROP TABLE copies; DROP TABLE removed; PRAGMA user_version = 4")
         with Library(folder, ToyEmbedder()) as upgraded:
             assert [hit.path for hit in upgraded.search("teapot", 9)] == ["kept.txt"]
 

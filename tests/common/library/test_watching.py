@@ -20,7 +20,7 @@ from common.library.add_process import PROMPT
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.reading_process import Changes, ReadingProcess
-from common.library.watching import FolderWatcher
+from common.library.watching import FolderWatcher, There
 from common.library.writer_lock import writer_lock
 from tests.common.library.conftest import Write
 
@@ -88,9 +88,10 @@ def test_a_folder_that_goes_away_keeps_its_documents_and_is_read_when_it_is_back
     away = documents.with_name("away")
     look, looks = FolderWatcher._there, list[set[str]]()
 
-    def noted(watcher: FolderWatcher) -> set[str]:
-        looks.append(look(watcher))
-        return looks[-1]
+    def noted(watcher: FolderWatcher) -> There:
+        found = look(watcher)
+        looks.append(set(found))
+        return found
 
     monkeypatch.setattr(FolderWatcher, "_there", noted)
     watcher = FolderWatcher(settings, library)
@@ -103,6 +104,69 @@ def test_a_folder_that_goes_away_keeps_its_documents_and_is_read_when_it_is_back
         (away / "second.txt").write_text("the second note")
         shutil.move(away, documents)
         until(lambda: len(titles(library)), 2)
+    finally:
+        watcher.close()
+
+
+def test_what_takes_the_place_of_a_watched_folder_or_document_is_watched(
+    settings: Settings, library: Library, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Editors save so, and programs that exchange a whole folder at once."""
+    monkeypatch.setattr("common.library.watching.PAUSE", 0.2)
+    note = tmp_path / "note.txt"
+    note.write_text("a note of mine")
+    library.watch(note)
+
+    def save(text: str) -> None:
+        note.with_name("saved").write_text(text)
+        note.with_name("saved").rename(note)
+
+    watcher = FolderWatcher(settings, library)
+    try:
+        until(lambda: set(titles(library)), {"the first note", "a note of mine"})
+        for number in range(3):
+            save(f"a note that was saved {number}")
+            until(lambda text=f"a note that was saved {number}": text in titles(library), True)  # type: ignore[misc]
+        shutil.rmtree(documents)
+        documents.mkdir()
+        (documents / "made.txt").write_text("a note made again")
+        until(lambda: "a note made again" in titles(library), True)
+        (documents / "more.txt").write_text("one more note")
+        until(lambda: "one more note" in titles(library), True)
+        (tmp_path / "next").mkdir()
+        (tmp_path / "next" / "next.txt").write_text("the next note")
+        documents.rename(tmp_path / "away")
+        (tmp_path / "next").rename(documents)
+        until(lambda: "the next note" in titles(library), True)
+        (documents / "last.txt").write_text("the last note")
+        until(lambda: set(titles(library)), {"a note that was saved 2", "the next note", "the last note"})
+    finally:
+        watcher.close()
+
+
+def test_a_disk_that_is_mounted_over_a_folder_is_watched(
+    settings: Settings, library: Library, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which the system tells nothing; and what is there, or changed elsewhere in between, is read."""
+    monkeypatch.setattr("common.library.watching.PAUSE", 0.2)
+    look, mounted, follows = FolderWatcher._there, list[int](), list[Changes]()
+    follow = FolderWatcher._follow
+
+    def there(watcher: FolderWatcher) -> There:
+        return {root: (device + len(mounted), number) for root, (device, number) in look(watcher).items()}
+
+    def noted(watcher: FolderWatcher, there: There) -> None:
+        follows.append(dict(watcher._due))
+        follow(watcher, there)
+
+    monkeypatch.setattr(FolderWatcher, "_there", there)
+    monkeypatch.setattr(FolderWatcher, "_follow", noted)
+    watcher = FolderWatcher(settings, library)
+    try:
+        until(lambda: len(follows), 1)
+        mounted.append(1)
+        until(lambda: len(follows), 2)
+        assert list(follows[1]) == [str(documents)]
     finally:
         watcher.close()
 

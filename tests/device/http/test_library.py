@@ -124,6 +124,7 @@ class TestUploads:
             ("/etc/passwd.md", "without folders"),
             ("a\\b.md", "without folders"),
             (".hidden.md", "not begin with a dot"),
+            ("~$open.docx", "not begin with a dot or ~$"),
             ("run.exe", "of a type that is not read"),
             ("letter.doc", "save it as docx"),
             ("none", "of a type that is not read"),

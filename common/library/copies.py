@@ -1,0 +1,33 @@
+"""Files that were passed over because the library has their content under another path; in its database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from common.library.database import Database
+
+
+class Copies:
+    """Copies of one database, inside its transactions. None has the path of a document of the library."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, folder: str, root: str, copies: Iterable[tuple[str, str]]) -> None:
+        """Note which copies there are in `folder`, paths with the contents' SHA-256, in place of those known there; as
+        documents their root would be `root`.
+        """
+        self.forget(folder)
+        self._database.run_many(
+            "INSERT INTO copies VALUES (?, ?, ?)", [(path, root, sha256) for path, sha256 in copies]
+        )
+
+    def of(self, sha256: str) -> list[tuple[str, str]]:
+        """Paths and roots of the copies of a content, by path."""
+        return self._database.all("SELECT path, root FROM copies WHERE sha256 = ? ORDER BY path", (sha256,))
+
+    def forget(self, folder: str) -> None:
+        """Remove the copies that are `folder` or lie below it."""
+        below = folder.rstrip(os.sep) + os.sep
+        self._database.run("DELETE FROM copies WHERE path = ? OR substr(path, 1, ?) = ?", (folder, len(below), below))

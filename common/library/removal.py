@@ -1,0 +1,64 @@
+"""The choice of what `Library.remove` forgets: documents, and the folders that were added."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from common.library.errors import PathError
+from common.library.ingest import is_within
+from common.library.store import FileRecord
+from common.library.successors import is_gone
+from proto.patterns import normalised
+
+Named = Sequence[str | Path] | Literal["all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Documents, and folders or documents that were added, which are forgotten."""
+
+    files: list[FileRecord]
+    roots: list[str]
+
+
+def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collection[str], paths: Named) -> Removal:
+    """Choose what is to be forgotten of a library's `files` and of the `roots` that were added, some of them `watched`.
+
+    What lies in a watched folder would come back: a folder that was added by itself is forgotten there, and its
+    documents stay. Raises `PathError` for a document there, and for an empty path.
+    """
+    if paths == "all":
+        return Removal(list(files), list(roots))
+    if any(not str(path) for path in paths):
+        raise PathError("the path is empty: name documents as `dragon library list` shows them, or where they are")
+    gone = {path: [root for root in roots if is_within(normalised(root), _place(path))] for path in paths}
+    left = set(watched).difference(*gone.values())
+    chosen: dict[int, FileRecord] = {}
+    for path in paths:
+        named = [file for file in files if names(path, file)]
+        kept = {file.id: root for file in named if (root := _coming_back(file, left)) is not None}
+        if kept and not gone[path]:
+            (root, *_) = kept.values()
+            raise PathError(f"{root} is watched: remove the file there, or stop watching the folder")
+        chosen |= {file.id: file for file in named if file.id not in kept}
+    return Removal(list(chosen.values()), [root for each in gone.values() for root in each])
+
+
+def names(path: str | Path, file: FileRecord) -> bool:
+    """Whether a path is that of a document, or of a folder around it: on the disk, or relative as it is listed."""
+    relative = normalised(os.path.normpath(path))
+    return is_within(normalised(file.path), _place(path)) or is_within(normalised(file.relative_path), relative)
+
+
+def _place(path: str | Path) -> str:
+    return normalised(os.path.realpath(os.path.expanduser(path)))
+
+
+def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:
+    """The watched folder whose next reading would take a document in again."""
+    roots = (root for root in watched if is_within(file.path, root))
+    return next((root for root in roots if is_gone(root) or not is_gone(file.path)), None)

@@ -1,0 +1,84 @@
+"""Removal of documents and folders, which is refused where they would come back."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from common.library.errors import PathError
+from common.library.library import Library
+from tests.common.library.conftest import Write
+
+
+def paths(library: Library) -> list[str]:
+    return [file.relative_path for file in library.files()]
+
+
+@pytest.fixture
+def watched(library: Library, documents: Path, write: Write) -> Path:
+    write("a.txt", "apple")
+    write("sub/b.txt", "banana")
+    library.add(documents, watch=True)
+    return documents
+
+
+@pytest.mark.parametrize("named", ["a.txt", "sub", "sub/b.txt"])
+def test_what_lies_in_a_watched_folder_is_refused(library: Library, watched: Path, named: str) -> None:
+    for path in (named, watched / named):
+        with pytest.raises(PathError, match=f"{watched} is watched: remove the file there, or stop watching"):
+            library.remove([path])
+    assert paths(library) == ["a.txt", "sub/b.txt"]
+
+
+def test_what_is_gone_there_is_forgotten(library: Library, watched: Path) -> None:
+    (watched / "a.txt").unlink()
+    assert library.remove(["a.txt"]) == 1
+    assert (paths(library), library.watched()) == (["sub/b.txt"], [str(watched)])
+
+
+def test_what_lies_on_a_disk_that_is_away_is_refused(library: Library, watched: Path) -> None:
+    """It is watched again when the disk is back."""
+    watched.rename(watched.with_name("away"))
+    with pytest.raises(PathError, match="is watched"):
+        library.remove(["a.txt"])
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_watched_folder_is_forgotten_as_a_whole(library: Library, watched: Path, tmp_path: Path, read: bool) -> None:
+    """Before it was read for the first time, too."""
+    other = tmp_path / "other"
+    other.mkdir()
+    library.watch(other)
+    assert library.remove([watched if read else other]) == (2 if read else 0)
+    assert library.watched() == [str(other if read else watched)]
+
+
+def test_a_folder_in_a_watched_one_is_no_longer_one_of_its_own(library: Library, watched: Path) -> None:
+    library.add(watched / "sub", watch=True, tags=["fruit"])
+    assert library.remove([watched / "sub"]) == 0
+    assert (paths(library), library.watched(), library.tags()) == (["a.txt", "sub/b.txt"], [str(watched)], {})
+
+
+def test_an_empty_path_is_none(
+    library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a variable that is not set: it is not the folder in which one happens to be."""
+    write("a.txt", "apple")
+    library.add(documents)
+    monkeypatch.chdir(documents)
+    with pytest.raises(PathError, match="the path is empty"):
+        library.remove([""])
+    assert library.count == 1
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_may_be_written_either_way(library: Library, documents: Path, write: Write, form: str) -> None:
+    other = "NFD" if form == "NFC" else "NFC"
+    write(unicodedata.normalize(form, "Müller/Bär.md"), "a bear")  # type: ignore[arg-type]
+    library.add(documents)
+    named = unicodedata.normalize(other, "Müller/Bär.md")  # type: ignore[arg-type]
+    assert [hit.text for hit in library.passages(named, "x")] == ["a bear"]
+    assert [hit.text for hit in library.passages(unicodedata.normalize("NFC", "Bär"), "x")] == ["a bear"]
+    assert library.remove([named]) == 1
