@@ -96,7 +96,7 @@ class CloudConnection:
                 self.welcome = message  # news of a cloud that goes on: its library has changed
             case Welcome():
                 self._measure_anew(message.hello)
-                self.welcome, self.refusal, self.left = message, None, False
+                self.welcome, self.refusal, self.left, self._starting = message, None, False, None
                 self._comings.tell(logging.INFO, "connected to the cloud at %s", self.address)
                 self._welcomed()
             case Error(session=0, code=failures.STOPPING):

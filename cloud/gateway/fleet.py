@@ -78,7 +78,7 @@ class Fleet:
 
     def __init__(self, count: int, launcher: Launcher, silence: float, died: Died | None = None) -> None:
         self.vocabulary = 0  # of the workers' model, once one is ready
-        self._begun = threading.Event()  # one serves, or has ended before any did
+        self._begun = threading.Event()  # one serves, or none can
         self._serving: Serving | None = None
         self._launcher = launcher
         self._silence = silence
@@ -99,7 +99,7 @@ class Fleet:
         self._channel.start()
 
     def until_one_serves(self) -> bool:
-        """Wait until a worker serves; False where one has ended before: it has said why."""
+        """Wait until a worker serves; False where none can: those that have ended before have said why."""
         self._begun.wait()
         return self.vocabulary > 0
 
@@ -193,6 +193,8 @@ class Fleet:
             elif (how := self._end_of(worker, now)) is not None:
                 self._again_at(place, worker, now)
                 self._give_up(worker, how)
+                if worker.ready is None and self._is_in_vain(worker):
+                    self._begun.set()
             elif worker.process.leaving():
                 self._replace(place, worker, now)
             elif worker.ready is None and now - worker.begun > _REMINDER * (worker.reminders + 1):
@@ -253,13 +255,19 @@ class Fleet:
         pause = _FIRST_PAUSE if proven else worker.pause
         self._again[place] = now + (0.0 if proven else pause), min(2 * pause, _LAST_PAUSE)
 
+    def _is_in_vain(self, worker: _Worker) -> bool:
+        """Whether a start that has lost this worker won't succeed: for its settings all end, or no other one is left.
+
+        One that was killed, or whose machine was lost, says nothing about the others.
+        """
+        lives = any(each is not None and each.process.ended() is None for each in self._places)
+        return worker.process.misconfigured() or not lives
+
     def _give_up(self, worker: _Worker, how: str) -> None:
         log.warning("worker %d %s", worker.number, how)
         self._channel.shut(worker.number)
         if self._scrape is not None:
             self._scrape.came(worker.number, None)
-        if worker.ready is None:
-            self._begun.set()
         if self._serving is not None:
             self._serving.lost(worker.number)
 

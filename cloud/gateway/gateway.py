@@ -100,7 +100,7 @@ class Gateway:
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
             case Hello():
-                self._greet(peer, message)
+                self._greet(peer, encode(message))
             case ProbeReply():
                 with self._lock:
                     workers = self._table.known_to(peer)
@@ -121,9 +121,10 @@ class Gateway:
     # --- workers
 
     def joined(self, worker: int) -> None:
-        """A worker serves from now on."""
+        """A worker serves from now on, those first who wait for one."""
         with self._lock:
             self._table.joined(worker)
+        self._greet_anew()
 
     def leaving(self, worker: int) -> None:
         """A worker gets no new sessions: it is taken away when it has none."""
@@ -144,6 +145,7 @@ class Gateway:
                 del self._passed[number, peer]
         for peer, session in ended:
             self._send(peer, unknown_session(session))
+        self._greet_anew()
 
     def said(self, worker: int, note: Note) -> None:
         """Pass on what a worker has for a device."""
@@ -187,14 +189,20 @@ class Gateway:
             return last and self._table.fetches((peer, message.session))
         return isinstance(message, Closed | Busy | Error)
 
-    def _greet(self, peer: Peer, hello: Hello) -> None:
-        frame = encode(hello)
+    def _greet(self, peer: Peer, hello: bytes) -> None:
         with self._lock:
-            worker = self._table.greeted(peer, frame)
+            worker = self._table.greeted(peer, hello)
         if worker is None:
             self._send(peer, starting("waiting for a worker"))
         else:
-            self._workers.send(Note(Kind.MESSAGE, peer, frame=frame), worker)
+            self._workers.send(Note(Kind.MESSAGE, peer, frame=hello), worker)
+
+    def _greet_anew(self) -> None:
+        """Have those devices welcomed whose worker was lost before it did, or for whom there was none."""
+        with self._lock:
+            waiting = [] if self._closing else self._table.ungreeted
+        for peer, hello in waiting:
+            self._greet(peer, hello)
 
     def _open(self, peer: Peer, message: Open | Fetch) -> None:
         key = peer, message.session

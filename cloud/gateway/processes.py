@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from cloud.gateway.channel import ChannelKeys
+from common.daemon.daemon import BAD_INPUT
 from common.process.python import child_command, python_environment
 
 LOADS: Final = "it loads its models"
@@ -19,6 +20,9 @@ class WorkerProcess(Protocol):
 
     def ended(self) -> str | None:
         """The way in which it ended, for people; None while it runs."""
+
+    def misconfigured(self) -> bool:
+        """Whether it ended because of its settings, which all workers have."""
 
     def leaving(self) -> bool:
         """Whether the machine that it runs on is about to be taken away."""
@@ -67,6 +71,13 @@ def started(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
     return process
 
 
+def end_for_people(code: int, where: str = "") -> str:
+    """The way in which a process ended, of which `subprocess` tells the `code`; `where` is a phrase, if it matters."""
+    if code < 0:
+        return f"was killed{where} (signal {-code})"
+    return f"ended{where} (exit code {code})"
+
+
 class LocalLauncher:
     """Starts workers on this machine, with `settings`; they end with the thread that starts them."""
 
@@ -90,7 +101,10 @@ class LocalProcess:
 
     def ended(self) -> str | None:
         code = self._process.poll()
-        return None if code is None else f"ended (exit code {code})"
+        return None if code is None else end_for_people(code)
+
+    def misconfigured(self) -> bool:
+        return self._process.poll() == BAD_INPUT
 
     def leaving(self) -> bool:
         return False  # the gateway would be, too

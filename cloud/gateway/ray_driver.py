@@ -52,12 +52,13 @@ class Driver:
                     self._machines[number] = future.result()
                 self.tell(placed=number)
 
-        def ended(future: Future[str]) -> None:
+        def ended(future: Future[tuple[str, int | None]]) -> None:
             error = future.exception()
             with self._lock:
                 self._seats.pop(number, None)
                 self._machines.pop(number, None)
-            self.tell(ended=number, how=future.result() if error is None else f"was lost ({type(error).__name__})")
+            how, code = future.result() if error is None else (f"was lost ({type(error).__name__})", None)
+            self.tell(ended=number, how=how, code=code)
 
         seat.machine.remote().future().add_done_callback(placed)
         seat.serve.remote(VERSION, number, place, address, self._given).future().add_done_callback(ended)

@@ -16,6 +16,7 @@ from cloud.gateway.channel import ChannelKeys
 from cloud.gateway.processes import LOADS, WorkerProcess, given_to_worker
 from cloud.settings import LOCAL
 from common.configuration.configuration import ConfigurationError
+from common.daemon.daemon import BAD_INPUT
 from common.process.python import child_command, python_environment
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,8 @@ class _Driver:
                             self._workers[number].leaves = True
             else:
                 with self._lock:
-                    self._workers.pop(told["ended"]).how = told["how"]
+                    worker = self._workers.pop(told["ended"])
+                    worker.code, worker.how = told["code"], told["how"]
         self._process.wait()
         for pipe in (self._process.stdout, self._process.stdin):
             with suppress(OSError):  # of what was written and not read
@@ -126,6 +128,7 @@ class _Driver:
 class _RayProcess:
     def __init__(self, driver: _Driver, number: int) -> None:
         self.how: str | None = None
+        self.code: int | None = None  # with which it exited, if it did
         self.leaves = False
         self.placed = False
         self._driver = driver
@@ -133,6 +136,9 @@ class _RayProcess:
 
     def ended(self) -> str | None:
         return self.how
+
+    def misconfigured(self) -> bool:
+        return self.code == BAD_INPUT
 
     def leaving(self) -> bool:
         return self.leaves

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from contextlib import suppress
 
-from cloud.gateway.processes import started, worker_command
+from cloud.gateway.processes import end_for_people, started, worker_command
 from common.process.version import VERSION
 
 CONCURRENCY = 2  # calls at a time: `serve` takes as long as the worker lives
@@ -26,18 +26,19 @@ class Seat:
         self._told = False  # to end
         self._lock = threading.Lock()
 
-    def serve(self, version: str, number: int, place: int, address: str, given: bytes) -> str:
-        """Run the worker until it ends; how it ended, for people. `version` is the gateway's."""
+    def serve(self, version: str, number: int, place: int, address: str, given: bytes) -> tuple[str, int | None]:
+        """Run the worker until it ends; how it ended, for people, and its exit code. `version` is the gateway's."""
         host = socket.gethostname()
         if version != VERSION:
-            return f"can't start on {host}: dragon is {VERSION} there, and {version} at the gateway"
+            return f"can't start on {host}: dragon is {VERSION} there, and {version} at the gateway", None
         with self._lock:
             if self._told:
-                return "was told to end"
+                return "was told to end", None
             with suppress(PermissionError):  # Ray's processes stand back behind all others; only root may undo that
                 os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
             self._process = process = started(worker_command(number, place, address), given)
-        return f"ended on {host} (exit code {process.wait()})"
+        code = process.wait()
+        return end_for_people(code, f" on {host}"), code
 
     def machine(self) -> str:
         """The id of the Ray node that this is on."""

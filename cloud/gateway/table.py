@@ -85,6 +85,11 @@ class Table:
         device.told = welcome
         return True
 
+    @property
+    def ungreeted(self) -> list[tuple[Peer, bytes]]:
+        """Devices that no worker has answered, and none will: those without a welcome and a home; with their hellos."""
+        return [(peer, each.hello) for peer, each in self._devices.items() if not each.told and each.home is None]
+
     def gone(self, peer: Peer) -> list[int]:
         """Forget a device; the workers that have to be told."""
         knowing = self.known_to(peer)

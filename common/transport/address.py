@@ -38,6 +38,15 @@ def is_four(address: str) -> bool:
     return re.fullmatch(r"[\d.]+|localhost", split_address(address)[0]) is not None
 
 
+def is_number(address: str) -> bool:
+    """Whether the host of `address` is spelled as a number, with which nothing has to be looked up."""
+    try:
+        ipaddress.ip_address(split_address(address)[0])
+    except ValueError:
+        return False
+    return True
+
+
 def require_safe(address: str, curve: bool, insecure: bool) -> None:
     """Refuse a plaintext link that leaves this machine, unless `insecure` says that it is wanted.
 
@@ -51,6 +60,6 @@ def require_safe(address: str, curve: bool, insecure: bool) -> None:
 
 
 def numeric(address: str) -> str:
-    """`address` with localhost replaced by its number, which is all that ZeroMQ can bind to."""
+    """`address` with localhost replaced by its number."""
     host, port = split_address(address)
     return f"tcp://127.0.0.1:{port}" if host == "localhost" else address

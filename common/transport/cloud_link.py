@@ -14,6 +14,7 @@ from common.process.accounts import Accounts
 from common.process.quiet_log import QuietLog
 from common.process.vital import Died
 from common.transport.address import TransportError, numeric, require_safe
+from common.transport.crowd import leaves
 from common.transport.interface import Handler, Peer, owner
 from common.transport.keys import CloudKeys, fingerprint, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
@@ -157,7 +158,8 @@ class CloudLink(SocketLoop):
         for former in (known, self._live[descriptor]):
             if former is not None:
                 self._on_unreachable(former)
-        if len(self._connections) >= self.limits.peers:
+        holder = key or metadata(first, "Peer-Address") or ""
+        if not self._has_room(holder):
             self._lines.tell(logging.WARNING, "turned a device away: this link takes %d at a time", self.limits.peers)
             self._turn_away(descriptor)
             return None
@@ -165,8 +167,30 @@ class CloudLink(SocketLoop):
         shaking = now - self._strangers.pop(descriptor, now)
         self._guard.be_patient(descriptor, self.limits.heartbeat_timeout + shaking)
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
+        connection.holder = holder
         self._routes[routing] = self._live[descriptor] = connection
         return connection
+
+    def _has_room(self, holder: str) -> bool:
+        """Whether there is room for a connection of `holder`; if need be, after one of a crowd is cut."""
+        if len(self._connections) < self.limits.peers:
+            return True
+        present = [connection for connection in self._connections.values() if not connection.cut]
+        if len(present) < self.limits.peers:
+            return True
+        standing = [connection for connection in present if connection.watched != -1]  # the others end by themselves
+        index = leaves([connection.holder for connection in standing], holder)
+        if index is not None:
+            self._cut_of_crowd(standing[index])
+        return index is not None
+
+    def _cut_of_crowd(self, connection: Connection) -> None:
+        key = connection.peer.key
+        whose = f"at {connection.holder}" if key is None else f"with the fingerprint {fingerprint(key)}"
+        text = "cut the oldest connection of the device %s, which has the most: this link takes %d at a time"
+        self._lines.tell(logging.WARNING, text, whose, self.limits.peers)
+        connection.cut = True
+        self._guard.disconnect(connection.watched, "crowd")
 
     def _turn_away(self, descriptor: int) -> None:
         self._strangers.pop(descriptor, None)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
 
 from common.process.vital import Died
-from common.transport.address import TransportError, numeric, require_safe, split_address
+from common.transport.address import TransportError, require_safe, split_address
 from common.transport.interface import Handler, LinkStatus
 from common.transport.keys import DeviceKeys, z85_key
 from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
 from common.transport.loop import SocketLoop
+from common.transport.names import Lookup, Places
 from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, NEVER, Connection, prepare_socket
 from common.transport.tcp import MEASURED
 from common.transport.zap import LATER
@@ -27,7 +28,8 @@ _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
 class DeviceLink(SocketLoop):
     """A device's connection to its cloud, made again forever, with growing pauses, whenever it is lost.
 
-    Every connection has a socket of its own: nothing that was queued for an old one can arrive on a new one.
+    Every connection has a socket of its own: nothing that was queued for an old one can arrive on a new one. A name
+    is looked up anew after each connection, and each attempt tries one of its addresses: who the cloud is its key says.
     `died` is told if the link's thread ends by itself. Raises `TransportError` for an address or keys that can't work.
     """
 
@@ -52,6 +54,9 @@ class DeviceLink(SocketLoop):
             handler, limits, "device-link", addressed=False, encrypted=keys is not None, allows=None, died=died
         )
         self.address = address
+        self._lookup = Lookup(address, self._turns.signal.give)
+        self._looking = False  # whether the attempt waits for that
+        self._places = Places()
         self._current: Connection | None = None
         self._number = 0  # of the current connection; 0 without one
         self._descriptor: int | None = None  # of the connection or the attempt, once TCP has connected
@@ -106,6 +111,7 @@ class DeviceLink(SocketLoop):
         # The handshake takes three round trips or more, so the next one stays within what this one took.
         self._silence = min(max(limits.connect_timeout, took), limits.connect_timeout_last)
         self._since = now
+        self._places.worked()
         self._number = self._last_connection + 1
         descriptor = -1 if self._descriptor is None else self._descriptor
         self._guard.be_patient(descriptor, limits.heartbeat_timeout + took)
@@ -134,6 +140,10 @@ class DeviceLink(SocketLoop):
         """Status after an attempt or a connection on which nothing came any more."""
         if self._current is not None:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
+        if self._looking:
+            return LinkStatus(
+                "away", f"No name server has said yet where {self._host} is; check this machine's network."
+            )
         self._silence = min(2 * self._silence, self.limits.connect_timeout_last)
         return LinkStatus("away", f"The cloud at {self.address} doesn't answer.")
 
@@ -171,6 +181,8 @@ class DeviceLink(SocketLoop):
             self._lose(self._end, now)
         elif self._retry_at is not None and now >= self._retry_at:
             self._attempt(now)
+        elif self._looking and (found := self._lookup.take()) is not None:
+            self._go_on(found, now)
         elif (limit := self._attempt_ends) is not None and now >= limit:
             self._lose(self._unheard(), now)
 
@@ -187,7 +199,31 @@ class DeviceLink(SocketLoop):
     def _attempt(self, now: float) -> None:
         self._retry_at = None
         self._since = now
-        made, monitor = prepare_socket(self._context, zmq.DEALER, numeric(self.address), self.limits)
+        if (place := self._places.next()) is not None:
+            self._connect(place, now)
+            return
+        self._looking = True
+        self._lookup.begin()
+        if (found := self._lookup.take()) is not None:
+            self._go_on(found, now)
+
+    def _go_on(self, found: Sequence[str], now: float) -> None:
+        """Go on with an attempt for which the name is looked up."""
+        self._looking = False
+        self._places.found(found)
+        if (place := self._places.next()) is not None:
+            self._since = now
+            self._connect(place, now)
+            return
+        sentence = f"The name {self._host} is not known here; check how it is spelled, and this machine's network."
+        self._lose(LinkStatus("away", sentence), now)
+
+    @property
+    def _host(self) -> str:
+        return split_address(self.address)[0]
+
+    def _connect(self, place: str, now: float) -> None:
+        made, monitor = prepare_socket(self._context, zmq.DEALER, place, self.limits)
         made.reconnect_ivl = NEVER
         made.connect_timeout = int(self._silence * 1000)
         self._authenticator.protect(made)
@@ -195,16 +231,16 @@ class DeviceLink(SocketLoop):
             made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self._curve
         self._adopt(made, monitor)
         try:
-            made.connect(numeric(self.address))
+            made.connect(place)
         except zmq.ZMQError:
-            self._end = LinkStatus("away", f"{self.address} is not an address that can be connected to.")
+            self._lose(LinkStatus("away", f"{self.address} is not an address that can be connected to."), now)
 
     def _lose(self, status: LinkStatus, now: float) -> None:
         lost = self._current
         if lost is not None and now - self._since > self.limits.backoff_last:
             self._pause = self.limits.backoff_first  # it was a good connection, not a door that opens and shuts
         self._status, self._end = status, None
-        self._current, self._number = None, 0
+        self._current, self._number, self._looking = None, 0, False
         self._discard()
         # Spread, so that the devices of a restarted cloud don't all come at once.
         self._retry_at = now + self._pause * self._random.uniform(0.5, 1.0)

@@ -37,7 +37,18 @@ _ENCRYPTED: Final = 33  # bytes that CURVE adds to a frame: the command's name, 
 class Connection:
     """A peer as the link's thread knows it."""
 
-    __slots__ = ("backlog", "complaints", "cut", "descriptor", "peer", "quota", "routing", "watched", "window")
+    __slots__ = (
+        "backlog",
+        "complaints",
+        "cut",
+        "descriptor",
+        "holder",
+        "peer",
+        "quota",
+        "routing",
+        "watched",
+        "window",
+    )
 
     def __init__(
         self, peer: Peer, routing: bytes, descriptor: int, quota: Quota, complaints: TokenBucket, window: SendWindow
@@ -50,7 +61,8 @@ class Connection:
         self.complaints = complaints
         self.window = window
         self.backlog: deque[OutgoingMessage] = deque()  # what ZeroMQ has no room for
-        self.cut = False  # for what it sent: what is left of that is not read any more
+        self.cut = False  # what it sent and is left is not read any more
+        self.holder = peer.key or ""  # who it counts for where there are too many
 
 
 def prepare_socket(

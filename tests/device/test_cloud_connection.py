@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from common.answer.failures import starting, stopping
 from common.daemon.handshake import changes
 from common.daemon.side import SideRuntime
 from common.estimates.estimators import DecodeLine
@@ -105,6 +106,24 @@ def test_a_complaint_about_the_version_is_put_as_this_device_sees_it(profiler: P
     assert status.state == "refused"
     assert f"this device, which speaks version {PROTOCOL_VERSION}:" in status.detail
     assert f"speaks protocol version {PROTOCOL_VERSION - 1}" not in status.detail
+
+
+def test_one_that_was_starting_is_so_no_more_when_it_has_welcomed(profiler: Profiler) -> None:
+    """It may do so on the same connection: a gateway that was waiting for a worker."""
+    connection = CloudConnection(
+        "tcp://cloud:1",
+        cast(SideRuntime, Side(profiler)),
+        lambda message, size: None,
+        lambda: None,
+        lambda reason: None,
+    )
+    peer = Peer(1, None)
+    connection.on_message(peer, starting("waiting for a worker"), 0)
+    assert connection.status().detail == "The cloud at tcp://cloud:1 is starting: waiting for a worker."
+    connection.on_message(peer, Welcome(CLOUD, 1, 1, 1), 0)
+    assert connection.status().state == "connected"
+    connection.on_message(peer, stopping(), 0)
+    assert connection.status().detail == "Connecting to tcp://cloud:1."
 
 
 def test_what_has_changed_is_named() -> None:

@@ -17,7 +17,7 @@ from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
 from cloud.gateway.metrics import GatewayMetrics
-from cloud.gateway.processes import WorkerProcess
+from cloud.gateway.processes import LocalProcess, WorkerProcess
 from cloud.gateway.worker_link import WorkerLink
 from common.process.python import python_environment
 from common.transport.counters import CountersSnapshot
@@ -41,9 +41,13 @@ class Worker:
     link: WorkerLink
     how: str | None = None
     leaves: bool = False
+    wrong: bool = False  # its settings
 
     def ended(self) -> str | None:
         return self.how
+
+    def misconfigured(self) -> bool:
+        return self.wrong
 
     def leaving(self) -> bool:
         return self.leaves
@@ -136,6 +140,80 @@ def test_one_that_does_not_serve_yet_is_told_of(
     launch.workers[0].link.ready(VOCABULARY)
     assert fleet.until_one_serves()
     fleet.close()
+
+
+class TestBeforeAnyServes:
+    """Ends of workers while they load."""
+
+    @pytest.fixture
+    def fleet(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+        monkeypatch.setattr(fleet_module, "_FIRST_PAUSE", PATIENCE)  # who ends is away for the whole test
+        launch.hold.set()
+        fleet = Fleet(2, launch, PATIENCE)
+        fleet.start()
+        wait_until(lambda: len(launch.workers) == 2, "both load")
+        yield fleet
+        fleet.close()
+
+    @pytest.fixture
+    def begun(self, fleet: Fleet) -> Iterator[Callable[[], bool | None]]:
+        """Tells whether one serves; None while that is not known."""
+        told: list[bool] = []
+        waiting = threading.Thread(target=lambda: told.append(fleet.until_one_serves()))
+        waiting.start()
+        yield lambda: told[0] if told else None
+        waiting.join(PATIENCE)
+
+    def test_one_may_end(self, fleet: Fleet, launch: Launch, begun: Callable[[], bool | None]) -> None:
+        """The other one goes on: what killed the first may have been the system's memory, or its machine is away."""
+        launch.workers[0].end()
+        wait_until(lambda: fleet.ends[0] == ("ended", 1), "it is given up")
+        assert begun() is None
+        launch.workers[1].link.ready(VOCABULARY)
+        wait_until(lambda: begun() is True, "the other one serves")
+
+    def test_when_all_have_ended_none_is_waited_for(
+        self, fleet: Fleet, launch: Launch, begun: Callable[[], bool | None]
+    ) -> None:
+        launch.workers[1].end()
+        wait_until(lambda: fleet.ends[0] == ("ended", 1), "it is given up")
+        assert begun() is None
+        launch.workers[0].end()
+        wait_until(lambda: begun() is False, "there is none")
+
+    def test_what_is_wrong_with_the_settings_of_one_is_so_for_all(
+        self, launch: Launch, begun: Callable[[], bool | None]
+    ) -> None:
+        launch.workers[0].wrong = True
+        launch.workers[0].end()
+        wait_until(lambda: begun() is False, "the other one is not waited for")
+
+    def test_one_whose_machine_is_taken_away_has_a_follower(
+        self, fleet: Fleet, launch: Launch, begun: Callable[[], bool | None]
+    ) -> None:
+        launch.workers[1].end()
+        wait_until(lambda: fleet.ends[0] == ("ended", 1), "one is left")
+        launch.workers[0].leaves = True
+        wait_until(lambda: len(launch.workers) == 3, "another one is started in its place")
+        launch.workers[0].end()
+        wait_until(lambda: fleet.ends[0] == ("ended", 2), "it is gone")
+        assert begun() is None
+        launch.workers[2].link.ready(VOCABULARY)
+        wait_until(lambda: begun() is True, "the follower serves")
+
+
+@pytest.mark.parametrize(
+    ("program", "how", "wrong"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed (signal 9)", False),
+        ("raise SystemExit(1)", "ended (exit code 1)", False),
+        ("raise SystemExit(2)", "ended (exit code 2)", True),
+    ],
+)
+def test_the_end_of_a_process_is_told(program: str, how: str, wrong: bool) -> None:
+    process = LocalProcess(subprocess.Popen([sys.executable, "-S", "-c", program]))
+    wait_until(lambda: process.ended() is not None, "it ends")
+    assert (process.ended(), process.misconfigured()) == (how, wrong)
 
 
 def test_one_that_leaves_has_its_sessions_until_they_end(fleet: Fleet, launch: Launch) -> None:

@@ -107,6 +107,10 @@ class House:
     def says(self, message: Message, peer: Peer = ONE) -> None:
         self.gateway.on_message(peer, message, 0)
 
+    def told(self) -> list[str]:
+        """Codes of the errors that devices have got."""
+        return [error.code for error in self.devices.of(Error) if isinstance(error, Error)]
+
     def opened(self, session: int, peer: Peer = ONE) -> int:
         """The worker that hears of a session."""
         self.says(replace(OPEN, session=session), peer)
@@ -233,6 +237,8 @@ def test_a_worker_is_lost(house: House) -> None:
     """Its devices hear that their sessions are unknown, open them again, and the other worker has them."""
     house.says(HELLO)
     worker = house.opened(1)
+    house.links[worker].send(ONE, WELCOME)
+    wait_until(lambda: bool(house.devices.of(Welcome)), "it is welcomed")
     house.gateway.lost(worker)
     (unknown,) = house.devices.of(Error)
     assert isinstance(unknown, Error) and (unknown.session, unknown.code) == (1, "unknown-session")
@@ -245,11 +251,43 @@ def test_a_worker_is_lost(house: House) -> None:
     house.says(replace(OPEN, session=2))
     assert len(house.devices.of(Busy)) == 1
     house.says(HELLO, OTHER)
-    assert [error.code for error in house.devices.of(Error) if isinstance(error, Error)] == [
-        "unknown-session",
-        "unknown-session",
-        "starting",
-    ]
+    assert house.told() == ["unknown-session", "unknown-session", "starting"]
+
+
+def test_a_device_that_came_while_there_was_no_worker(house: House) -> None:
+    """It has said hello, and is not asked to say it again: the next worker welcomes it."""
+    for worker in (1, 2):
+        house.gateway.lost(worker)
+    house.says(HELLO)
+    assert house.told() == ["starting"]
+    house.gateway.joined(2)
+    wait_until(lambda: house.heard[2].events == [ONE, HELLO], "the new one hears of it")
+    house.links[2].send(ONE, WELCOME)
+    wait_until(lambda: house.devices.of(Welcome) == [WELCOME], "it is welcomed")
+    house.gateway.joined(1)
+    house.gateway.lost(1)
+    assert (house.told(), house.heard[1].events) == (["starting"], [])  # nothing new for those who are welcomed
+
+
+def test_a_worker_that_is_lost_before_it_has_welcomed_a_device(house: House) -> None:
+    house.says(HELLO)
+    wait_until(lambda: house.heard[1].events == [ONE, HELLO], "one hears of it")
+    house.gateway.lost(1)
+    wait_until(lambda: house.heard[2].events == [ONE, HELLO], "so does the other one, in its place")
+    house.links[1].send(ONE, WELCOME)  # last words
+    house.gateway.lost(2)
+    assert (house.told(), house.devices.of(Welcome)) == (["starting"], [])
+    house.gateway.joined(1)
+    house.links[1].send(ONE, WELCOME)
+    wait_until(lambda: house.devices.of(Welcome) == [WELCOME], "it is welcomed")
+
+
+def test_a_device_that_waits_is_told_of_the_end_only(house: House) -> None:
+    house.says(HELLO)
+    house.gateway.close()
+    for worker in (1, 2):
+        house.gateway.lost(worker)
+    assert house.told() == ["stopping"]
 
 
 def test_a_key_has_places_of_its_own(house: House) -> None:
@@ -307,7 +345,7 @@ def test_the_end_is_told(house: House) -> None:
     house.says(HELLO)
     worker = house.opened(1)
     house.gateway.close()
-    assert [message.code for message in house.devices.of(Error) if isinstance(message, Error)] == ["stopping"]
+    assert house.told() == ["stopping"]
     house.links[worker].send(ONE, Busy(1, 1))
     house.says(replace(OPEN, session=2))
     assert isinstance(house.devices.sent[-1][1], Busy)

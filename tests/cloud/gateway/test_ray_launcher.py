@@ -83,10 +83,11 @@ class TestDriver:
         first, second = (launcher.start(number, 0, "tcp://127.0.0.1:1") for number in (1, 2))
         wait_until(lambda: first.ended() is not None and second.ended() is not None, "both are told")
         assert first.ended() == second.ended() == "was lost: the process that talks to Ray has ended"
-        self.driver(monkeypatch, {"ended": 3, "how": "ended on a machine (exit code 2)"})
+        self.driver(monkeypatch, {"ended": 3, "how": "ended on a machine (exit code 2)", "code": 2})
         third = launcher.start(3, 0, "tcp://127.0.0.1:1")
         wait_until(lambda: third.ended() is not None, "it is told")
         assert third.ended() == "ended on a machine (exit code 2)"
+        assert third.misconfigured() and not first.misconfigured()
         third.terminate()
         third.kill()
 
