@@ -9,7 +9,7 @@ from functools import partial
 from cloud.reception import receiving
 from cloud.settings import CloudSettings
 from common.configuration.settings import is_loopback
-from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving
+from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving, stay_alone
 from common.daemon.watchdog import Watchdog
 from common.metrics.server import MetricsServer
 from common.process.garbage import importing, keep_loaded
@@ -32,6 +32,7 @@ def run(settings: CloudSettings) -> None:
 
 def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -> None:
     """Serve until `Stopped`; the `stack` ends it then: first the devices are told, then the threads end."""
+    stay_alone(settings, stack)
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
     scraped = None if settings.metrics is None else stack.enter_context(_metered(settings.metrics))

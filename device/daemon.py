@@ -8,7 +8,7 @@ from functools import partial
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
-from common.daemon.daemon import THREADS_END, device_keys, serving
+from common.daemon.daemon import THREADS_END, device_keys, serving, stay_alone
 from common.daemon.watchdog import Watchdog
 from common.process.garbage import importing, keep_loaded
 from common.process.service_manager import ServiceManager
@@ -37,6 +37,7 @@ def run(settings: DeviceSettings) -> None:
 
 def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) -> None:
     """Serve until `Stopped`; the `stack` ends it then: clients are told first, then the cloud, then the threads end."""
+    stay_alone(settings, stack)
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
     options = _http_options(settings)

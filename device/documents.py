@@ -23,6 +23,7 @@ from common.library.readers.formats import SUFFIXES, refusal
 from common.library.states import forgetting_states
 from common.library.store import StoredChunk
 from common.process.durable_files import replacing
+from common.process.paths import expanded
 from common.process.private_files import private_folder
 from device.interface import Listing
 from device.settings import DeviceSettings
@@ -95,7 +96,7 @@ class OwnDocuments:
 
     def watch(self, folder: str) -> None:
         """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
-        path = Path(folder).expanduser()
+        path = expanded(folder)
         if not path.is_absolute():
             raise PathError("say where the folder is from the root on")
         if not path.is_dir():

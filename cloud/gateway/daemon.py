@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
 from cloud.gateway.librarian import Librarian
@@ -24,6 +22,7 @@ from common.configuration.settings import KV_SHARE
 from common.daemon.watchdog import Watchdog
 from common.library.snapshots import forget, publish
 from common.metrics.server import MetricsServer
+from common.process.memory import memory
 from common.process.neighbours import usable_cores
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
@@ -94,11 +93,11 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
     """The settings of one worker: its part of the machine's cores and memory."""
     values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
     count = settings.workers
-    memory = settings.kv_bytes or psutil.virtual_memory().total // KV_SHARE
+    kv_bytes = settings.kv_bytes or memory().total // KV_SHARE
     values |= {"workers": 0, "ray": None, "metrics": None}
     shares = 2 if settings.shares_machine else 1  # with a device's daemon
     values["threads"] = settings.threads or max(1, usable_cores() // shares // count)
-    values["kv_bytes"] = max(2**20, memory // count)
+    values["kv_bytes"] = max(2**20, kv_bytes // count)
     return values
 
 

@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
-from common.configuration.settings import Settings, absolute
+from common.configuration.own_folders import foreign
+from common.configuration.settings import Settings, absolute, is_unset
+from common.process.paths import expanded
 
 CONFIG_VARIABLE = "DRAGON_CONFIG"
 DATA_VARIABLE = "DRAGON_DATA_DIR"  # the setting data_dir of both roles
@@ -36,8 +38,9 @@ def load_settings(
 
     The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's
     configuration folder when it exists. `$DRAGON_DATA_DIR` is `data_dir` of both roles. Folders in the file are
-    relative to it. Overrides that are None count as not given. With `missing_ok`, a file that is named and not there
-    counts as empty. Raises `ConfigurationError`.
+    relative to it. Overrides that are None count as not given, and so do empty variables that would name a folder. With
+    `missing_ok`, a file that is named and not there counts as empty. Raises `ConfigurationError`, also where the
+    library's folder holds other things.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -49,7 +52,8 @@ def load_settings(
     if folder := os.environ.get(DATA_VARIABLE):
         values["data_dir"], origins["data_dir"] = folder, f"${DATA_VARIABLE}"
     for key, value in EnvSettingsSource(kind)().items():
-        values[key], origins[key] = value, f"${_prefix(kind)}{key.upper()}"
+        if value or kind.model_fields[key].annotation is not Path:
+            values[key], origins[key] = value, f"${_prefix(kind)}{key.upper()}"
     for key, value in (overrides or {}).items():
         if value is not None:
             values[key], origins[key] = value, f"--{key.replace('_', '-')}"
@@ -57,6 +61,8 @@ def load_settings(
         settings = kind(**values)
     except ValidationError as error:
         raise ConfigurationError(_explained(error, kind, origins)) from None
+    if reason := foreign(settings.library):
+        raise ConfigurationError(_refused("library", str(settings.library), reason, origins))
     settings._origins = origins
     return settings
 
@@ -88,7 +94,7 @@ def _named(given: Path | None) -> Path | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8-sig"))  # some editors put a mark in front
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
@@ -102,9 +108,9 @@ def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) ->
     field = kind.model_fields.get(key)
     if field is None or not isinstance(value, str):
         return value
-    named_folder = Path in (field.annotation, *get_args(field.annotation)) and value.lower() not in ("", "none")
+    named_folder = Path in (field.annotation, *get_args(field.annotation)) and not is_unset(value)
     named_model = key in ("model", "tokenizer", "embedder", "scorer_model") and value.startswith(("./", "../"))
-    return str(folder / Path(value).expanduser()) if named_folder or named_model else value
+    return str(folder / expanded(value)) if named_folder or named_model else value
 
 
 def _prefix(kind: type[Settings]) -> str:
@@ -130,11 +136,14 @@ def _sentence(detail: ErrorDetails, kind: type[Settings], origins: Mapping[str, 
     if not detail["loc"]:
         return message
     key = str(detail["loc"][0])
-    origin = origins.get(key, DEFAULT)
     if detail["type"] == "extra_forbidden":
-        return f"{origin}: {_unknown(key, kind)}"
-    given = json.dumps(detail["input"], default=str, ensure_ascii=False)
-    return f"{origin}: {key} = {given}: {message[:1].lower()}{message[1:]}"
+        return f"{origins.get(key, DEFAULT)}: {_unknown(key, kind)}"
+    return _refused(key, detail["input"], f"{message[:1].lower()}{message[1:]}", origins)
+
+
+def _refused(key: str, value: object, reason: str, origins: Mapping[str, str]) -> str:
+    given = json.dumps(value, default=str, ensure_ascii=False)
+    return f"{origins.get(key, DEFAULT)}: {key} = {given}: {reason}"
 
 
 def _unknown(key: str, kind: type[Settings]) -> str:

@@ -1,4 +1,4 @@
-"""Command-line flags for every setting of a role: `--port 8600`, `--port=8600`, `--insecure`."""
+"""Command-line flags for every setting of a role: `--port 8600`, `--port=8600`, `--insecure`, `--insecure false`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | 
     Raises `FlagError`.
     """
     given: dict[str, object] = {}
-    waiting = iter(arguments)
-    for argument in waiting:
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
         if not argument.startswith("--"):
             raise FlagError(f"{argument!r} is not a flag; settings are given as --name VALUE")
         flag, has_value, value = argument.removeprefix("--").partition("=")
         name = _setting(flag, kind.model_fields)
-        if not has_value and name != CONFIG and kind.model_fields[name].annotation is bool:
+        switch = name != CONFIG and kind.model_fields[name].annotation is bool
+        if has_value:
+            given[name] = value
+        elif switch and (not waiting or waiting[0].startswith("--")):
             given[name] = True
-            continue
-        text = value if has_value else next(waiting, None)
-        if text is None:
+        elif waiting:
+            given[name] = waiting.pop(0)
+        else:
             raise FlagError(f"--{flag} needs a value")
-        given[name] = text
     file = given.pop(CONFIG, None)
     return (None if file is None else Path(str(file))), given
 

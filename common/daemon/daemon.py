@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from common.library.errors import LibraryError
 from common.process.log_lines import log_to_stderr
 from common.process.private_files import make_private
 from common.process.service_manager import ServiceManager
+from common.process.sole_process import LockHeld, sole_process
 from common.process.stopping import stopping
 from common.transport.address import TransportError
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
@@ -25,6 +27,8 @@ THREADS_END = 0.5  # seconds that a stopping daemon leaves its threads; what the
 TRUSTED_CLOUD = "cloud"  # name under which a device trusts its cloud's key
 SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
 NOISY = ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio", "faiss")  # loggers
+
+log = logging.getLogger(__name__)
 
 # Exceptions of a start with settings or files that can't be used; each carries one sentence.
 EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
@@ -71,6 +75,23 @@ def one_line_errors(name: str) -> Iterator[None]:
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:  # before the daemon listens to signals itself: nothing has begun
         sys.exit(INTERRUPTED)
+
+
+def stay_alone(settings: Settings, stack: ExitStack) -> None:
+    """Keep other daemons of the role away from the data folder until the `stack` ends: they would take each other's
+    keys and files. Raises `ConfigurationError` where one is there already.
+    """
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stack.enter_context(sole_process(settings.lock))
+    except LockHeld:
+        raise ConfigurationError(
+            f"data = {str(settings.data)!r} is in use by another {settings.role} daemon; stop that one, or set another"
+            " data for this one"
+        ) from None
+    except OSError as error:  # of a disk that can only be read, for example
+        reason = (error.strerror or str(error)).lower()
+        log.warning("%s can't be locked (%s): a second daemon would not be noticed", settings.lock, reason)
 
 
 def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:

@@ -13,6 +13,7 @@ from common.engine.model.gguf import is_gguf
 from common.engine.model.model_files import read_settings
 from common.engine.model.pulled import Pulled, here, place_of
 from common.engine.model.tokenizer import Tokenizer
+from common.process.paths import expanded
 from proto.fields import Side
 
 Sides = Mapping[Side, Settings]  # the settings of both roles
@@ -99,5 +100,5 @@ def _names(name: str, model: Pulled, models: Path) -> bool:
         return name == model.name
     if is_gguf(name):
         return model.kind == "imported" and model.name.rpartition("-")[0] == Path(name).stem
-    place = place_of(name, models) or Path(name).expanduser()
+    place = place_of(name, models) or expanded(name)
     return place.resolve() == model.folder.resolve()

@@ -19,6 +19,7 @@ from common.engine.model.gguf import imported, is_gguf
 from common.engine.model.location import NOT_A_DECODER_S, SETTINGS, WEIGHTS, is_folder
 from common.engine.model.pulled import card, link
 from common.library.terminal import progress_bar
+from common.process.paths import expanded
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -32,9 +33,9 @@ def pull(given: str, sides: Sides, say: Say) -> str:
     """
     models = sides["device"].models
     if is_gguf(given):
-        return _import(Path(given).expanduser(), models, sides, say)
+        return _import(expanded(given), models, sides, say)
     if is_folder(given):
-        return _link(Path(given).expanduser(), models, sides, say)
+        return _link(expanded(given), models, sides, say)
     return _download(given, sides, say)
 
 

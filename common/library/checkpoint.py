@@ -11,6 +11,7 @@ from common.engine.model.errors import ModelError
 from common.engine.model.hub import snapshot
 from common.engine.model.location import SETTINGS, WEIGHTS
 from common.engine.model.model_files import check_files
+from common.process.paths import expanded
 
 # Weights and everything that changes what they compute. Exports for other engines are never loaded.
 _CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
@@ -23,7 +24,7 @@ def locate(model: str, what: str) -> Path:
     Raises `FileNotFoundError`, and `ModelError` for files that must not be read; one sentence that calls the model
     `what`.
     """
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     if not folder.is_dir():
         try:
             folder = snapshot(model, SETTINGS + WEIGHTS, [f"{engine}/*" for engine in _OTHER_ENGINES])

@@ -31,6 +31,7 @@ from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.successors import pass_on
 from common.library.writer_lock import writer_lock
+from common.process.paths import expanded
 from common.process.private_files import private_folder
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
@@ -156,7 +157,7 @@ class Library:
         are removed. May be interrupted at any time; the next `add` goes on where it stopped. `first` has the absolute
         paths of what is read before all else.
         """
-        root = Path(os.path.realpath(documents.expanduser()))
+        root = Path(os.path.realpath(expanded(documents)))
         with self._changing() as store:
             report = Ingestion(store, self._embedder, self._cutter(), root, progress, first, watch, tags).run()
             with store.writing():
@@ -166,7 +167,7 @@ class Library:
 
     def watch(self, folder: Path) -> None:
         """Let daemons read a folder, and whatever changes in it from now on."""
-        root = storable(os.path.realpath(folder.expanduser()))
+        root = storable(os.path.realpath(expanded(folder)))
         with self._reading():
             if root in self._store.readings.watched():
                 return

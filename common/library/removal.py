@@ -12,6 +12,7 @@ from common.library.errors import PathError
 from common.library.ingest import is_within
 from common.library.store import FileRecord
 from common.library.successors import is_gone
+from common.process.paths import expanded
 from proto.patterns import normalised
 
 Named = Sequence[str | Path] | Literal["all"]
@@ -55,7 +56,7 @@ def names(path: str | Path, file: FileRecord) -> bool:
 
 
 def _place(path: str | Path) -> str:
-    return normalised(os.path.realpath(os.path.expanduser(path)))
+    return normalised(os.path.realpath(expanded(path)))
 
 
 def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from device.cli import options
 from device.cli.failures import NOT_REACHABLE, CommandFailed
+from device.cli.typed import from_stdin
 
 if TYPE_CHECKING:
     from device.cli.daemon import Daemon
@@ -69,7 +70,7 @@ def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
 def _read_question() -> str | None:
     """The next line, or None at the end of the input. From a terminal, lines that came at once are one text."""
     if not sys.stdin.isatty():
-        line = sys.stdin.readline()
+        line = from_stdin(sys.stdin.readline)
         return line.strip() if line else None
     with contextlib.suppress(ImportError):
         import readline  # gives input() its line editing
@@ -78,9 +79,9 @@ def _read_question() -> str | None:
         readline.parse_and_bind("set enable-bracketed-paste on")
     lines: list[str] = []
     try:
-        lines.append(input(PROMPT))
+        lines.append(from_stdin(lambda: input(PROMPT)))
         while _is_waiting():
-            lines.append(input(MORE))
+            lines.append(from_stdin(lambda: input(MORE)))
     except EOFError:
         if not lines:
             return None

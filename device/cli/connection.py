@@ -36,6 +36,8 @@ def find_daemon(url: str | None, key_file: Path | None = None, authority: Path |
     key = _given_key(key_file)
     trusted = None if authority is None else _trusting(authority)
     if url is not None:
+        if not url.strip():
+            raise bad_input("--url is empty: give the device daemon's address, for example http://127.0.0.1:8600")
         return Daemon(url if "://" in url else f"http://{url}", key, trusted)
     from device.cli.settings import load_device
 
@@ -94,6 +96,10 @@ def own_daemon(
     from device.access.api_keys import ApiKeyFiles
     from device.cli.settings import local_url
 
+    if port is None and not settings.port:
+        raise bad_input(
+            "port = 0 has the device daemon take any free port: give its address, which its log says, with --url"
+        )
     own = trusted if trusted is not None else own_trust(settings)
     return Daemon(local_url(settings, port), key or ApiKeyFiles(settings.keys).local(), own)
 
@@ -113,7 +119,8 @@ def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
 def _missing(daemon: Daemon) -> CommandFailed | None:
     """The failure of a daemon that can't answer yet. Raises `CommandFailed` where waiting does not help."""
     try:
-        daemon.status()
+        daemon.check_started()
+        daemon.status()  # of another daemon, or with a wrong key, this fails
     except DaemonStarting as starting:
         return starting
     except CommandFailed as failure:

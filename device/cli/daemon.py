@@ -11,13 +11,14 @@ from typing import Any
 
 import httpx
 
-from device.cli.failures import CommandFailed, DaemonStarting, answer_failed, bad_input, not_reachable
+from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, answer_failed, bad_input, not_reachable
 
 CONNECT_PATIENCE = 3.0  # seconds
 # A stream is never silent for longer than the daemon's keep-alive comments.
 SILENCE_PATIENCE = 60.0
 READING_PATIENCE = 900.0  # while the daemon reads files, nothing comes; each may take it minutes
-STARTING = "starting"  # code of an error
+STARTING = "starting"  # code of an error, and status of a daemon's health
+STARTING_STATUS = 503  # of HTTP
 SERVER_ERRORS = ("server_error", "rate_limit_error")
 
 
@@ -28,7 +29,7 @@ class Daemon:
     """
 
     def __init__(self, url: str, api_key: str | None, trusted: ssl.SSLContext | None = None) -> None:
-        self.url = url.rstrip("/")
+        self.url = url.rstrip("/").removesuffix("/v1")  # with which daemons print the address, for OpenAI clients
         self._met = False  # an answer in HTTP has come from there
         if self.url.startswith("tcp://"):  # as settings and `dragon pair` write a cloud's address
             raise bad_input(_at_a_cloud(self.url))
@@ -56,6 +57,15 @@ class Daemon:
     def close(self) -> None:
         """End the connection."""
         self._http.close()
+
+    def check_started(self) -> None:
+        """Raise `DaemonStarting` while it can't answer. To be asked often: its log does not tell each time of it."""
+        with self._failures():
+            response = self._http.get("/health")
+            self._met = True
+            told = response.json() if response.status_code == STARTING_STATUS else {}
+        if isinstance(told, dict) and told.get("status") == STARTING:
+            raise DaemonStarting(f"The device daemon is starting: {told.get('doing')}.")
 
     def status(self) -> dict[str, Any]:
         """`GET /status`."""
@@ -119,7 +129,7 @@ class Daemon:
         if not self._met and self._is_cloud():
             return bad_input(_at_a_cloud(self.url))
         if isinstance(error, httpx.TimeoutException):
-            return answer_failed("the device daemon stopped answering")
+            return DaemonSilent()
         if self.url.startswith("http://") and "without sending a response" in str(error):
             return answer_failed(
                 f"{self.url} closed the connection without an answer; is its address one with https:// instead?"

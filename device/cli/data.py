@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -64,26 +64,27 @@ def remove(
     from device.doctor.checks import in_bytes
 
     wanted = [kept for kept in _kept() if (role is None or kept.role == role) and kept.folder.exists()]
-    for side in ("device", "cloud") if role is None else (role,):
-        _check_stopped(side)
     ours = [kept for kept in wanted if kept.ours]
-    for kept in wanted:
-        if not kept.ours:
-            print(f"stays: {kept.folder} ({kept.content}), which a setting names and may hold other things")
-    if not ours:
-        print("there is nothing to remove")
-        return
-    for kept in ours:
-        print(f"{in_bytes(size_of(kept.folder)):>8}  {kept.folder}")
-    if not yes:
-        if sys.stdin is None or not sys.stdin.isatty():
-            raise bad_input("standard input is no terminal, so nothing can be asked: give --yes to remove that")
-        if not typer.confirm("Remove these folders for good?", default=False):
-            raise bad_input("nothing was removed")
-    try:
-        _remove([kept.folder for kept in ours])
-    except OSError as error:
-        raise bad_input(f"{error.filename}: can't be removed: {(error.strerror or str(error)).lower()}") from None
+    with _stopped(("device", "cloud") if role is None else (role,)):
+        for kept in wanted:
+            if not kept.ours:
+                print(f"stays: {kept.folder} ({kept.content}), which a setting names and may hold other things")
+        if not ours:
+            print("there is nothing to remove")
+            return
+        for kept in ours:
+            print(f"{in_bytes(size_of(kept.folder)):>8}  {kept.folder}")
+        if not yes:
+            _confirm()
+        try:
+            for kept in ours:
+                shutil.rmtree(kept.folder)
+        except OSError as error:
+            raise bad_input(f"{error.filename}: can't be removed: {(error.strerror or str(error)).lower()}") from None
+    for settings in _settings().values():
+        for parent in (settings.data, settings.data_dir):
+            with suppress(OSError):  # something else is in it, or it is gone already
+                parent.rmdir()
     print("removed; settings files stay, as `dragon data show` lists them")
 
 
@@ -111,24 +112,33 @@ def _settings() -> dict[str, Settings]:
     return {"device": load_device(), "cloud": load_common("cloud")}
 
 
-def _check_stopped(role: Side) -> None:
-    """Refuse to take away what a running daemon uses."""
-    from device.cli.doctor import ports
-    from device.cli.settings import cloud_settings
-
-    if role == "device":
-        port, _ = ports.of_device(load_device())
-    else:
-        port = ports.of_cloud(str(cloud_settings()[0]["bind"]))
-    if port.state in ("daemon", "starting", "locked"):
-        raise bad_input(f"the {role} daemon runs at {port.address}; stop it first")
+def _confirm() -> None:
+    """Ask whether to do it. Raises `CommandFailed` if not."""
+    if not sys.stdin.isatty():
+        raise bad_input("standard input is no terminal, so nothing can be asked: give --yes to remove that")
+    if not typer.confirm("Remove these folders for good?", default=False):
+        raise bad_input("nothing was removed")
 
 
-def _remove(folders: Iterable[Path]) -> None:
-    """Remove the folders, and the data folders if they hold nothing else. Raises `OSError`."""
-    for folder in folders:
-        shutil.rmtree(folder)
-    for settings in _settings().values():
-        for parent in (settings.data, settings.data_dir):
-            with suppress(OSError):  # something else is in it, or it is gone already
-                parent.rmdir()
+@contextmanager
+def _stopped(roles: Collection[str]) -> Iterator[None]:
+    """A block in which no daemon of these roles uses its data folder, nor starts. Raises `CommandFailed` where one
+    does, whichever its port is, and whether or not it answers.
+    """
+    with ExitStack() as stack:
+        for role, settings in _settings().items():
+            if role in roles and settings.data.exists():
+                _lock(settings, stack)
+                stack.callback(settings.lock.unlink, missing_ok=True)
+        yield
+
+
+def _lock(settings: Settings, stack: ExitStack) -> None:
+    from common.process.sole_process import LockHeld, sole_process
+
+    try:
+        stack.enter_context(sole_process(settings.lock))
+    except LockHeld:
+        raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
+    except OSError as error:
+        raise bad_input(f"{settings.lock}: can't be locked: {(error.strerror or str(error)).lower()}") from None

@@ -23,6 +23,13 @@ class DaemonStarting(CommandFailed):
         super().__init__(text, ANSWER_FAILED)
 
 
+class DaemonSilent(CommandFailed):
+    """The daemon takes connections and does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the device daemon stopped answering", ANSWER_FAILED)
+
+
 def bad_input(text: str) -> CommandFailed:
     """The command can't be carried out as given: wrong input, settings or files."""
     return CommandFailed(text, BAD_INPUT)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, get_args
 import typer
 
 from common.answer.request import Privacy
+from common.process.paths import expanded
 from device.cli.failures import CommandFailed, bad_input
 from proto.fields import Side
 
@@ -79,7 +80,7 @@ class _Asking:
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes
-        self.at_terminal = not yes and sys.stdin is not None and sys.stdin.isatty()
+        self.at_terminal = not yes and sys.stdin.isatty()
 
     def value(self, flag: str, given: str | None, question: str, default: str, check: Callable[[str], None]) -> str:
         """The value of `--flag`; `check` raises `CommandFailed` for one that can't be. Asks again where it does."""
@@ -102,7 +103,7 @@ class _Asking:
         if given is None and not self.at_terminal:
             return None
         answer = self.value(flag, None if given is None else str(given), question, NO_DOCUMENTS, _folder)
-        return None if answer == NO_DOCUMENTS else Path(answer).expanduser()
+        return None if answer == NO_DOCUMENTS else expanded(answer)
 
 
 def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy | None) -> dict[Side, dict[str, object]]:
@@ -155,11 +156,12 @@ def _next(kind: Kind, values: dict[Side, dict[str, object]]) -> list[str]:
     from common.transport.address import is_loopback, split_address
 
     ask = 'dragon ask "..."'
-    if kind == "both":
+    alone = values.get("device", {}).get("privacy") == "offline"  # as with `cloud = "none"`: no cloud takes part
+    if kind == "both" and not alone:
         return ["dragon up", ask, "dragon doctor       # if something is wrong"]
-    if kind == "device":
+    if kind != "cloud":
         cloud = str(values["device"]["cloud"])
-        far = cloud != "none" and not is_loopback(cloud)
+        far = not alone and cloud != "none" and not is_loopback(cloud)
         first = [f"dragon pair CODE    # which `dragon pair --role cloud --address {cloud}` prints on the cloud"]
         return [*(first if far else []), "dragon device", ask, "dragon doctor"]
     bind = str(values["cloud"]["bind"])
@@ -178,7 +180,7 @@ def _one_of(kind: object) -> Callable[[str], None]:
 
 
 def _folder(path: str) -> None:
-    if path != NO_DOCUMENTS and not Path(path).expanduser().exists():
+    if path != NO_DOCUMENTS and not expanded(path).exists():
         raise bad_input(f"there is no {path}")
 
 

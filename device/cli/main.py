@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 from typing import Annotated
 
-import typer
-from typer.exceptions import Abort, TyperException
-
-from common.process.private_files import keep_private
-from device.cli import (
-    api_keys,
-    ask,
-    chat,
-    daemons,
-    data,
-    explain,
-    init,
-    keys,
-    library,
-    models,
-    options,
-    pair,
-    profile,
-    settings,
-    simulate,
-    status,
-    trace,
-    up,
-)
-from device.cli.doctor import command as doctor
-from device.cli.failures import BAD_INPUT, CommandFailed
-from device.cli.render import printable
-from device.cli.service import command as service
-
 INTERRUPTED = 130
+
+try:
+    import typer
+    from typer.exceptions import Abort, TyperException
+
+    from common.process.private_files import keep_private
+    from common.process.streams import open_closed_streams
+    from device.cli import (
+        api_keys,
+        ask,
+        chat,
+        daemons,
+        data,
+        explain,
+        init,
+        keys,
+        library,
+        models,
+        options,
+        pair,
+        profile,
+        settings,
+        simulate,
+        status,
+        trace,
+        up,
+    )
+    from device.cli.doctor import command as doctor
+    from device.cli.failures import ANSWER_FAILED, BAD_INPUT, CommandFailed
+    from device.cli.render import printable
+    from device.cli.service import command as service
+    from device.cli.typed import is_text
+except KeyboardInterrupt:  # they take a second
+    raise SystemExit(INTERRUPTED) from None
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # for what is printed to a file
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
@@ -87,6 +95,7 @@ def _no_command(
 
 def main() -> None:
     """Run one command and exit: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted."""
+    open_closed_streams()
     keep_private()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # whose encoding may lack a character of a document
@@ -98,7 +107,23 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of one command; a failure is one line on stderr."""
-    if (garbled := next((each for each in arguments if not _is_text(each)), None)) is not None:
+    try:
+        code = _carried_out(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of stdout left, e.g. `dragon ask ... | head`
+        _drop_output()
+        return ANSWER_FAILED
+    except OSError as error:
+        if error.filename is not None or error.errno not in NO_ROOM:
+            raise
+        _drop_output()
+        return _failed(f"standard output can't be written: {os.strerror(error.errno).lower()}", ANSWER_FAILED)
+
+
+def _carried_out(arguments: list[str]) -> int:
+    """The exit code of one command. Raises `OSError` where what it prints can't be written."""
+    if (garbled := next((each for each in arguments if not is_text(each)), None)) is not None:
         return _failed(
             f"{garbled!a} is not text in this terminal's encoding: set it to UTF-8 (LC_ALL=C.UTF-8)", BAD_INPUT
         )
@@ -112,15 +137,11 @@ def run(arguments: list[str]) -> int:
         return _failed(f"{error.format_message().rstrip('.')} (see `{command} --help`)", BAD_INPUT)
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout left, e.g. `dragon ask ... | head`; Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
-def _is_text(argument: str) -> bool:
-    """Whether all bytes of an argument were characters."""
-    return not any("\ud800" <= character <= "\udfff" for character in argument)
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere: Python would try again at the exit, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(text: str, exit_code: int) -> int:

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from common.methods.catalog import METHODS
 from device.cli.failures import bad_input
+from device.cli.typed import from_stdin
 
 METHOD_NAMES = Literal[*METHODS]  # type: ignore[valid-type]
 
@@ -99,16 +100,17 @@ class Asking(TyperCommand):
 
 
 def _each_with_its_option(args: Sequence[str]) -> list[str]:
-    """`--files a b` as `--files a --files b`."""
+    """`--files a b`, or `--files=a b`, as `--files a --files b`."""
     spread: list[str] = []
     left = list(args)
     while left:
         spread.append(left.pop(0))
         if spread[-1] == "--":
             return [*spread, *left]
-        if spread[-1] != _FILES or not left:
+        if spread[-1] == _FILES and left:
+            spread.append(left.pop(0))
+        elif not spread[-1].startswith(f"{_FILES}="):
             continue
-        spread.append(left.pop(0))
         while left and not left[0].startswith("-") and Path(left[0]).is_file():
             spread += [_FILES, left.pop(0)]
     return spread
@@ -119,9 +121,9 @@ def read_question(given: str | None) -> str:
 
     Nobody is kept waiting: where None is given and a terminal is the standard input, that is refused, too.
     """
-    if given is None and (sys.stdin is None or sys.stdin.isatty()):
+    if given is None and sys.stdin.isatty():
         raise bad_input('there is no question; write it in quotes: `dragon ask "..."`')
-    text = sys.stdin.read() if given in (None, "-") else given
+    text = from_stdin(sys.stdin.read) if given is None or given == "-" else given
     if not text.strip():
         raise bad_input("the question is empty")
     return text

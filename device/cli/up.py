@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from device.settings import DeviceSettings
 
 POLL: Final = 0.1  # seconds
+LONGEST_POLL: Final = 2.0  # seconds, between two requests that the device's log has a line for
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,10 @@ def _wait_until_ready(both: Together, plan: Plan) -> None:
     while not (_listens(at.hostname, at.port) and _listens(bind.hostname, bind.port)):
         _check(both)
         time.sleep(POLL)
-    while (status := _status(plan))["cloud"]["state"] not in ("connected", "refused"):
+    pauses = _pauses()
+    while (status := _status(plan)) is None or status["cloud"]["state"] not in ("connected", "refused"):
         _check(both)
-        time.sleep(POLL)
+        time.sleep(POLL if status is None else next(pauses))
     if status["cloud"]["state"] == "refused":
         print(f"the device answers without the cloud: {printable(status['cloud']['detail'])}")
     print(f"both daemons serve; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
@@ -127,15 +130,25 @@ def _wait_until_ready(both: Together, plan: Plan) -> None:
     print(f'ask with: {f"DRAGON_DEVICE_PORT={plan.port} " if other else ""}dragon ask "..."', flush=True)
 
 
-def _status(plan: Plan) -> dict[str, Any]:
+def _status(plan: Plan) -> dict[str, Any] | None:
+    """The device's status; None while it has none."""
     from device.cli.connection import own_daemon
 
     try:
         # Anew each time: a daemon makes its key for this user's commands when it begins to serve.
         with own_daemon(plan.settings, plan.port) as daemon:
+            daemon.check_started()
             return daemon.status()
     except CommandFailed:  # it may be about to end, of which `_check` tells more
-        return {"cloud": {"state": "connecting"}}
+        return None
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between looks at whether the cloud has come: longer and longer, as it may take minutes."""
+    pause = POLL
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_POLL)
 
 
 def _check(both: Together) -> None:

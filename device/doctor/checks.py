@@ -26,6 +26,7 @@ Level = Literal["ok", "warn", "wrong"]
 FIRST_YEAR: Final = 2025  # no release is older
 PROGRAM: Final = 700 * 2**20  # bytes of memory that a daemon takes beside its language models
 IMPORTED: Final = 4  # times the size of a quantised .gguf file that its import takes, about
+TOPICS: Final = {"tokenizer": "tokenizer", "scorer_model": "scorer", "embedder": "embedder"}  # of others than `model`
 EXPIRING: Final = 21  # days before its end from which a certificate should be renewed
 LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
 SLOW_MS: Final = 500.0  # of a round trip, from which answers often go on before the cloud is heard
@@ -149,6 +150,12 @@ def of_port(port: Port, role: Side) -> Finding:
         case "unproven":
             text = f"what answers at {port.address} is not this machine's daemon: {port.problem}"
             return Finding("wrong", "port", text, "start the daemon anew if the certificate is a new one, else stop it")
+        case "silent":
+            text = f"what listens at {port.address} takes connections and does not answer"
+            remedy = (
+                f"if that is a daemon, it hangs or is suspended: end it, and start it anew; else set another {setting}"
+            )
+            return Finding("wrong", "port", text, remedy)
         case "taken":
             text = f"{port.address} is in use by another program"
             return Finding("wrong", "port", text, f"stop it, or set another {setting}")
@@ -188,17 +195,18 @@ def of_link(facts: Facts) -> Finding:
 
 def of_model(model: Model) -> Finding:
     """Checks that a model's files are there."""
-    named = f"{model.setting} {model.name}"
+    named, topic = f"{model.setting} {model.name}", TOPICS.get(model.setting, "model")
     match model.state:
         case "there":
-            return Finding("ok", "model", f"{named}: {in_bytes(model.size)}")
+            return Finding("ok", topic, f"{named}: {in_bytes(model.size) if model.size else 'it is there'}")
         case "importable":
-            return Finding("ok", "model", f"{named}: {in_bytes(model.size)}, imported at the first start")
+            return Finding("ok", topic, f"{named}: {in_bytes(model.size)}, imported at the first start")
         case "remote":
             text = f"{named}: not on this machine; the first start downloads it"
-            return Finding("warn", "model", text, "be online at the first start, or name a folder")
+            return Finding("warn", topic, text, "be online at the first start, or name a folder")
         case "wrong":
-            return Finding("wrong", "model", f"{named}: {model.problem}", f"set {model.setting} to one that is there")
+            remedy = f"set {model.setting} to one that is there, or leave it out"
+            return Finding("wrong", topic, f"{named}: {model.problem}", remedy)
 
 
 def of_library(library: LibraryState, role: Side) -> Iterator[Finding]:
@@ -258,13 +266,15 @@ def in_bytes(number: int) -> str:
 
 
 def _of_memory(machine: Machine, models: tuple[Model, ...]) -> Finding:
-    needed = PROGRAM + sum(map(_memory_of, models))
-    text = f"{in_bytes(machine.memory)} free; the daemon takes about {in_bytes(needed)}"
+    needed = max(1, machine.processes) * PROGRAM + machine.processes * sum(map(_memory_of, models))
+    who = f"the {machine.processes} workers take" if machine.processes > 1 else "the daemon takes"
+    text = f"{in_bytes(machine.memory)} free; {who} about {in_bytes(needed)}"
     if machine.gpu:
         return Finding("ok", "memory", f"{text}, of which models lie on the GPU")
     if machine.memory < needed:
-        return Finding("wrong", "memory", text, "end other programs, or set a smaller model")
-    if machine.memory < needed + machine.kv:
+        fewer = ", or fewer workers" if machine.processes > 1 else ""
+        return Finding("wrong", "memory", text, f"end other programs, or set a smaller model{fewer}")
+    if machine.memory < needed + machine.kv and machine.processes:
         text += f", and answers up to {in_bytes(machine.kv)}"
         return Finding("warn", "memory", text, "end other programs, or set kv_bytes to less")
     return Finding("ok", "memory", text)

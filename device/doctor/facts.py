@@ -67,8 +67,9 @@ class Port:
     """The address at which the daemon listens, and the state of its port now."""
 
     address: str
-    # locked: a device daemon that wants another key; unproven: one over https that is not this machine's own
-    state: Literal["free", "daemon", "starting", "locked", "unproven", "taken", "unusable"]
+    # locked: a device daemon that wants another key; unproven: one over https that is not this machine's own; silent:
+    # a program that takes connections and does not answer, as a daemon that hangs or is suspended
+    state: Literal["free", "daemon", "starting", "locked", "unproven", "silent", "taken", "unusable"]
     problem: str = ""
 
 
@@ -85,7 +86,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A language model that a setting names. `size` has the bytes of its weights; 0 where they are not known."""
+    """A model or a tokenizer that a setting names. `size` has the bytes of its weights; 0 where they are not known."""
 
     setting: str
     name: str
@@ -119,6 +120,7 @@ class Machine:
     disk: int
     kv: int  # most that keys and values of running answers may take
     gpu: bool  # whether weights may lie in a GPU's memory instead
+    processes: int = 1  # that have the models: a cloud's workers; 0 where these are on other machines
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import psutil
-
 from common.configuration.settings import KV_SHARE, Settings, absolute
 from common.configuration.settings import is_loopback as is_local
 from common.daemon.daemon import TRUSTED_CLOUD
 from common.library.errors import LibraryError
+from common.process.memory import memory
 from common.transport.address import TransportError, is_loopback, split_address
 from common.transport.keys import KeyFolder, fingerprint
 from common.transport.local_keys import local_pair
@@ -114,14 +113,14 @@ def of_keys(settings: Settings, role: Side, address: str | None) -> Keys:
     return Keys("exchanged", address, here, None, fingerprint(own.public), peers)
 
 
-def of_machine(settings: Settings) -> Machine:
-    """Room on this machine."""
-    memory = psutil.virtual_memory()
+def of_machine(settings: Settings, processes: int = 1) -> Machine:
+    """Room on this machine, on which so many processes have the models."""
+    room = memory()
     data = absolute(settings.data)
     there = next(folder for folder in (data, *data.parents) if os.path.exists(folder))
     gpu = settings.torch_device == "cuda" or (settings.torch_device == "auto" and Path("/dev/nvidiactl").exists())
-    kv = settings.kv_bytes or memory.total // KV_SHARE
-    return Machine(memory.available, str(data), shutil.disk_usage(there).free, kv, gpu)
+    kv = settings.kv_bytes or room.total // KV_SHARE
+    return Machine(room.available, str(data), shutil.disk_usage(there).free, kv, gpu, processes)
 
 
 def sentence(error: Exception) -> str:

@@ -114,7 +114,7 @@ class World:
         self._ports = {"cloud": port, "other cloud": free_port(), "stranger": free_port()}
         self.other = self._cloud("other cloud", {"DRAGON_CLOUD_DATA": str(folder / "other" / "cloud")})
         alien = {"DRAGON_CLOUD_LOCAL_KEYS": str(folder / "stranger-keys")}
-        self.stranger = self._cloud("stranger", alien | {"DRAGON_CLOUD_DATA": str(folder / "other" / "cloud")})
+        self.stranger = self._cloud("stranger", alien | {"DRAGON_CLOUD_DATA": str(folder / "stranger")})
         self.lives = 1  # of the device daemon
         self.disks = False  # whether each daemon's data is on a disk of its own
         self._lock = threading.Lock()  # of starting and stopping one daemon

@@ -37,7 +37,7 @@ class Town:
         self.pair = Pair(data, model | {"patience": 0.5}, between=int(proxy.address.rpartition(":")[2]))
         self.ports = {name: free_port() for name in peculiarities}
         self.clouds = {
-            name: Daemon("cloud", data, {"threads": 1, "bind": self._address(name)} | flags, data / f"{name}.log")
+            name: Daemon("cloud", data, self._own(name) | flags, data / f"{name}.log")
             for name, flags in peculiarities.items()
         }
 
@@ -71,8 +71,10 @@ class Town:
         """`dragon ask` at the device."""
         return dragon("ask", *arguments, "--url", self.pair.url, data=self.data)
 
-    def _address(self, cloud: str) -> str:
-        return f"tcp://127.0.0.1:{self.ports[cloud]}"
+    def _own(self, cloud: str) -> dict[str, object]:
+        """Settings by which it has an address and a data folder of its own, and the library that commands fill."""
+        bind, library = f"tcp://127.0.0.1:{self.ports[cloud]}", self.data / "cloud" / "library"
+        return {"threads": 1, "bind": bind, "data": self.data / cloud, "library": library}
 
     def _daemons(self) -> tuple[Daemon, ...]:
         return self.pair.device, *self.clouds.values()
@@ -118,7 +120,7 @@ def failed_starts(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Itera
             "open": ("cloud", "--bind=tcp://0.0.0.0:8601", "--curve=off"),
         }
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            done = pool.map(lambda arguments: dragon(*arguments, data=folder, timeout=100), commands.values())
+            done = pool.map(lambda each: dragon(*commands[each], data=folder / each, timeout=100), commands)
             yield dict(zip(commands, done, strict=True)) | {"port": CompletedProcess(port, 0)}
 
 

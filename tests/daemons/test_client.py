@@ -166,10 +166,12 @@ def test_the_command_line_gives_it_too(pair: Pair, answer: str) -> None:
     assert "attribution" in streamed.stderr
 
 
-def test_a_daemon_that_finds_its_port_taken_ends(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_finds_its_port_taken_ends(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With all of its threads, however many it has by then; started as people do, so that imports have threads, too."""
     monkeypatch.setattr(daemons, "perform", daemons.run_command)
-    done = dragon("cloud", f"--bind=tcp://127.0.0.1:{pair.cloud_port}", "--threads=1", data=pair.data, timeout=100)
+    own, library = f"--data={tmp_path / 'cloud'}", f"--library={pair.data / 'cloud' / 'library'}"
+    bind = f"--bind=tcp://127.0.0.1:{pair.cloud_port}"
+    done = dragon("cloud", bind, own, library, "--threads=1", data=pair.data, timeout=100)
     assert (done.returncode, done.stdout) == (2, "")
     *_, said = done.stderr.splitlines()  # what comes before is about the model
     assert said.startswith(f"dragon cloud: tcp://127.0.0.1:{pair.cloud_port} is in use")

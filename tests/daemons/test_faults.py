@@ -42,13 +42,16 @@ class Place:
         device = model | {"emulate_decode_ms": STEP_MS}
         between = int(proxy.address.rpartition(":")[2])
         self.pair = Pair(data, device | {"patience": 0.5}, cloud, between=between, cloud_port=port)
-        self.patient = Pair(data, device | {"patience": 60.0}, between=between)
+        # Each with a folder of its own, as daemons of one role must have, and the same documents.
+        own = {"data": data / "patient"} | {name: data / "device" / name for name in ("library", "keys")}
+        self.patient = Pair(data, device | own | {"patience": 60.0}, between=between)
         self.patient.device.log = data / "patient.log"
         self.proxy = proxy
         self.port = port  # of the cloud that serves
         spare_port = free_port()
         bind = {"threads": 1, "bind": f"tcp://127.0.0.1:{spare_port}"}
-        spare = Daemon("cloud", data, cloud | bind, data / "spare.log")
+        own = {"data": data / "spare"} | {name: data / "cloud" / name for name in ("library", "keys")}
+        spare = Daemon("cloud", data, cloud | own | bind, data / "spare.log")
         self._clouds = {port: self.pair.cloud, spare_port: spare}
 
     def __enter__(self) -> Place:

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from cloud import daemon as cloud_daemon
+from cloud.settings import CloudSettings
+from common.configuration.configuration import ConfigurationError
+from common.daemon.daemon import stay_alone
 from common.process.service_manager import ServiceManager
 from device import daemon
 from device.access.api_keys import ApiKeyError, ApiKeyFiles
@@ -69,6 +73,36 @@ class TestRefusals:
         files.key.unlink()
         with pytest.raises(TlsError, match="can't be read: no such file"):
             start(tmp_path, **with_tls(files))
+
+
+class TestOnlyOne:
+    def test_another_device_at_the_data_folder_takes_nothing_from_the_first(self, tmp_path: Path) -> None:
+        first = DeviceSettings(data=tmp_path / "data")
+        key = ApiKeyFiles(first.keys).renew_local()
+        with ExitStack() as stack:
+            stay_alone(first, stack)
+            with pytest.raises(ConfigurationError, match="is in use by another device daemon; stop that one, or set a"):
+                start(tmp_path, port=0)
+            assert ApiKeyFiles(first.keys).local() == key
+            with pytest.raises(Loading):
+                start(tmp_path, data=tmp_path / "other")
+        with pytest.raises(Loading):  # as soon as it has ended
+            start(tmp_path)
+
+    def test_its_cloud_may_share_the_folder(self, tmp_path: Path) -> None:
+        cloud = CloudSettings(data=tmp_path / "data", bind="tcp://127.0.0.1:1", metrics="x.example:1")
+        with ExitStack() as stack:
+            stay_alone(cloud, stack)
+            with pytest.raises(Loading):
+                start(tmp_path)
+            with pytest.raises(ConfigurationError, match="another cloud daemon"), ExitStack() as other:
+                cloud_daemon._serve(cloud, other, ServiceManager())
+
+    def test_where_nothing_can_be_locked(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (tmp_path / "data" / "device.lock").mkdir(parents=True)
+        with pytest.raises(Loading):
+            start(tmp_path)
+        assert "can't be locked (is a directory): a second daemon would not be noticed" in caplog.text
 
 
 class TestWarnings:

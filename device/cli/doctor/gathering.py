@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device.cli.doctor import ports
+from device.cli.doctor.models import is_remote_encoder, of_models
 from device.cli.failures import CommandFailed
 from device.cli.settings import cloud_settings, load_device
 from device.doctor import gathering
-from device.doctor.facts import Facts, LibraryState, Model, SettingsFile
+from device.doctor.facts import Facts, LibraryState, SettingsFile
 from device.doctor.gathering import sentence
 from device.doctor.packages import packages
 from proto.fields import Side
@@ -47,9 +48,9 @@ def gather(role: Side, file: Path | None) -> Facts:
         ports.of_cloud(own["bind"]) if port is None else port,
         status,
         gathering.of_reach(address) if role == "device" and address is not None else None,
-        tuple(_models(settings, own)),
+        tuple(of_models(settings, own)),
         _library(settings),
-        gathering.of_machine(settings),
+        gathering.of_machine(settings, _processes(own)),
     )
 
 
@@ -64,49 +65,10 @@ def _settings(role: Side, file: Path | None) -> tuple[Settings, Mapping[str, Any
     return device, {name: getattr(device, name) for name in type(device).model_fields}, device
 
 
-def _models(settings: Settings, own: Mapping[str, Any]) -> Iterator[Model]:
-    """The models that settings name, other than `auto`, which is one of the others or small."""
-    for setting in ("model", "draft_model", "local_target"):
-        name = own.get(setting)
-        if name not in (None, "auto", "none"):
-            budget = own.get("memory_budget") if setting == "local_target" else None
-            yield _model(setting, name, settings.models, budget)
-
-
-def _model(setting: str, name: str, models: Path, budget: int | None) -> Model:
-    from common.configuration.settings import readable_name
-    from common.engine.model.errors import ModelError
-    from common.engine.model.gguf import is_complete, is_gguf
-    from common.engine.model.location import is_folder, locate
-    from common.engine.model.pulled import place_of
-
-    try:
-        if (named := place_of(name, models)) is not None:
-            return Model(setting, name, "there", _weights(named), memory=budget)
-        if is_gguf(name):
-            file = Path(name).expanduser()
-            done = [folder for folder in models.glob(f"{file.stem}-*") if is_complete(folder)]
-            if done and file.is_file():
-                return Model(setting, readable_name(name), "there", max(map(_weights, done)), memory=budget)
-            if not file.is_file():
-                raise ModelError("there is no such file")
-            return Model(setting, readable_name(name), "importable", file.stat().st_size, memory=budget)
-        local = is_folder(name)
-        try:
-            size = _weights(locate(name))
-        except ModelError:
-            if local:
-                raise
-            size = 0
-        if not size and local:
-            raise ModelError("no safetensors weights are in it")
-    except (ModelError, OSError) as error:
-        return Model(setting, name, "wrong", problem=sentence(error).removeprefix(f"{name}: "))
-    return Model(setting, readable_name(name), "there" if size else "remote", size, memory=budget)
-
-
-def _weights(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+def _processes(own: Mapping[str, Any]) -> int:
+    """Processes on this machine that have the models: none where a cloud's workers are on those of a Ray cluster."""
+    elsewhere = own.get("ray") not in (None, "none", "local")
+    return 0 if elsewhere else int(own.get("workers") or 1)
 
 
 def _library(settings: Settings) -> LibraryState:
@@ -118,7 +80,8 @@ def _library(settings: Settings) -> LibraryState:
 
     folder, identity, problem = str(settings.library), None, None
     try:
-        identity = SentenceTransformerEmbedder(settings.embedder).identity
+        if not is_remote_encoder(settings.embedder):
+            identity = SentenceTransformerEmbedder(settings.embedder).identity
     except (LibraryError, ModelError, OSError) as error:
         problem = sentence(error)
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httpx
 
 from device.cli.connection import own_daemon, own_trust
 from device.cli.daemon import tls_problem, usual_trust
-from device.cli.failures import CommandFailed, DaemonStarting
+from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting
 from device.cli.settings import local_url, reachable
 from device.doctor.facts import Port
 from device.doctor.gathering import PATIENCE, reason
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import ssl
 
     from device.settings import DeviceSettings
+
+Listener = Literal["daemon", "silent", "taken"]  # states of a port that something listens on
 
 _ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte that every ZeroMQ socket sends
 
@@ -32,14 +34,16 @@ def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
     if problem.errno != errno.EADDRINUSE:
         return Port(url, "unusable", reason(problem)), None
     try:
-        if not _is_device(url, own_trust(settings)):
-            return Port(url, "taken"), None
+        if (listener := _listener(url, own_trust(settings))) != "daemon":
+            return Port(url, listener), None
         with own_daemon(settings) as daemon:
             return Port(url, "daemon"), daemon.status()
     except DaemonStarting as starting:
         return Port(url, "starting", str(starting)), None
     except _Unproven as error:
         return Port(url, "unproven", str(error)), None
+    except DaemonSilent:
+        return Port(url, "silent"), None
     except CommandFailed as failure:
         return Port(url, "locked", failure.text), None
 
@@ -54,7 +58,7 @@ def of_cloud(address: str) -> Port:
         return Port(address, "free")
     if problem.errno != errno.EADDRINUSE:
         return Port(address, "unusable", reason(problem))
-    return Port(address, "daemon" if speaks_zmtp(reachable(host).strip("[]"), port) else "taken")
+    return Port(address, _zmtp_listener(reachable(host).strip("[]"), port))
 
 
 def _bind(host: str, port: int) -> OSError | None:
@@ -73,25 +77,30 @@ class _Unproven(Exception):
     """No connection over TLS, for this reason."""
 
 
-def _is_device(url: str, trusted: ssl.SSLContext | None) -> bool:
-    """Whether a device daemon listens there. Raises `_Unproven`."""
+def _listener(url: str, trusted: ssl.SSLContext | None) -> Listener:
+    """The program that listens there. Raises `_Unproven`."""
     try:
         told = httpx.get(f"{url}/health", timeout=PATIENCE, trust_env=False, verify=trusted or usual_trust(url))
     except httpx.HTTPError as error:
         if (problem := tls_problem(error)) is not None:
             raise _Unproven(problem) from None
-        return False
-    server: str = told.headers.get("server", "")
-    return server.startswith("dragon")
+        return "silent" if isinstance(error, httpx.TimeoutException) else "taken"
+    return "daemon" if told.headers.get("server", "").startswith("dragon") else "taken"
 
 
 def speaks_zmtp(host: str, port: int) -> bool:
     """Whether a ZeroMQ socket, such as a cloud's, listens there."""
+    return _zmtp_listener(host, port) == "daemon"
+
+
+def _zmtp_listener(host: str, port: int) -> Listener:
     greeting = b""
     try:
         with socket.create_connection((host, port), timeout=PATIENCE) as connection:
             while len(greeting) < 10 and (more := connection.recv(10 - len(greeting))):
                 greeting += more
+    except TimeoutError:
+        return "silent"
     except OSError:
-        return False
-    return (greeting[:1], greeting[9:10]) == _ZMTP
+        return "taken"
+    return "daemon" if (greeting[:1], greeting[9:10]) == _ZMTP else "taken"

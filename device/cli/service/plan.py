@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from common.process.paths import expanded
 from device.cli.failures import bad_input
 from proto.fields import Side
 
@@ -95,4 +96,4 @@ def _hub() -> Path:
 
 
 def _is_of_hub(name: object) -> bool:
-    return isinstance(name, str) and name not in NO_HUB_NAMES and not Path(name).expanduser().exists()
+    return isinstance(name, str) and name not in NO_HUB_NAMES and not expanded(name).exists()

@@ -13,8 +13,14 @@ from pydantic import ValidationError
 
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, describe, load_settings
+from common.configuration.own_folders import foreign
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
+from common.configuration.settings_file import set_in_file
+from common.library.library import Library
+from common.library.store import DATABASE
+from common.library.writer_lock import writer_lock
 from device.settings import DeviceSettings, TlsFiles
+from tests.common.library.toy_embedder import ToyEmbedder
 
 WriteFile = Callable[[str], Path]
 
@@ -131,6 +137,82 @@ class TestSources:
         assert "host = " in refusal(DeviceSettings, file("host = ''"))
 
 
+FOLDERS = [
+    (kind, key)
+    for kind in (DeviceSettings, CloudSettings)
+    for key, field in kind.model_fields.items()
+    if field.annotation is Path
+]
+
+
+class TestFolders:
+    """An empty path would be the working directory, whose files a starting daemon makes private."""
+
+    def test_there_are_some(self) -> None:
+        assert {key for _, key in FOLDERS} == {"data_dir", "data", "library", "keys", "local_keys", "models"}
+
+    @pytest.mark.parametrize("value", ["", "none", "None", " "])
+    @pytest.mark.parametrize("source", ["file", "variable", "flag"])
+    @pytest.mark.parametrize(("kind", "key"), FOLDERS)
+    def test_an_empty_one_is_none(
+        self,
+        kind: type[Settings],
+        key: str,
+        source: str,
+        value: str,
+        file: WriteFile,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        path, flag = None, None
+        if source == "file":
+            path = file(f'{key} = "{value}"')
+        elif source == "flag":
+            flag = value
+        else:
+            name = f"DRAGON_{kind.role.upper()}_{key.upper()}"
+            monkeypatch.setenv(name, value)
+            if not value:
+                assert load_settings(kind).model_dump() == kind().model_dump()  # type: ignore[call-arg]
+                return
+        origin = {"file": str(path), "flag": f"--{key.replace('_', '-')}"}.get(source) or f"${name}"
+        text = refusal(kind, path, **{key: flag})
+        assert text == (
+            f'{origin}: {key} = "{value}": this folder can\'t be left out: name one, or leave the setting out for the'
+            " usual one"
+        )
+
+    def test_an_empty_variable_hides_no_other_source(self, file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("DATA_DIR", "DEVICE_DATA_DIR", "DEVICE_LIBRARY"):
+            monkeypatch.setenv(f"DRAGON_{name}", "")
+        settings = load_settings(DeviceSettings, file("data_dir = '/far'\nlibrary = '/books'"))
+        assert (settings.data, settings.library) == (Path("/far/device"), Path("/books"))
+
+    def test_one_that_holds_other_things_is_no_library(self, file: WriteFile, home: Path) -> None:
+        documents = home / "Documents"
+        documents.mkdir()
+        path = file("library = 'Documents'")
+        load_settings(DeviceSettings, path)
+        (documents / "letter.md").write_text("Dear Freya,")
+        text = refusal(DeviceSettings, path)
+        assert text.startswith(f'{path}: library = "{documents}": this folder holds other things and no library; name')
+        assert text in refusal(DeviceSettings, path, port=1)
+        assert "--library: library = " in refusal(CloudSettings, None, library=str(documents))
+        Library(documents, ToyEmbedder()).close()  # one that was used so with an earlier release
+        assert load_settings(DeviceSettings, path).library == documents
+
+    def test_what_a_new_library_is_like_is_known(self, home: Path) -> None:
+        Library(home / "library", ToyEmbedder()).close()
+        with writer_lock(home / "library"):
+            assert foreign(home / "library") is None
+        (home / "library" / DATABASE).unlink()
+        assert foreign(home / "library") is None  # it is damaged, which is another thing
+
+    def test_the_home_of_nobody(self, home: Path, file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(home)
+        assert load_settings(DeviceSettings, overrides={"data": "~nobody-at-all/x"}).data == home / "~nobody-at-all/x"
+        assert load_settings(DeviceSettings, file("tls_key = '~x'\ntls_certificate = 'y'")).tls_key == home / "~x"
+
+
 class TestErrors:
     def test_an_unknown_key_names_its_source_and_the_nearest_one(
         self, file: WriteFile, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +255,13 @@ class TestErrors:
     def test_a_wrong_value_in_the_environment_is_shown_with_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DRAGON_CLOUD_MAX_SESSIONS", "many")
         assert refusal(CloudSettings).startswith('$DRAGON_CLOUD_MAX_SESSIONS: max_sessions = "many": ')
+
+    def test_a_mark_in_front_of_a_file_is_no_part_of_it(self, home: Path) -> None:
+        path = home / "notepad.toml"
+        path.write_bytes(b"\xef\xbb\xbfport = 7\r\n")
+        assert load_settings(DeviceSettings, path).port == 7
+        assert set_in_file(path, "port", 8)
+        assert path.read_bytes() == b"port = 8\n"
 
     @pytest.mark.parametrize("text", ["port = ", "port = 1\nport = 2", b"port = '\xff'".decode("latin-1")])
     def test_a_file_that_is_not_toml(self, home: Path, text: str) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from cloud.settings import CloudSettings
+from common.configuration.configuration import ConfigurationError
+from common.daemon.daemon import stay_alone
+from common.process.sole_process import sole_process
+from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, Typed
 
 FOLDERS = ("device/library", "device/keys", "device/uploads", "cloud/library", "local-keys", "models", "cache")
@@ -18,9 +24,14 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "dragon"
     for name in FOLDERS:
         (folder / name).mkdir(parents=True)
-        (folder / name / "file").write_bytes(b"x" * 3000)
+        (folder / file_in(name)).write_bytes(b"x" * 3000)
     (folder / "device.toml").write_text("threads = 1\n")  # settings and data lie in one folder in these tests
     return folder
+
+
+def file_in(name: str) -> str:
+    """The file in one of `FOLDERS`; a library's, without which another folder would be taken for one by mistake."""
+    return f"{name}/{'library.sqlite' if name.endswith('/library') else 'file'}"
 
 
 def left(data: Path) -> set[str]:
@@ -48,7 +59,7 @@ def test_all_of_it_is_removed_but_settings(dragon: Dragon, data: Path) -> None:
 
 def test_one_role_leaves_what_the_other_uses(dragon: Dragon, data: Path) -> None:
     assert dragon("data", "remove", "--role", "device", "--yes").returncode == 0
-    kept = {f"{name}/file" for name in FOLDERS if not name.startswith("device/")}
+    kept = {file_in(name) for name in FOLDERS if not name.startswith("device/")}
     assert left(data) == {*kept, "device.toml"}
 
 
@@ -81,4 +92,33 @@ def test_another_program_at_the_port_keeps_nothing(dragon: Dragon, data: Path) -
         address = f"tcp://127.0.0.1:{cloud.getsockname()[1]}"
         # What listens there is no cloud, and holds no data.
         assert dragon("data", "remove", "--role", "cloud", "--yes", DRAGON_CLOUD_BIND=address).returncode == 0
-    assert left(data) == before - {"cloud/library/file"}
+    assert left(data) == before - {file_in("cloud/library")}
+
+
+@pytest.mark.parametrize("role", ["device", "cloud"])
+def test_a_daemon_that_runs_keeps_its_own(dragon: Dragon, data: Path, role: str) -> None:
+    """Whichever its port is, and whether or not it answers there."""
+    before = left(data)
+    settings = {"device": DeviceSettings, "cloud": CloudSettings}[role](data_dir=data)
+    with sole_process(settings.lock):
+        for arguments in ((), ("--role", role)):
+            done = dragon("data", "remove", "--yes", *arguments)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == f"dragon: the {role} daemon runs, and uses {data / role}; stop it first\n"
+        assert left(data) == before | {f"{role}/{role}.lock"}
+        other = "cloud" if role == "device" else "device"
+        assert dragon("data", "remove", "--yes", "--role", other).returncode == 0
+        assert left(data) == {each for each in before if not each.startswith(f"{other}/")} | {f"{role}/{role}.lock"}
+    assert dragon("data", "remove", "--yes").returncode == 0
+    assert left(data) == {"device.toml"}
+
+
+def test_no_daemon_starts_while_it_asks(dragon: Dragon, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object, **__: object) -> bool:
+        with pytest.raises(ConfigurationError), ExitStack() as stack:
+            stay_alone(DeviceSettings(data_dir=data), stack)
+        return True
+
+    monkeypatch.setattr("typer.confirm", asked)
+    assert dragon("data", "remove", given=Typed("")).returncode == 0
+    assert left(data) == {"device.toml"}

@@ -42,6 +42,14 @@ def test_the_question_and_then_files(dragon: Dragon, server: HttpServer, engine:
     assert asked(engine) == ("one two", BOTH)
 
 
+def test_the_first_may_be_joined_to_the_option(
+    dragon: Dragon, server: HttpServer, engine: TableEngine, files: list[str]
+) -> None:
+    first, second = files
+    assert dragon("ask", "one two", f"--files={first}", second, "--url", server.url).returncode == 0
+    assert asked(engine) == ("one two", BOTH)
+
+
 def test_one_at_a_time_and_the_question_from_a_pipe(
     dragon: Dragon, server: HttpServer, engine: TableEngine, files: list[str]
 ) -> None:

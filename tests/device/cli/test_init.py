@@ -42,6 +42,14 @@ def test_a_device(dragon: Dragon, tmp_path: Path) -> None:
     assert "pair" not in alone.stdout
 
 
+@pytest.mark.parametrize("role", ["both", "device"])
+def test_a_device_that_no_cloud_takes_part_with(dragon: Dragon, role: str) -> None:
+    far = [] if role == "both" else ["--address", "tcp://cloud.example:8601"]
+    done = dragon("init", "--yes", "--role", role, "--privacy", "offline", *far)
+    assert done.stdout.partition("Next:\n")[2].splitlines()[0] == "    dragon device"
+    assert "dragon up" not in done.stdout and "dragon pair" not in done.stdout
+
+
 def test_a_cloud(dragon: Dragon, tmp_path: Path) -> None:
     done = dragon("init", "--role", "cloud", "--address", "tcp://0.0.0.0:8601")
     assert written(tmp_path) == {"cloud": {"bind": "tcp://0.0.0.0:8601"}}
@@ -101,6 +109,7 @@ def test_settings_that_are_there_stay(dragon: Dragon, tmp_path: Path) -> None:
         (["--role", "cloud", "--privacy", "strict", "--yes"], "--privacy is the device's"),
         (["--role", "cloud", "--documents", "/", "--yes"], "--documents is the device's"),
         (["--yes", "--documents", "/nowhere"], "there is no /nowhere"),
+        (["--yes", "--documents", "~nobody-at-all"], "there is no ~nobody-at-all"),
     ],
 )
 def test_what_can_not_be_done_is_one_line(dragon: Dragon, tmp_path: Path, arguments: list[str], text: str) -> None:

@@ -172,6 +172,8 @@ class TestHub:
     ("arguments", "said"),
     [
         (("pull", "/nowhere.gguf"), "can't be read: no such file"),
+        (("pull", "~nobody-at-all/a.gguf"), "can't be read: no such file"),
+        (("pull", "~nobody-at-all"), "no such folder, and not a Hub id"),
         (("pull", "/nowhere"), "no such folder, and not a Hub id"),
         (("pull", str(DEMO)), "no safetensors weights"),
         (("pull", "nobody/nothing"), "HF_HUB_OFFLINE forbids to ask the Hub"),

@@ -32,6 +32,11 @@ class TestFlags:
         assert file == Path("x.toml")
         assert given == {"port": "5", "cloud": "none", "insecure": True, "max_tokens": "-1"}
 
+    def test_a_switch_may_have_its_value_behind_it(self) -> None:
+        for given in (["--end-repetition", "false"], ["--end-repetition=false"]):
+            _, values = parse_flags(DeviceSettings, [*given, "--insecure", "--read-ahead", "true"])
+            assert values == {"end_repetition": "false", "insecure": True, "read_ahead": "true"}
+
     @pytest.mark.parametrize(
         ("arguments", "text"),
         [
@@ -85,6 +90,30 @@ class TestDevice:
             assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert not started
 
+    @pytest.mark.parametrize("given", ["", "none", "."])
+    def test_a_folder_of_other_things_is_no_library(
+        self, dragon: Dragon, started: list[DeviceSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+    ) -> None:
+        """Nor is the working directory one by mistake: neither a daemon nor a command touches what lies there."""
+        here = tmp_path / "checkout"
+        here.mkdir()
+        (here / "letter.md").write_text("Dear Freya,")
+        (here / "letter.md").chmod(0o644)
+        here.chmod(0o755)
+        monkeypatch.chdir(here)
+        (tmp_path / "device.toml").write_text(f"library = {str(here if given == '.' else given)!r}")
+        for arguments, environment in (
+            (["device", f"--library={given}"], {}),
+            (["device", "--config", str(tmp_path / "device.toml")], {}),
+            (["library", "status"], {"DRAGON_CONFIG": str(tmp_path / "device.toml")}),
+            (["library", "add", "letter.md"], {"DRAGON_DEVICE_LIBRARY": given or "None"}),
+        ):
+            done = dragon(*arguments, **environment)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+            assert "library = " in done.stderr
+        assert not started and list(here.iterdir()) == [here / "letter.md"]
+        assert (here.stat().st_mode & 0o777, (here / "letter.md").stat().st_mode & 0o777) == (0o755, 0o644)
+
     def test_help(self, dragon: Dragon, started: list[DeviceSettings]) -> None:
         assert "--emulate-decode-ms" in dragon("device", "--help").stdout
         assert not started
@@ -122,6 +151,21 @@ class TestFindingTheDaemon:
     def test_the_settings_say_where_it_is(self, dragon: Dragon, serve: Serve) -> None:
         port = serve().url.rpartition(":")[2]
         assert dragon("ask", "q", DRAGON_DEVICE_PORT=port).stdout == "q\n"
+
+    def test_the_address_that_is_printed_for_other_clients_is_one(self, dragon: Dragon, serve: Serve) -> None:
+        url = serve().url
+        for given in (f"{url}/v1", f"{url}/v1/", f"{url}/", url.removeprefix("http://") + "/v1"):
+            assert dragon("ask", "q", "--url", given).stdout == "q\n"
+
+    def test_where_it_can_not_be_known(self, dragon: Dragon) -> None:
+        for arguments, environment, text in (
+            (["--url", ""], {}, "--url is empty: give the device daemon's address"),
+            (["--url", " "], {}, "--url is empty"),
+            ([], {"DRAGON_DEVICE_PORT": "0"}, "port = 0 has the device daemon take any free port: give its address"),
+        ):
+            done = dragon("status", *arguments, **environment)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+            assert text in done.stderr
 
     @pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]")])
     def test_a_daemon_that_listens_everywhere_is_here(self, dragon: Dragon, host: str, name: str) -> None:

@@ -93,6 +93,7 @@ def only(found: Any) -> Finding:
             "renew it",
         ),
         (only(of_https(replace(HTTPS, problem="no key"))), "wrong", "no key", "fit together"),
+        (of_port(Port("u", "silent"), "device"), "wrong", "takes connections and does not answer", "set another port"),
         (of_port(Port("u", "taken"), "cloud"), "wrong", "another program", "set another bind"),
         (of_port(Port("u", "unusable", "no such host"), "device"), "wrong", "no such host", "host or port"),
         (of_reach(Reach("a", False, True, True)), "ok", "a takes connections", ""),
@@ -102,6 +103,7 @@ def only(found: Any) -> Finding:
         (of_model(Model("model", "/m/x.gguf", "there", 98 * 10**6)), "ok", "98 MB", ""),
         (of_model(Model("model", "x.gguf", "importable", 98 * 10**6)), "ok", "imported at the first start", ""),
         (of_model(Model("model", "a/b", "remote")), "warn", "downloads it", "be online"),
+        (of_model(Model("tokenizer", "/t", "there")), "ok", "tokenizer /t: it is there", ""),
         (of_model(Model("draft_model", "/m", "wrong", problem="gone")), "wrong", "draft_model /m: gone", "draft_model"),
         (only(of_library(LIBRARY, "device")), "ok", "1 document, 2,000 chunks", ""),
         (
@@ -175,6 +177,10 @@ def test_the_link(cloud: dict[str, Any], level: str, text: str) -> None:
         (replace(MACHINE, gpu=True), (Model("model", "m", "there", 9 * GB),), "ok"),
         (MACHINE, (Model("model", "m", "importable", 3 * GB),), "wrong"),
         (MACHINE, (Model("local_target", "m", "there", 90 * GB, memory=GB),), "ok"),
+        (MACHINE, (Model("model", "m", "there", GB),), "ok"),
+        (replace(MACHINE, processes=5), (Model("model", "m", "there", GB),), "warn"),
+        (replace(MACHINE, processes=9), (Model("model", "m", "there", GB),), "wrong"),
+        (replace(MACHINE, processes=0), (Model("model", "m", "there", 90 * GB),), "ok"),  # which others have
     ],
 )
 def test_memory(machine: Machine, models: tuple[Model, ...], level: str) -> None:

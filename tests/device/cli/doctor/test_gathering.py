@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,14 @@ from typing import Any
 import pytest
 import zmq
 
-from common.configuration.settings import EMBEDDED_MODEL
+from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.transport.keys import KeyFolder
 from device.access.admission import Admission
 from device.access.api_keys import ApiKeyFiles
+from device.cli.doctor import ports
 from device.doctor import packages
 from device.doctor.checks import in_bytes
 from tests.common.engine.model.gguf_file import write_gguf
@@ -28,6 +32,7 @@ from tests.common.library.toy_embedder import ToyEmbedder
 from tests.device.access.certificates import tls_files
 from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
+from tests.device.table_engine import TableEngine
 
 Diagnose = Callable[..., dict[str, tuple[str, str]]]
 
@@ -175,10 +180,30 @@ class TestPorts:
         assert "not this machine's daemon" in found["port"][1]
 
     def test_another_program(self, diagnose: Diagnose) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            port = other.getsockname()[1]
-            other.settimeout(0)
-            assert "another program" in diagnose(DEVICE_PORT=port)["port"][1]
+        with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other, ThreadPoolExecutor(1) as pool:
+            served = pool.submit(other.handle_request)
+            level, text = diagnose(DEVICE_PORT=other.server_port)["port"]
+            assert (level, "is in use by another program" in text) == ("wrong", True)
+            served.result()
+
+    def test_a_daemon_that_is_suspended(self, diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The system takes connections for it."""
+        monkeypatch.setattr(ports, "PATIENCE", 0.2)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            cloud = f"tcp://127.0.0.1:{port}"
+            for found in (diagnose(DEVICE_PORT=port), diagnose("--role", "cloud", CLOUD_BIND=cloud)):
+                assert (found["port"][0], "does not answer" in found["port"][1]) == ("wrong", True)
+
+    def test_a_daemon_that_hangs_behind_its_port(
+        self, diagnose: Diagnose, serve: Serve, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("device.cli.daemon.SILENCE_PATIENCE", 0.2)
+        go_on = threading.Event()
+        monkeypatch.setattr(engine, "status", go_on.wait)
+        level, text = diagnose(DEVICE_PORT=serve().url.rpartition(":")[2])["port"]
+        go_on.set()
+        assert (level, "does not answer" in text) == ("wrong", True)
 
     def test_an_address_of_another_machine(self, diagnose: Diagnose) -> None:
         level, text = diagnose(DEVICE_HOST="203.0.113.1", DEVICE_INSECURE="true")["port"]
@@ -225,8 +250,40 @@ class TestModels:
         assert (level, "imported at the first start" in text) == ("ok", True)
 
     def test_a_hub_id_is_not_asked_for(self, diagnose: Diagnose) -> None:
-        level, text = diagnose(DEVICE_MODEL="nobody/nothing-7B")["model"]
+        for setting, topic in (("MODEL", "model"), ("TOKENIZER", "tokenizer"), ("EMBEDDER", "embedder")):
+            level, text = diagnose(**{f"DEVICE_{setting}": "nobody/nothing-7B"})[topic]
+            assert (level, "the first start downloads it" in text) == ("warn", True)
+
+    def test_a_tokenizer(self, diagnose: Diagnose, tmp_path: Path) -> None:
+        assert diagnose(DEVICE_TOKENIZER=EMBEDDED_TOKENIZER)["tokenizer"][0] == "ok"
+        (tmp_path / "empty").mkdir()
+        for name, problem in (("empty", "no tokenizer (tokenizer.json)"), ("gone", "no such folder")):
+            level, text = diagnose("--role", "cloud", CLOUD_TOKENIZER=tmp_path / name)["tokenizer"]
+            assert (level, problem in text) == ("wrong", True)
+
+    def test_a_cross_encoder(self, diagnose: Diagnose, tmp_path: Path) -> None:
+        folder = tmp_path / "judge"
+        settings = {"DEVICE_SCORER": "cross-encoder", "DEVICE_SCORER_MODEL": folder}
+        level, text = diagnose(**settings)["scorer"]
+        assert (level, "is neither a folder here nor" in text or "no such folder" in text) == ("wrong", True)
+        folder.mkdir()
+        level, text = diagnose(**settings)["scorer"]
+        assert (level, "is neither a cross-encoder" in text) == ("wrong", True)
+        (folder / "config.json").write_text('{"architectures": ["BertForSequenceClassification"]}')
+        level, text = diagnose(**settings)["scorer"]
+        assert (level, "no safetensors weights" in text) == ("wrong", True)
+        (folder / "model.safetensors").write_bytes(bytes(3000))
+        assert diagnose(**settings)["scorer"] == ("ok", f"scorer_model {folder}: 3 kB")
+        level, text = diagnose(**settings | {"DEVICE_SCORER": "static"})["scorer"]
+        assert (level, "it is for scorer = 'cross-encoder'" in text) == ("wrong", True)
+        level, text = diagnose(**settings | {"DEVICE_SCORER_MODEL": "nobody/nothing"})["scorer"]
         assert (level, "the first start downloads it" in text) == ("warn", True)
+
+    def test_workers_have_one_each(self, diagnose: Diagnose) -> None:
+        assert "; the daemon takes about" in diagnose("--role", "cloud")["memory"][1]
+        assert "; the 3 workers take about" in diagnose("--role", "cloud", CLOUD_WORKERS=3)["memory"][1]
+        elsewhere = diagnose("--role", "cloud", CLOUD_WORKERS=99, CLOUD_RAY="192.0.2.7:6379")
+        assert elsewhere["memory"][1].endswith("; the daemon takes about 734 MB")
 
 
 class TestLibrary:

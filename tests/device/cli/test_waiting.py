@@ -1,0 +1,94 @@
+"""Commands that wait for a daemon that starts, without filling its log."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device.cli import up
+from device.cli.connection import ready_daemon
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
+from device.settings import DeviceSettings
+from tests.device.table_engine import TableEngine
+
+LOOKS = 6  # at a daemon before it can answer
+
+
+class Running:
+    """Children of which none has ended."""
+
+    def ended(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Requests that the daemon's log tells of, but for their ids and times."""
+    caplog.set_level(logging.INFO)
+
+    def told() -> list[str]:
+        said = [each.getMessage() for each in caplog.records if each.name == "device.http.request_guard"]
+        return [" ".join(each.split()[1:4]) for each in said if "/status" in each]
+
+    return told
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses of whoever waits, which take no time."""
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    return slept
+
+
+def answering_later(
+    server: HttpServer, engine: TableEngine, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have the server answer by the engine when somebody has waited `LOOKS` times."""
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == LOOKS:
+            server.serve(engine)
+
+    monkeypatch.setattr("time.sleep", sleep)
+
+
+def test_a_command(
+    engine: TableEngine, lines: Callable[[], list[str]], pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HttpServer(HttpOptions(port=0)) as server:
+        answering_later(server, engine, pauses, monkeypatch)
+        with ready_daemon(server.url) as daemon:
+            assert daemon.status()["model"]
+    assert len(pauses) == LOOKS
+    assert lines() == ["GET /status 200"] * 2
+
+
+def test_the_start_of_both(
+    engine: TableEngine,
+    lines: Callable[[], list[str]],
+    pauses: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with HttpServer(HttpOptions(port=0)) as server, socket.create_server(("127.0.0.1", 0)) as cloud:
+        answering_later(server, engine, pauses, monkeypatch)
+        port, bind = int(server.url.rpartition(":")[2]), f"tcp://127.0.0.1:{cloud.getsockname()[1]}"
+        both: Any = Running()
+        up._wait_until_ready(both, up.Plan([], [], DeviceSettings(data_dir=tmp_path), port, server.url, bind))
+    assert f"the device at {server.url}" in capsys.readouterr().out
+    assert lines() == ["GET /status 200"]
+
+
+def test_the_pauses_until_the_cloud_has_come_grow() -> None:
+    pauses = up._pauses()
+    first = [next(pauses) for _ in range(8)]
+    assert first == sorted(first) and first[0] < 0.2 and first[-2:] == [up.LONGEST_POLL] * 2
