@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import torch
 from rich.filesize import decimal
 from transformers import AutoConfig
@@ -13,13 +12,17 @@ from common.configuration.settings import Settings, readable_name
 from common.daemon.models_here import Sides
 from common.engine.model.architecture import check_architecture, max_context
 from common.engine.model.configured import model_place
+from common.engine.model.declared_sizes import stored_weights
 from common.engine.model.errors import ModelError
 from common.engine.model.loading import resolve_device, resolve_dtype
 from common.engine.model.model_files import check_files
 from common.engine.model.tokenizer import Tokenizer
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError
+from common.process.memory import memory
 from proto.fields import Side
+
+_HALF = 2  # bytes of a number in the types that most models are published in
 
 
 def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
@@ -27,7 +30,7 @@ def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
 
     Raises `ModelError` for what can't be served at all.
     """
-    check_files(folder)
+    check_files(folder, decoder=True)
     if (folder / "modules.json").exists():
         raise ModelError(f"{name}: is an embedding model: give it as the setting `embedder`, which gets it by itself")
     try:
@@ -35,24 +38,33 @@ def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
     except Exception as error:  # wrong types and values raise whatever comes of them
         raise ModelError(f"{name}: the configuration can't be read: {' '.join(str(error).split())}") from error
     check_architecture(name, config)
-    lines = [f"context     {max_context(name, config):,} tokens", _memory(config, stored, sides["device"])]
+    lines = [f"context     {max_context(name, config):,} tokens", _memory(config, folder, stored, sides["device"])]
     return [*lines, *_tokenizers(folder, sides), _embedders(sides)]
 
 
-def _memory(config: object, stored: int, settings: Settings) -> str:
+def _memory(config: object, folder: Path, stored: int, settings: Settings) -> str:
     """The line that compares the memory of the weights, as they are computed with here, with what is free."""
     place = resolve_device(settings.torch_device)
-    of_file: torch.dtype = getattr(config, "dtype", None) or torch.float32
+    stated: torch.dtype | None = getattr(config, "dtype", None)
     quantised = getattr(config, "quantization_config", None) is not None
-    here = of_file if quantised else resolve_dtype(settings.dtype, of_file, place)
-    taken = stored * here.itemsize // of_file.itemsize
-    free = torch.cuda.mem_get_info()[0] if place.type == "cuda" else psutil.virtual_memory().available
+    here = stated or torch.float32 if quantised else resolve_dtype(settings.dtype, stated, place)
+    taken = stored if quantised else _numbers(folder, stored, stated) * here.itemsize
+    free = torch.cuda.mem_get_info()[0] if place.type == "cuda" else memory().available
     where = "GPU memory" if place.type == "cuda" else "memory"
     numbers = str(here).removeprefix("torch.")
     enough = "" if taken < free else ": that is too much; stop other programs, or choose a smaller model"
     return (
         f"memory      about {decimal(taken)} for its weights in {numbers}; {decimal(free)} of {where} are free{enough}"
     )
+
+
+def _numbers(folder: Path, stored: int, stated: torch.dtype | None) -> int:
+    """The count of a model's numbers, by the headers of its weights where they are in `folder`, else by their bytes."""
+    try:
+        numbers = stored_weights(folder).numbers
+    except ModelError:  # as where the index is here, and the files that it lists are not
+        numbers = 0
+    return numbers or stored // (stated.itemsize if stated else _HALF)
 
 
 def _tokenizers(folder: Path, sides: Sides) -> list[str]:

@@ -85,13 +85,13 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None or repository is None:
             self._refuse(404, "RepoNotFound")
         elif file is not None:
-            self._file(file[1], repository / file[2])
+            self._file(file[1], repository, repository / file[2])
         elif (found[2] or "").startswith("/tree/"):
-            self._json([_entry(each) for each in _files(repository)])
+            self._json([_entry(each, repository) for each in _files(repository)])
         else:
             self._json(_described(found[1], repository, found[1] in self.known.gated))
 
-    def _file(self, hub_id: str, path: Path) -> None:
+    def _file(self, hub_id: str, repository: Path, path: Path) -> None:
         if hub_id in self.known.gated:
             self._refuse(403, "GatedRepo")
             return
@@ -101,9 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
         content = path.read_bytes()
         begin = int(given[1]) if (given := re.match(r"bytes=(\d+)-", self.headers.get("Range") or "")) else 0
         self.send_response(206 if begin else 200)
-        entry = _entry(path)
+        entry = _entry(path, repository)
         self.send_header("ETag", f'"{entry.get("lfs", entry)["oid"]}"')
-        self.send_header("X-Repo-Commit", commit(path.parent))
+        self.send_header("X-Repo-Commit", commit(repository))
         self.send_header("Content-Length", str(len(content) - begin))
         if begin:
             self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
@@ -149,17 +149,17 @@ def commit(folder: Path) -> str:
     """The commit that a repository is at: a function of its content."""
     digest = hashlib.sha1()
     for path in _files(folder):
-        digest.update(path.name.encode() + path.read_bytes())
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _entry(path: Path) -> dict[str, Any]:
+def _entry(path: Path, folder: Path) -> dict[str, Any]:
     content = path.read_bytes()
-    entry: dict[str, Any] = {"type": "file", "path": path.name, "size": len(content)}
+    entry: dict[str, Any] = {"type": "file", "path": path.relative_to(folder).as_posix(), "size": len(content)}
     entry["oid"] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     if path.suffix == LARGE:
         entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
@@ -171,8 +171,8 @@ def _described(hub_id: str, folder: Path, gated: bool) -> dict[str, Any]:
     licence = re.search(r"^license: (.+)$", card.read_text(), re.M) if card.exists() else None
     siblings = []
     for path in _files(folder):
-        entry = _entry(path)
-        sibling = {"rfilename": path.name, "size": entry["size"], "blobId": entry["oid"]}
+        entry = _entry(path, folder)
+        sibling = {"rfilename": entry["path"], "size": entry["size"], "blobId": entry["oid"]}
         if "lfs" in entry:
             large = entry["lfs"]
             sibling["lfs"] = {"sha256": large["oid"], "size": large["size"], "pointerSize": large["pointerSize"]}

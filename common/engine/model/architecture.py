@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,8 +10,10 @@ from torch import nn
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.quantizers.auto import AutoHfQuantizer
 
 from common.engine.model.errors import ModelError
+from common.engine.model.quiet import quiet_loading
 
 _GENERATIVE = ("ForCausalLM", "LMHeadModel")  # how the classes' names end
 
@@ -23,7 +26,9 @@ _REASONS = {  # by a part of the name
 
 
 def check_architecture(name: str, config: PreTrainedConfig) -> None:
-    """Raise `ModelError` unless `config`, of the model `name`, describes a decoder with attention in every layer."""
+    """Raise `ModelError` unless `config`, of the model `name`, describes a decoder with attention in every layer, whose
+    numbers are stored in a way that can be read here.
+    """
     known, what = config.architectures or [], class_of(config)
     if config.is_encoder_decoder:
         raise ModelError(f"{name}: {what} is an encoder-decoder; only decoder-only language models are supported")
@@ -42,6 +47,25 @@ def check_architecture(name: str, config: PreTrainedConfig) -> None:
             f"{name}: {what} can't be served: {reason}; only models with attention to all earlier tokens, or to a"
             " window of the last ones, are supported"
         )
+    _check_quantisation(name, config)
+
+
+def _check_quantisation(name: str, config: PreTrainedConfig) -> None:
+    described: Any = getattr(config, "quantization_config", None)
+    described = described or getattr(config.get_text_config(), "quantization_config", None)
+    if not described:
+        return
+    try:
+        with quiet_loading():
+            # What Transformers asks before it reads weights: whether it knows the method, and has what that needs.
+            quantiser = AutoHfQuantizer.from_config(copy.deepcopy(described), pre_quantized=True)
+            quantiser.validate_environment(device_map=None, weights_only=True)
+    except Exception as error:  # settings of many methods, whose values may be anything
+        method = described.get("quant_method") if isinstance(described, dict) else None
+        raise ModelError(
+            f"{name}: its weights are quantised as {method or 'nobody says'}, which is not read here: take the plain"
+            " safetensors, or a .gguf file"
+        ) from error
 
 
 def check_places(name: str, model: nn.Module, tensors: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ there, and nowhere else, a special token's name means that token.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -124,13 +124,25 @@ class ChatFormat:
         return pieces[::2]
 
     def _split(self, literal: str) -> list[str | int]:
-        """A stretch of the template's own words, with the special tokens that it names as their ids."""
+        """A stretch of the template's own words, with the special tokens that it names as their ids.
+
+        The space around them that they take away is gone, but for that of the texts which the template puts there.
+        """
         parts = [literal] if self._specials is None else self._specials.split(literal)
         named = [
             self._tokenizer.special_ids[part] if index % 2 else part.replace(GUARD, "")
             for index, part in enumerate(parts)
         ]
-        return [part for part in named if part != ""]
+        return [part for part in self._stripped(named) if part != ""]
+
+    def _stripped(self, parts: Sequence[str | int]) -> Iterator[str | int]:
+        """Words and special tokens in turn."""
+        around: list[str | int | None] = [None, *parts, None]
+        for before, part, behind in zip(around, parts, around[2:], strict=False):
+            if isinstance(part, str):
+                part = part.lstrip() if before in self._tokenizer.strip_behind else part
+                part = part.rstrip() if behind in self._tokenizer.strip_before else part
+            yield part
 
 
 def _is_marked(turn: Turn) -> bool:

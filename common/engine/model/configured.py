@@ -6,7 +6,6 @@ import logging
 from functools import cache
 from pathlib import Path
 
-import psutil
 import torch
 
 from common.configuration.settings import KV_SHARE, Settings
@@ -17,14 +16,15 @@ from common.engine.model.gguf import imported, is_gguf
 from common.engine.model.prompt import DOCUMENT, QUESTION, PromptFormat, TextFormat
 from common.engine.model.pulled import place_of
 from common.engine.model.tokenizer import Tokenizer
+from common.process.memory import memory
 from common.process.startup import Startup
 
 log = logging.getLogger(__name__)
 
 
 def kv_limit(kv_bytes: int | None) -> int:
-    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of the machine's memory."""
-    return kv_bytes or psutil.virtual_memory().total // KV_SHARE
+    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of all memory here."""
+    return kv_bytes or memory().total // KV_SHARE
 
 
 def threads_of(shares_machine: bool) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from common.engine.model.errors import ModelError
 from common.engine.model.model_files import named_values, read_settings
 from common.engine.model.safetensors_header import read_header
+from common.engine.model.weight_files import weight_files
 
 DECODER_POSITIONS = 2**24
 ENCODER_POSITIONS = 2**18
@@ -43,9 +44,9 @@ class StoredWeights:
 
 
 def stored_weights(folder: Path) -> StoredWeights:
-    """The tensors in all safetensors files of `folder`. Raises `ModelError` for a file that is none."""
+    """The tensors of the model in `folder`. Raises `ModelError` for a file that is none."""
     shapes: dict[str, tuple[int, ...]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in weight_files(folder):
         shapes |= {name: tensor.shape for name, tensor in read_header(path).items()}
     numbers = sum(prod(shape) for shape in shapes.values())
     return StoredWeights(numbers, max((size for shape in shapes.values() for size in shape), default=0), shapes)

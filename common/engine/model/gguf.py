@@ -23,6 +23,7 @@ import filelock
 
 from common.engine.model.errors import ModelError
 from common.process.durable_files import put_in_place, to_disk
+from common.process.paths import expanded
 from common.process.private_files import private_folder
 from common.process.python import child_command, python_environment
 from common.process.startup import Startup
@@ -51,7 +52,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
     parameters; the `startup` is told how far it is. An import that is not what was written is made anew. Several
     processes may ask at the same time; one of them does the work.
     """
-    file = file.expanduser()
+    file = expanded(file)
     folder = models / f"{file.stem}-{_digest(file)[:_IDENTITY]}"
     if _is_whole(folder):
         return folder

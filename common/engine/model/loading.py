@@ -8,13 +8,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    GenerationConfig,
     PreTrainedModel,
     initialization,
 )
@@ -24,9 +25,10 @@ from common.engine.model.attention import PACKED_ATTENTION, keep_latents, regist
 from common.engine.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
 from common.engine.model.location import locate
-from common.engine.model.quiet import quiet_loading
+from common.engine.model.resident import read_whole
 from common.engine.model.streaming import StreamedLayers, fill, make_empty, weight_sample
 from common.engine.model.tokenizer import Tokenizer
+from common.engine.model.weight_files import weight_files
 from common.engine.weights.plan import Streaming
 
 TorchDevice = Literal["cpu", "cuda", "auto"]
@@ -35,6 +37,8 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 # Numbers that a model may have beyond twice those in its files: tied ones count double before they are tied, and
 # position tables and causal masks are in no file. 256 MiB in float32.
 _NOT_STORED = 2**26
+
+_Made = TypeVar("_Made", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,12 @@ def load_model(
 ) -> LoadedModel:
     """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
     folder = locate(folder_or_hub_id)
-    if not any(folder.glob("*.safetensors")):
-        raise ModelError(f"{folder_or_hub_id}: no safetensors weights (*.safetensors); pickled weights are not read")
+    files = weight_files(folder)
+    if not files:
+        raise ModelError(
+            f"{folder_or_hub_id}: no safetensors weights (model.safetensors, or those that"
+            " model.safetensors.index.json lists); pickled weights are not read"
+        )
     place = resolve_device(torch_device)
     if streaming is not None and place.type != "cpu":
         raise ModelError(f"{folder_or_hub_id}: weights are streamed to a CPU only; set torch_device to cpu")
@@ -80,12 +88,18 @@ def load_model(
     streamed = None
     try:
         make: Any = AutoModelForCausalLM
-        check_numbers(folder, stored, lambda: make.from_config(copy.deepcopy(config), attn_implementation=attention))
+        outline: PreTrainedModel = check_numbers(
+            folder,
+            stored,
+            lambda: make.from_config(copy.deepcopy(config), attn_implementation=attention, trust_remote_code=False),
+        )
+        generation = _generation(folder)
         if streaming is not None:
             model = make_empty(config, number_type, attention)
-            streamed = fill(model, decoder_layers(folder_or_hub_id, model), folder, streaming)
+            streamed = fill(model, decoder_layers(folder_or_hub_id, model), files, streaming)
         else:
-            model = _read_whole(folder_or_hub_id, folder, config, number_type, attention, options)
+            model, report = read_whole(outline, files, number_type, attention)
+            check_weights(folder_or_hub_id, model, report)
     except ModelError:
         raise
     except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
@@ -96,6 +110,7 @@ def load_model(
             ) from error
         raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {_one_line(error)}") from error
     model = model.eval().requires_grad_(False)
+    model.generation_config = generation or model.generation_config
     if streamed is None:
         model = model.to(place)
     keep_latents(model)
@@ -117,23 +132,11 @@ def load_model(
         raise
 
 
-def _read_whole(
-    name: str, folder: Path, config: Any, dtype: torch.dtype, attention: str, options: dict[str, Any]
-) -> PreTrainedModel:
-    with quiet_loading():
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            attn_implementation=attention,
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
-        )
-    model, report = loaded
-    check_weights(name, model, report)
-    whole: PreTrainedModel = model
-    return whole
+def _generation(folder: Path) -> GenerationConfig | None:
+    """The settings for answers that the model's files have beside its configuration."""
+    if not (folder / "generation_config.json").exists():
+        return None
+    return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
 def resolve_device(torch_device: TorchDevice) -> torch.device:
@@ -191,8 +194,8 @@ def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mappin
     return digest.hexdigest()
 
 
-def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], nn.Module]) -> None:
-    """Checks that the model that `make` builds is about as large as its files. Nothing is allocated for it.
+def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]) -> _Made:
+    """The model that `make` builds, without storage, after a check that it is about as large as its files.
 
     Transformers fills what the files lack with random numbers, however much that is. Raises `ModelError`, and what
     `make` raises.
@@ -205,6 +208,7 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], nn.Mod
             f"{folder}: config.json describes a model of {needed} numbers, and its files hold {stored.numbers};"
             " they don't belong together"
         )
+    return model
 
 
 def _packed(model: nn.Module) -> int:

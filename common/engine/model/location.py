@@ -8,18 +8,20 @@ from pathlib import Path
 from common.engine.model.errors import ModelError
 from common.engine.model.hub import snapshot
 from common.engine.model.model_files import check_files
+from common.process.paths import expanded
 
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHTS = ("*.safetensors",)
-# A decoder's files lie in its top folder; Mistral's `consolidated` ones are the same weights once more.
-NOT_A_DECODER_S = ("*/*", "consolidated*")
+# A decoder's files lie in its top folder, but for chat templates where there are several; Mistral's `consolidated` ones
+# are the same weights once more.
+NOT_A_DECODER_S = ("*/*.json", "*/*.txt", "*/*.model", "*/*.safetensors", "consolidated*")
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def is_folder(folder_or_hub_id: str) -> bool:
     """True for a local folder, False for what can be a Hub id. Raises `ModelError` for anything else."""
-    path = Path(folder_or_hub_id).expanduser()
+    path = expanded(folder_or_hub_id)
     if path.is_dir():
         return True
     if path.exists():
@@ -32,11 +34,11 @@ def is_folder(folder_or_hub_id: str) -> bool:
 def locate(folder_or_hub_id: str, weights: bool = True) -> Path:
     """The folder with a decoder's files, or only its tokenizer's; the files are checked. Raises `ModelError`."""
     if is_folder(folder_or_hub_id):
-        folder = Path(folder_or_hub_id).expanduser()
+        folder = expanded(folder_or_hub_id)
     else:
         try:
             folder = snapshot(folder_or_hub_id, SETTINGS + (WEIGHTS if weights else ()), NOT_A_DECODER_S)
         except FileNotFoundError as error:
             raise ModelError(f"{folder_or_hub_id}: no folder here, and not available from the Hub: {error}") from error
-    check_files(folder)
+    check_files(folder, decoder=True)
     return folder

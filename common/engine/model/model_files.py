@@ -24,9 +24,12 @@ _READ = frozenset({".json", ".txt", ".model", ".jinja", ".md", ".safetensors"}) 
 _PASSED_OVER = frozenset({".git", ".cache"})
 
 
-def check_files(folder: Path) -> None:
-    """Look at everything that loading the model in `folder` may read. Raises `ModelError`, one sentence."""
-    home = _home(folder)
+def check_files(folder: Path, decoder: bool = False) -> None:
+    """Look at everything that loading the model in `folder` may read. Raises `ModelError`, one sentence.
+
+    The files of a `decoder` may name code of its own if Transformers has classes of the same names, which are used.
+    """
+    home, code = _home(folder), list[tuple[Path, Any]]()
     for count, entry in enumerate(_entries(folder)):
         if count == MOST_FILES:
             raise ModelError(f"{folder}: more than {MOST_FILES} files; give a folder that holds one model and no more")
@@ -36,7 +39,14 @@ def check_files(folder: Path) -> None:
             continue
         path = Path(entry.path)
         if path.suffix in _READ:
-            _check_file(path, home)
+            code += ((path, classes) for classes in _checked(path, home))
+    kind = _model_type(folder) if code and decoder else None
+    for path, classes in code:
+        if kind is None or not _is_native(kind, classes):
+            raise ModelError(
+                f"{path}: names code that comes with the model (auto_map), and such code is never run;"
+                " choose a checkpoint that needs none"
+            )
     if (folder / "adapter_config.json").exists():
         raise ModelError(
             f"{folder}: holds an adapter (adapter_config.json), which is not loaded; merge it into its model"
@@ -96,7 +106,18 @@ def _leads_into(path: str | Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(folder.resolve())
 
 
-def _check_file(path: Path, home: Path) -> None:
+def _model_type(folder: Path) -> str | None:
+    """The type of model that the configuration states, as far as it can be read."""
+    try:
+        settings = read_settings(folder / "config.json")
+    except ModelError:
+        return None
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _checked(path: Path, home: Path) -> Iterator[Any]:
+    """The classes that a file names with an `auto_map`, to be looked for in code; all else about it is checked."""
     if not _leads_into(path, home):
         raise ModelError(f"{path}: a link out of the model's folder; put a copy there")
     try:
@@ -114,10 +135,10 @@ def _check_file(path: Path, home: Path) -> None:
     if status.st_size > most:
         raise ModelError(f"{path}: has {status.st_size} bytes; at most {most} are read")
     if path.suffix == ".json" and not tokenizer:
-        _check_settings(path)
+        yield from _checked_settings(path)
 
 
-def _check_settings(path: Path) -> None:
+def _checked_settings(path: Path) -> Iterator[Any]:
     try:
         settings = read_settings(path)
     except ModelError as error:
@@ -128,12 +149,26 @@ def _check_settings(path: Path) -> None:
         _check_shards(path, settings)
     for key, value in named_values(settings):
         if key == "auto_map" and value:
-            raise ModelError(
-                f"{path}: names code that comes with the model (auto_map), and such code is never run;"
-                " choose a checkpoint that needs none"
-            )
+            yield value
         if key.endswith("_implementation") and isinstance(value, str) and ("/" in value or ":" in value):
             raise ModelError(f"{path}: names code from elsewhere ({key}), and such code is never run")
+
+
+def _is_native(kind: str, classes: Any) -> bool:
+    """Whether Transformers has the configuration and the decoder of this type of model, by the names in an `auto_map`.
+
+    A tokenizer's class does not count: its files are taken to the letter.
+    """
+    from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    native = {
+        "AutoConfig": CONFIG_MAPPING_NAMES.get(kind),
+        "AutoModelForCausalLM": MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind),
+    }
+    return isinstance(classes, dict) and all(
+        name is not None and str(classes.get(auto, name)).rpartition(".")[2] == name for auto, name in native.items()
+    )
 
 
 def named_values(settings: Any) -> Iterator[tuple[str, Any]]:

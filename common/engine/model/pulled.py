@@ -16,6 +16,7 @@ from common.engine.model.hub import CARD, cache_folder, licence_of
 from common.engine.model.location import NOT_A_DECODER_S, SETTINGS, WEIGHTS
 from common.engine.model.model_files import SETTINGS_BYTES
 from common.engine.model.safetensors_header import read_header
+from common.process.paths import expanded
 from common.process.private_files import private_folder
 
 _REPOSITORY = "models--"  # with which the names of folders in the cache begin
@@ -78,7 +79,7 @@ def place_of(name: str, models: Path) -> Path | None:
 
 def link(folder: Path, models: Path) -> str:
     """Make a name in `models` for a folder that stays where it is; returns the name. Raises `ModelError`."""
-    target = folder.expanduser().resolve()
+    target = expanded(folder).resolve()
     place = models / target.name
     try:
         private_folder(models)

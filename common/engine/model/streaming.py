@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel, initialization
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, initialization
 
 from common.engine.model.architecture import check_places
 from common.engine.model.errors import ModelError
 from common.engine.weights.file import Place, ReadCounters, Wanted, WeightFiles
-from common.engine.weights.plan import ALIGNMENT, BUFFERS, Streaming, aligned, residence
+from common.engine.weights.plan import BUFFERS, Streaming, aligned, residence
 from common.engine.weights.store import Interrupt, StoreCounters, Waiting, WeightStore
 
 # Numbers of every weight tensor that enter a model's identity: enough to tell two checkpoints apart, few
@@ -34,16 +34,8 @@ class _Weight:
     place: Place
 
     @property
-    def lead(self) -> int:
-        """Bytes before it in a buffer, so that it lies there as it does in memory that a file is mapped to.
-
-        Kernels begin a sum where memory is aligned, so its bits depend on that; they are to be a resident model's.
-        """
-        return self.place.first % ALIGNMENT if self.place.dtype == self.empty.dtype else 0
-
-    @property
     def bytes(self) -> int:
-        return aligned(self.lead + self.empty.numel() * self.empty.itemsize)
+        return aligned(self.empty.numel() * self.empty.itemsize)
 
     def put(self, parameter: nn.Parameter) -> None:
         for module, attribute in self.users:
@@ -137,19 +129,22 @@ def make_empty(config: PreTrainedConfig, dtype: torch.dtype, attention: str) -> 
     """The model of a configuration with all of its buffers and none of its weights. No other may be built meanwhile."""
     make: Any = AutoModelForCausalLM
     with init_empty_weights(include_buffers=False), initialization.no_init_weights():
-        model: PreTrainedModel = make.from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=attention)
+        model: PreTrainedModel = make.from_config(
+            copy.deepcopy(config), dtype=dtype, attn_implementation=attention, trust_remote_code=False
+        )
     model.tie_weights()
     return model
 
 
 def fill(
-    model: PreTrainedModel, layers: Sequence[nn.Module], folder: Path, streaming: Streaming
+    model: PreTrainedModel, layers: Sequence[nn.Module], paths: Sequence[Path], streaming: Streaming
 ) -> StreamedLayers | None:
-    """Give a model without weights those that stay, and prepare the others; None if all of its `layers` stay.
+    """Give a model without weights those that stay, of the files at `paths`, and prepare the others; None if all of its
+    `layers` stay.
 
     Raises `ModelError` for a budget that is too small, and for files that can't be read or lack something.
     """
-    files = WeightFiles(folder)
+    files, folder = WeightFiles(paths), paths[0].parent
     try:
         named = (name for stored in files.places for name in (stored, f"{model.base_model_prefix}.{stored}"))
         check_places(str(folder), model, named)
@@ -179,8 +174,6 @@ def _fill(
             if name in persistent and name in files.places
         ]
     )
-    if (folder / "generation_config.json").exists():
-        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
     if plan.layers == len(layers):
         files.close()
         return None
@@ -254,8 +247,8 @@ def _in_buffers(layers: Sequence[Sequence[_Weight]], size: int) -> tuple[list[li
 def _views(weights: Sequence[_Weight], buffer: Tensor) -> _Views:
     views, start = [], 0
     for weight in weights:
-        first, size = start + weight.lead, weight.empty.numel() * weight.empty.itemsize
-        numbers = buffer[first : first + size].view(weight.empty.dtype).view(weight.empty.shape)
+        size = weight.empty.numel() * weight.empty.itemsize
+        numbers = buffer[start : start + size].view(weight.empty.dtype).view(weight.empty.shape)
         views.append(nn.Parameter(numbers, requires_grad=False))
         start += weight.bytes
     return views

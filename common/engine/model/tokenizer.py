@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from tokenizers.decoders import DecodeStream
-
 from common.engine.model.errors import ModelError
 from common.engine.model.location import locate
+from common.engine.model.model_files import named_values
 from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
 
 MOST_IDS = 2**24  # as the wire has them
@@ -23,6 +23,8 @@ _TOLD: Final = "".join(f"|replace('%{part}', '{told}')" for part, told in _PARTS
 # Stands in the line before a template, whose clock it hides, and writes nothing.
 _STILL_CLOCK: Final = f"{{% macro strftime_now(format) %}}{{{{ format{_TOLD} }}}}{{% endmacro %}}\n"
 
+_DEFAULT, _FOR_TOOLS = "default", "tool_use"  # names of chat templates where a tokenizer has several
+
 # Special tokens with which an answer is over. Files state one or two of them, and chat models end turns by others.
 _ENDS = frozenset(
     {"</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>"}
@@ -33,6 +35,11 @@ _PART_ENDS = "<|end|>"  # of one message among several, where "<|return|>" ends 
 # Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
 # adds special tokens, which `encode` never asks for: none of them changes an id.
 _NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
+
+REPLACEMENT: Final = "\ufffd"  # in the place of bytes that are no character
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # a token that stands for a byte, where a decoder of this kind reads it:
+_BYTE_DECODER: Final = "ByteFallback"
+_MISSING: Final = "unexpected end of data"  # why bytes are no text that may be the beginning of one
 
 
 class Tokenizer:
@@ -47,13 +54,14 @@ class Tokenizer:
         # A document or a question that spells a special token out is text, it must not end the answer.
         backend.encode_special_tokens = True
         self._pretrained = pretrained
-        added = pretrained.added_tokens_decoder.items()
-        self.special_ids: dict[str, int] = {token.content: number for number, token in added if token.special}
+        special = {number: token for number, token in pretrained.added_tokens_decoder.items() if token.special}
+        self.special_ids: dict[str, int] = {token.content: number for number, token in special.items()}
+        # Those that take the space in front of them, or behind them, away.
+        self.strip_before = frozenset(number for number, token in special.items() if token.lstrip)
+        self.strip_behind = frozenset(number for number, token in special.items() if token.rstrip)
         self._special_names = {number: name for name, number in self.special_ids.items()}
         self._anchor: list[int] = self.encode("a")[-1:]
-        template = pretrained.chat_template
-        self.has_chat_template = isinstance(template, str)
-        self._template = _STILL_CLOCK + template if self.has_chat_template else None
+        self._templates = _templates(pretrained.chat_template)
         description = json.loads(backend.to_str())
         vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
         self.size = max(vocabulary.values(), default=0) + 1
@@ -61,6 +69,7 @@ class Tokenizer:
             raise ModelError(
                 f"{pretrained.name_or_path}: a token has the id {self.size - 1}; the highest is {MOST_IDS - 1}"
             )
+        self._bytes_of = _bytes_of(vocabulary, description.get("decoder"))
         self.eos: int | None = pretrained.eos_token_id
         bos: int | None = pretrained.bos_token_id
         self.ends = _ends(self.special_ids, self.eos)
@@ -86,6 +95,11 @@ class Tokenizer:
         text: str = self._backend.to_str()
         return text
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether it brings one, or several."""
+        return bool(self._templates)
+
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. No special token is added, and none that the text spells out is recognised."""
         # A batch of one: unlike a single text, the library encodes it without holding the interpreter.
@@ -95,6 +109,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        if not self._bytes_of.keys().isdisjoint(ids):
+            return "".join(self.pieces(ids))
         text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
@@ -118,6 +134,7 @@ class Tokenizer:
         `tools`; without a train of thought before it, where the template can leave that out, and on `TOLD_DAY`. The
         template runs in a sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
         """
+        template = self._template(with_tools=tools is not None)
         try:
             text: str = self._pretrained.apply_chat_template(
                 [dict(message) for message in messages],
@@ -125,12 +142,25 @@ class Tokenizer:
                 tokenize=False,
                 add_generation_prompt=True,
                 enable_thinking=False,
-                chat_template=self._template,
+                chat_template=_STILL_CLOCK + template,
             )
         except Exception as error:  # a template may raise what it likes
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"the model's chat template does not take this conversation: {reason}") from error
         return text
+
+    def _template(self, with_tools: bool) -> str:
+        """The template by the name that Transformers takes; where there is no other, the one for tools."""
+        names = (_FOR_TOOLS, _DEFAULT) if with_tools else (_DEFAULT, _FOR_TOOLS)
+        for name in names:
+            if name in self._templates:
+                return self._templates[name]
+        found = ", ".join(sorted(self._templates))
+        raise ValueError(
+            f"the tokenizer has chat templates for other purposes ({found}) and none that is called {_DEFAULT}"
+            if found
+            else "the tokenizer has no chat template"
+        )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text that becomes final with each of `ids`, and with the last one all that is left."""
@@ -142,32 +172,90 @@ class Tokenizer:
 
     def stream(self) -> StreamDecoder:
         """A decoder for one answer's tokens, one at a time."""
-        return StreamDecoder(self._backend)
+        return StreamDecoder(self._backend, self._bytes_of, self._anchor, self._is_silent)
+
+    def _is_silent(self, token: int) -> bool:
+        """Whether a token is none of a text: a special one, or one that only the model has."""
+        return token in self._special_names or self._backend.id_to_token(token) is None
 
 
 class StreamDecoder:
     """Incremental detokenisation of one answer.
 
-    The concatenation of what `push` and `finish` return is `Tokenizer.decode` of the same tokens.
+    What was shown stays: the concatenation of what `push` and `finish` return is `Tokenizer.decode` of the same tokens.
     """
 
-    def __init__(self, backend: Any) -> None:
-        self._backend = backend
-        self._stream = DecodeStream(skip_special_tokens=True)
-        self._tokens: list[int] = []
-        self._shown = 0  # characters
+    def __init__(
+        self, backend: Any, bytes_of: Mapping[int, int], anchor: Sequence[int], is_silent: Callable[[int], bool]
+    ) -> None:
+        """`bytes_of` are the bytes that tokens stand for; behind `anchor`, a token keeps the space that it begins with;
+        a token that `is_silent` shows nothing, nor does it part the bytes of a character.
+        """
+        self._backend, self._is_silent = backend, is_silent
+        self._bytes_of, self._anchor = bytes_of, anchor
+        self._before: list[int] = []  # the tokens shown last: what a token's text is depends on those in front of it
+        self._begun = ""  # their text
+        self._held: list[int] = []  # behind them; they show nothing yet
+        self._character: list[int] = []  # tokens of bytes that lack others
 
     def push(self, token: int) -> str:
         """Text that became final with `token`; a character whose bytes are not all there is held back."""
-        self._tokens.append(token)
-        text: str = self._stream.step(self._backend, token) or ""
-        self._shown += len(text)
-        return text
+        if self._is_silent(token):
+            return ""
+        if token not in self._bytes_of:
+            return self._replaced(self._character) + self._shown([token])
+        self._character.append(token)
+        return self._completed()
 
     def finish(self) -> str:
         """Text that was held back; U+FFFD if a character never became complete."""
-        text: str = self._backend.decode(self._tokens, skip_special_tokens=True)
-        return text[self._shown :]
+        return self._text([*self._before, *self._held])[len(self._begun) :] + self._replaced(self._character)
+
+    def _completed(self) -> str:
+        """The text of bytes, but for those at the end that may be the beginning of a character.
+
+        Of several in a row of which one is wrong, the library replaces all, also those that were shown. It is given
+        whole characters only.
+        """
+        text = ""
+        while self._character:
+            tokens = self._character
+            try:
+                bytes(map(self._bytes_of.__getitem__, tokens)).decode()
+            except UnicodeDecodeError as error:
+                if error.reason == _MISSING:
+                    break
+                text += self._replaced(tokens[: error.end])
+                self._character = tokens[error.end :]
+            else:
+                text += self._shown(tokens)
+                self._character = []
+        return text
+
+    def _replaced(self, tokens: Sequence[int]) -> str:
+        """The text in the place of `tokens` whose bytes are no character; they are not waited for any more."""
+        self._character = []
+        if not tokens:
+            return ""
+        if not self._before:  # of the answer's first token, the library takes a space away
+            self._before, self._held = [*self._anchor], []
+            self._begun = self._text(self._before)
+        return REPLACEMENT
+
+    def _shown(self, tokens: Sequence[int]) -> str:
+        """The text that `tokens` add, once no other can change it."""
+        self._held += tokens
+        text, begun = self._text([*self._before, *self._held]), self._begun
+        # Where no token stands for a byte, one may end inside of a character.
+        if len(text) <= len(begun) or (text.endswith(REPLACEMENT) and not self._bytes_of):
+            return ""
+        self._before, self._held = self._held, []
+        self._begun = self._text(self._before)
+        return text[len(begun) :] if text.startswith(begun) else self._begun
+
+    def _text(self, tokens: list[int]) -> str:
+        text: str = self._backend.decode(tokens, skip_special_tokens=True)
+        return text
 
 
 class StopFilter:
@@ -209,6 +297,20 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:length]):
             return length
     return 0
+
+
+def _templates(found: Any) -> dict[str, str]:
+    """A tokenizer's chat templates by name, which a single one does not have."""
+    named = found if isinstance(found, Mapping) else {_DEFAULT: found}
+    return {str(name): template for name, template in named.items() if isinstance(template, str)}
+
+
+def _bytes_of(vocabulary: Mapping[str, int], decoder: Any) -> dict[int, int]:
+    """The tokens that stand for a byte each, by the decoder's description in `tokenizer.json`."""
+    if ("type", _BYTE_DECODER) not in named_values(decoder):
+        return {}
+    named = ((_BYTE.fullmatch(name), number) for name, number in vocabulary.items())
+    return {number: int(name[1], 16) for name, number in named if name}
 
 
 def _ends(special_ids: Mapping[str, int], eos: int | None) -> frozenset[int]:

@@ -50,15 +50,15 @@ Wanted = Sequence[tuple[Place, Tensor]]  # tensors in files, and where their num
 
 
 class WeightFiles:
-    """The safetensors files of a folder. One thread at a time reads; they stay open until closed."""
+    """A model's safetensors files. One thread at a time reads; they stay open until closed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
         """Open the files and read their headers. Raises `ModelError` for damaged ones."""
         self.places: dict[str, Place] = {}  # of tensors of float types; there is no other way to read
         self.counters = ReadCounters()
         self.direct = True  # whether all reads bypass the page cache
         self._sums: dict[tuple[int, int, int], int] = {}  # of what was read, by file, first byte and bytes
-        self._paths = sorted(folder.glob("*.safetensors"))
+        self._paths = paths
         self._open: list[int] = []
         # No file's: memory that begins with a page, as O_DIRECT wants it.
         self._memory = mmap.mmap(-1, CHUNK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -16,8 +16,9 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.packed import Item
 from common.engine.model.streaming import StreamedLayers
+from common.engine.model.weight_files import weight_files
 from common.engine.weights.file import WeightFiles
-from common.engine.weights.plan import ALIGNMENT, CHUNK_BYTES, Streaming, aligned
+from common.engine.weights.plan import CHUNK_BYTES, Streaming, aligned
 from tests.common.engine.model.tiny_models import DEMO, some_tokens
 
 LAYERS = 10  # of the inflated embedded model
@@ -27,11 +28,8 @@ TOKENIZER = str(DEMO / "tokenizer")
 
 def budget(folder: Path, layers: int, itemsize: int = 4) -> int:
     """The smallest budget with which that many layers of the inflated model stay, in numbers of `itemsize` bytes."""
-    files = WeightFiles(folder)
-    sizes = {
-        name: aligned((place.first % ALIGNMENT if itemsize == 4 else 0) + (place.last - place.first) * itemsize // 4)
-        for name, place in files.places.items()
-    }
+    files = WeightFiles(weight_files(folder))
+    sizes = {name: aligned((place.last - place.first) * itemsize // 4) for name, place in files.places.items()}
     files.close()
     by_layer = [sum(size for name, size in sizes.items() if f".{layer}." in name) for layer in range(LAYERS)]
     streamed = by_layer[layers:]

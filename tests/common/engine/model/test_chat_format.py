@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from common.configuration.settings import INSTRUCTION
 from common.engine.model.chat_format import ChatFormat
+from common.engine.model.configured import load_format
 from common.engine.model.conversation import Conversation, Turn
-from common.engine.model.prompt import query_tokens
+from common.engine.model.prompt import TextFormat, query_tokens
 from common.engine.model.tokenizer import Tokenizer
+from device.settings import DeviceSettings
 from tests.common.engine.model.tiny_models import byte_level_tokenizer
 
 CHATML = (
@@ -158,3 +163,72 @@ def test_a_model_without_one() -> None:
     assert not plain.has_chat_template
     with pytest.raises(ValueError, match="chat template"):
         ChatFormat(plain)
+
+
+@pytest.mark.parametrize("strips", [{"rstrip": True}, {"lstrip": True}, {"rstrip": True, "lstrip": True}, {}])
+def test_space_that_special_tokens_take_away(strips: dict[str, bool]) -> None:
+    """As those of Phi-3 do behind them: the rows are what the library makes of the whole prompt."""
+    pretrained = byte_level_tokenizer()
+    names = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+    pretrained.add_special_tokens(
+        {"additional_special_tokens": [AddedToken(name, special=True, normalized=False, **strips) for name in names]}
+    )
+    pretrained.chat_template = (
+        "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + ' <|end|>\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+    )
+    messages = [{"role": "system", "content": "Ada.\n\nBe kind."}, {"role": "user", "content": "Who?"}]
+    made: Any = pretrained.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    tokenizer = Tokenizer(pretrained)
+    form = ChatFormat(tokenizer)
+    query = form.query(Conversation((Turn("user", "Who?"),), ("Be kind.",)))
+    row = form.document_tokens("Ada.") + query_tokens(tokenizer, query.text, query.controls)
+    specials = set(tokenizer.special_ids.values())
+
+    def parts(tokens: list[int]) -> list[tuple[bool, str | tuple[int, ...]]]:
+        runs = [(special, [*run]) for special, run in groupby(tokens, key=specials.__contains__)]
+        return [(special, tuple(run) if special else tokenizer.decode(run)) for special, run in runs]
+
+    assert parts(row) == parts(made["input_ids"])
+
+
+def test_texts_keep_the_space_around_them() -> None:
+    pretrained = byte_level_tokenizer()
+    strips = AddedToken("<|im_start|>", special=True, rstrip=True), AddedToken("<|im_end|>", special=True, lstrip=True)
+    pretrained.add_special_tokens({"additional_special_tokens": [*strips]})
+    said = "'<|im_start|> ' + message['content'] + ' <|im_end|>'"
+    pretrained.chat_template = f"{{% for message in messages %}}{{{{ {said} }}}}{{% endfor %}}"
+    query = ChatFormat(Tokenizer(pretrained)).query(Conversation.of("  x  "))
+    assert query.text == "  x  "
+
+
+class TestSeveralTemplates:
+    """A tokenizer may bring templates by names, as Command R and Hermes do."""
+
+    def loaded(self, folder: Path, templates: dict[str, str]) -> Tokenizer:
+        """The tokenizer with these templates, by way of its files."""
+        pretrained = byte_level_tokenizer()
+        pretrained.add_special_tokens({"additional_special_tokens": SPECIALS})
+        pretrained.chat_template = templates
+        pretrained.save_pretrained(folder)
+        return Tokenizer.load(str(folder))
+
+    def test_the_default_one_is_taken(self, tmp_path: Path) -> None:
+        made = self.loaded(tmp_path, {"rag": HEADERS, "default": CHATML, "tool_use": HEADERS})
+        assert (tmp_path / "additional_chat_templates" / "rag.jinja").exists()
+        conversation = Conversation(TURNS, ())
+        expected = ChatFormat(TOKENIZERS["chatml"]).query(conversation)
+        assert ChatFormat(made).query(conversation) == expected
+
+    def test_tools_have_their_own(self, tmp_path: Path) -> None:
+        made = self.loaded(tmp_path, {"default": CHATML, "tool_use": "{{ tools[0]['a'] }}" + CHATML})
+        messages = [{"role": "user", "content": "b"}]
+        assert made.render_chat(messages, [{"a": "told"}]) == "told" + made.render_chat(messages)
+        only = self.loaded(tmp_path / "only", {"tool_use": CHATML})
+        assert only.render_chat(messages) == made.render_chat(messages)
+
+    def test_it_is_said_where_none_is_for_conversations(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        made = self.loaded(tmp_path, {"rag": CHATML, "judge": HEADERS})
+        form = load_format(DeviceSettings(), made)
+        assert isinstance(form, TextFormat)
+        assert "prompts are plain text: the tokenizer has chat templates for other purposes (judge, rag)" in caplog.text

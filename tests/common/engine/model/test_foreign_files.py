@@ -51,6 +51,34 @@ class TestCode:
         refused(folder, rf"{name}: names code that comes with the model \(auto_map\), and such code is never run")
         assert not ran.exists()
 
+    def test_that_transformers_has_itself_is_not_needed(self, folder: Path, tmp_path: Path) -> None:
+        """As in the folders of Phi-3 and DeepSeek-V3 that came before Transformers had these classes."""
+        ran = tmp_path / "ran"
+        (folder / "code.py").write_text(
+            f"open({str(ran)!r}, 'w')\nclass LlamaConfig: pass\nclass LlamaForCausalLM: pass\nclass C: pass\n"
+        )
+        classes = {"AutoConfig": "code.LlamaConfig", "AutoModelForCausalLM": "code.LlamaForCausalLM"}
+        change(folder / "config.json", auto_map=classes | {"AutoModel": "code.LlamaModel"})
+        change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["code.C", "code.C"]})
+        decoder = Decoder.load(str(folder))
+        assert type(decoder._model).__module__.startswith("transformers.")
+        assert decoder.fresh_logits([1, 2]).shape == (decoder.vocabulary,)
+        assert not ran.exists()
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"auto_map": {"AutoModelForCausalLM": "code.MyLlamaForCausalLM"}},
+            {"auto_map": {"AutoConfig": "code.MyConfig"}},
+            {"auto_map": "code.LlamaForCausalLM"},
+            {"auto_map": {"AutoModelForCausalLM": "code.C"}, "model_type": "own"},
+            {"auto_map": {"AutoModelForCausalLM": "code.C"}, "model_type": ["llama"]},
+        ],
+    )
+    def test_that_is_not_transformers_own(self, folder: Path, changed: dict[str, Any]) -> None:
+        change(folder / "config.json", **changed)
+        refused(folder, "names code that comes with the model")
+
     def test_an_empty_map_names_none(self, folder: Path) -> None:
         change(folder / "tokenizer_config.json", auto_map={})
         Decoder.load(str(folder))
@@ -126,8 +154,8 @@ class TestFiles:
 
     def test_weights_that_promise_more_than_they_hold(self, folder: Path) -> None:
         header = json.dumps({"x": {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4]}}).encode()
-        (folder / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"0000")
-        refused(folder, r"x\.safetensors: is no safetensors file")
+        (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"0000")
+        refused(folder, r"model\.safetensors: is no safetensors file")
 
 
 class TestSizes:

@@ -127,6 +127,16 @@ def test_settings_alone_are_not_taken_for_the_model(server: Hub) -> None:
     assert (locate(NAME) / "model.safetensors").exists()
 
 
+def test_chat_templates_come_along_where_there_are_several(server: Hub) -> None:
+    """They lie in a folder of their own; what else lies in folders is not the decoder's."""
+    for name in ("additional_chat_templates/tool_use.jinja", "original/params.json", "fp16/model.safetensors"):
+        path = server.repositories[NAME] / name
+        path.parent.mkdir()
+        path.write_text("{}")
+    folder = hub.newest(NAME, (*SETTINGS, *WEIGHTS, hub.CARD), NOT_A_DECODER_S)
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["additional_chat_templates"]
+
+
 def test_bytes_that_are_not_the_hubs_are_refused_and_forgotten(server: Hub) -> None:
     server.swapped = b"something else"
     with pytest.raises(ModelError, match=r"model\.safetensors did not arrive as the Hub has it"):

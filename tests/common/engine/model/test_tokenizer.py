@@ -138,6 +138,68 @@ class TestStream:
         assert streamed(DEMO_TOKENIZER, ids) == library.decode(ids, skip_special_tokens=True)
 
 
+def byte_ids(text: bytes) -> list[int]:
+    return piece_ids(*(f"<0x{value:02X}>" for value in text))
+
+
+def piece_ids(*pieces: str) -> list[int]:
+    vocabulary = SENTENCEPIECE.get_vocab()
+    return [vocabulary[piece] for piece in pieces]
+
+
+PIECES = st.integers(259, TOKENIZERS["sentencepiece"].size - 1).map(lambda token: [token])
+SILENT = st.sampled_from([0, 1, 2, TOKENIZERS["sentencepiece"].size + 5]).map(lambda token: [token])
+CHARACTERS = st.text("\n é你🙂\ufffd", min_size=1, max_size=3).map(lambda text: byte_ids(text.encode()))
+BYTES = st.binary(min_size=1, max_size=3).map(byte_ids)
+
+
+class TestBytes:
+    """Tokens that stand for a byte each; the library replaces all bytes in a row where one of them is wrong."""
+
+    @pytest.mark.parametrize(
+        ("ids", "texts"),
+        [
+            # A newline, and a character that never becomes complete.
+            (
+                piece_ids("▁the") + byte_ids(b"\n\xf0\x9f") + piece_ids("▁", "h"),
+                ["the", "\n", "", "", "\ufffd ", "h"],
+            ),
+            (
+                byte_ids("🙂".encode()) + byte_ids(b"\xf0\x9f\n\xe4"),
+                ["", "", "", "🙂", "", "", "\ufffd\n", "\ufffd"],
+            ),
+            (byte_ids(b"\xe4\xe4\xbd\xa0\x80"), ["", "\ufffd", "", "你", "\ufffd"]),
+            (byte_ids(b"\xe4") + piece_ids("▁the"), ["", "\ufffd the"]),
+            # A special token shows nothing, and is nothing in between.
+            ([*byte_ids(b"\xc3"), 2, *byte_ids(b"\xa9")], ["", "", "é"]),
+        ],
+    )
+    def test_what_was_shown_stays(self, ids: list[int], texts: list[str]) -> None:
+        assert TOKENIZERS["sentencepiece"].pieces(ids) == texts
+
+    @pytest.mark.parametrize("name", ["sentencepiece", "sentencepiece, space kept"])
+    @settings(max_examples=300, deadline=None, derandomize=True)
+    @given(parts=st.lists(PIECES | SILENT | CHARACTERS | BYTES, max_size=12))
+    def test_any_ids(self, name: str, parts: list[list[int]]) -> None:
+        tokenizer, ids = TOKENIZERS[name], [token for part in parts for token in part]
+        assert streamed(tokenizer, ids) == "".join(tokenizer.pieces(ids)) == tokenizer.decode(ids)
+
+    @pytest.mark.parametrize("name", ["sentencepiece", "sentencepiece, space kept"])
+    @settings(max_examples=300, deadline=None, derandomize=True)
+    @given(parts=st.lists(PIECES | SILENT | CHARACTERS, max_size=12))
+    def test_whole_characters_give_the_library_s_text(self, name: str, parts: list[list[int]]) -> None:
+        tokenizer, ids = TOKENIZERS[name], [token for part in parts for token in part]
+        library = sentencepiece_tokenizer(strip=name == "sentencepiece").backend_tokenizer
+        assert streamed(tokenizer, ids) == library.decode(ids, skip_special_tokens=True)
+
+    @settings(max_examples=300, deadline=None, derandomize=True)
+    @given(text=st.binary(max_size=12))
+    def test_only_what_is_no_character_is_replaced(self, text: bytes) -> None:
+        """As Unicode has it, where the answer does not begin with a space."""
+        ids = piece_ids("▁the") + byte_ids(text)
+        assert TOKENIZERS["sentencepiece"].decode(ids) == "the" + text.decode(errors="replace")
+
+
 class TestFiles:
     @pytest.mark.parametrize("model_type", ["qwen2", "llama", "olmo2", "gpt2"])
     def test_the_file_counts_and_not_the_class_of_the_model_s_type(self, model_type: str, tmp_path: Path) -> None:

@@ -46,6 +46,10 @@ def some(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int =
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
 def read(files: WeightFiles, *names: str, dtype: torch.dtype | None = None) -> list[Tensor]:
     places = [files.places[name] for name in names]
     targets = [torch.full((torch.Size(place.shape).numel(),), 7.0).to(dtype or place.dtype) for place in places]
@@ -57,7 +61,7 @@ def test_other_numbers_than_before_are_noticed(tmp_path: Path, way: str) -> None
     """One bit, anywhere in a tensor; what was there before is good again."""
     path = tmp_path / "model.safetensors"
     save_file({"one": some((3, CHUNK_BYTES // 8)), "two": some((5,))}, path)
-    files = WeightFiles(tmp_path)
+    files = WeightFiles(files_in(tmp_path))
     expected = read(files, "one")
     whole = path.read_bytes()
     first, last = files.places["one"].first, files.places["one"].last
@@ -108,7 +112,7 @@ class TestReading:
         tensors = {f"t{index}": some(tuple(shape), dtype, index) for index, (shape, dtype, _) in enumerate(shapes)}
         for half in (0, 1):
             save_file({name: tensors[name] for name in list(tensors)[half::2]}, tmp_path / f"{half}.safetensors")
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         names = list(tensors)
         order.shuffle(names)  # type: ignore[attr-defined]
         targets = {name: torch.zeros(tensors[name].numel(), dtype=shapes[int(name[1:])][2]) for name in names}
@@ -120,7 +124,7 @@ class TestReading:
     def test_more_than_a_chunk(self, way: str, tmp_path: Path) -> None:
         large = some((3, CHUNK_BYTES // 8 + 13))
         save_file({"a": some((5,)), "b": large, "c": some((7,))}, tmp_path / "a.safetensors")
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         assert torch.equal(read(files, "b")[0], large)
         assert files.counters.reads == 2
         place = files.places["b"]
@@ -133,7 +137,7 @@ class TestReading:
     def test_neighbours_are_one_run(self, tmp_path: Path) -> None:
         tensors = {name: some((1000,)) for name in "abcde"}
         save_file(tensors, tmp_path / "a.safetensors")
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         wanted = [(files.places[name], tensors[name]) for name in "ebad"]
         assert [[place.first for place, _ in run] for run in runs(wanted)] == [
             [files.places[name].first for name in "abde"]  # c is less than a block
@@ -144,7 +148,7 @@ class TestReading:
 
     def test_it_ends_when_told(self, tmp_path: Path) -> None:
         save_file({"a": some((3 * CHUNK_BYTES // 4,))}, tmp_path / "a.safetensors")
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         told: list[int] = []
 
         def twice(size: int) -> bool:
@@ -161,7 +165,7 @@ class TestReading:
         told: list[tuple[int, int, int]] = []
         monkeypatch.setattr(os, "posix_fadvise", lambda _, *arguments: told.append(arguments))
         save_file({"a": some((CHUNK_BYTES // 2,))}, tmp_path / "a.safetensors")
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         read(files, "a")
         size = (tmp_path / "a.safetensors").stat().st_size
         assert told[0] == (0, 0, os.POSIX_FADV_RANDOM)
@@ -178,7 +182,7 @@ class TestBadFiles:
         save_file({"a": some((3000,)), "b": some((3000,))}, path)
         change(path)
         with pytest.raises(ModelError, match=f"{path.name}: .*{text}"):
-            WeightFiles(path.parent)
+            WeightFiles([path])
 
     def test_cut_off(self, tmp_path: Path) -> None:
         self.damaged(tmp_path / "m.safetensors", lambda path: os.truncate(path, 20_000), "is cut off")
@@ -219,7 +223,7 @@ class TestBadFiles:
         tensors = {"a": some((3000,)), "b": some((CHUNK_BYTES,))}
         save_file(tensors, tmp_path / "m.safetensors")
         whole = (tmp_path / "m.safetensors").read_bytes()
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         os.truncate(tmp_path / "m.safetensors", 2 * CHUNK_BYTES + 5)
         assert torch.equal(read(files, "a")[0], tensors["a"])
         with pytest.raises(ModelError, match=r"m\.safetensors: has become shorter"):
@@ -232,6 +236,6 @@ class TestBadFiles:
 
     def test_what_is_no_float_is_not_there(self, tmp_path: Path) -> None:
         save_file({"a": some((3,)), "b": torch.zeros(3, dtype=torch.int32)}, tmp_path / "m.safetensors")
-        files = WeightFiles(tmp_path)
+        files = WeightFiles(files_in(tmp_path))
         assert list(files.places) == ["a"]
         files.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from common.engine.model.weight_files import weight_files
 from common.engine.weights.file import BLOCK_BYTES, WeightFiles, runs
 from scripts.bench.inflated import inflate
 from tests.common.engine.kv.storing import other_process
@@ -57,8 +58,8 @@ def test_memory_stays_within_the_budget(folder: Path, small: dict[str, Any]) -> 
     assert large["RssFile"] <= small["RssFile"] + BESIDE  # nothing is mapped
     assert large["logits"] == small["logits"]
     assert large["threads"] == small["threads"]
-    # The measure notices a model that is read whole.
-    assert measure(folder)["VmHWM"] - interpreter > 2 * BUDGET
+    # The measure notices a model that is read whole, of which there is one copy at any time.
+    assert 2 * BUDGET < measure(folder)["VmHWM"] - interpreter < 1.3 * weights_of(folder) + BESIDE
 
 
 def test_reading_is_what_the_plan_says(folder: Path) -> None:
@@ -73,7 +74,7 @@ def test_reading_is_what_the_plan_says(folder: Path) -> None:
 
 def span(folder: Path, layer: int) -> int:
     """Bytes of the whole blocks that hold a layer."""
-    files = WeightFiles(folder)
+    files = WeightFiles(weight_files(folder))
     sizes = [path.stat().st_size for path in sorted(folder.glob("*.safetensors"))]
     wanted: Any = [(place, None) for name, place in files.places.items() if name.startswith(f"model.layers.{layer}.")]
     files.close()

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.engine.model.errors import ModelError, Preempted
+from common.engine.model.weight_files import weight_files
 from common.engine.weights.file import WeightFiles
 from common.engine.weights.plan import BUFFERS, CHUNK_BYTES
 from common.engine.weights.store import WeightStore
@@ -48,7 +49,7 @@ class Opened:
         self.path = folder / "model.safetensors"
         if not self.path.exists():
             save_file({str(layer): torch.full((NUMBERS,), float(layer)) for layer in range(LAYERS)}, self.path)
-        self.files = WeightFiles(folder)
+        self.files = WeightFiles(weight_files(folder))
         self.buffers = [torch.zeros(NUMBERS) for _ in range(BUFFERS)]
         wanted = [[[(self.files.places[str(layer)], buffer)] for buffer in self.buffers] for layer in range(LAYERS)]
         self.store = WeightStore(self.files, wanted, bytes_per_second, read_ahead)
