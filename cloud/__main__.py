@@ -7,10 +7,12 @@ import sys
 from common.configuration.flags import flags_help, parse_flags
 from common.daemon.daemon import one_line_errors
 from common.process.private_files import keep_private
+from common.process.streams import open_closed_streams
 
 
 def main() -> None:
     """Run the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
+    open_closed_streams()
     keep_private()
     with one_line_errors("dragon cloud"):
         from cloud.settings import CloudSettings

@@ -10,10 +10,12 @@ import json
 import sys
 
 from common.process.private_files import keep_private
+from common.process.streams import open_closed_streams
 
 
 def main() -> None:
     """Keep the library until told to stop."""
+    open_closed_streams()
     keep_private()
     from cloud.settings import CloudSettings
     from common.configuration.caches import keep_caches

@@ -12,6 +12,7 @@ import sys
 from functools import partial
 
 from common.process.private_files import keep_private
+from common.process.streams import open_closed_streams
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Serve until told to stop."""
     number, place, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    open_closed_streams()
     keep_private()
     from cloud.gateway.channel import ChannelKeys
     from cloud.settings import CloudSettings

@@ -49,6 +49,8 @@ def memory(root: Path = Path("/")) -> Memory:
 def groups_of(text: str) -> Iterator[tuple[_Files, PurePosixPath]]:
     """The control groups that count this process's memory, from what /proc/self/cgroup says."""
     for line in text.splitlines():
+        if line.count(":") < 2:  # none of a kernel's own
+            continue
         _, controllers, path = line.split(":", 2)
         if not controllers:
             yield _SECOND, PurePosixPath(path)
@@ -61,7 +63,8 @@ def _within(memory: Memory, group: Path, files: _Files) -> Memory:
     limit = _number(_text(group / files.limit))
     if limit is None:
         return memory
-    told = dict(line.split()[:2] for line in _text(group / "memory.stat").splitlines())
+    pairs = (line.split() for line in _text(group / "memory.stat").splitlines())
+    told = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     kept = (_number(_text(group / files.used)) or 0) - (_number(told.get(files.cached, "")) or 0)
     return Memory(min(memory.total, limit), min(memory.available, max(0, limit - kept)))
 
@@ -73,6 +76,6 @@ def _number(text: str) -> int | None:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text("utf-8", "replace")
     except OSError:  # other systems have no such file, nor has the group around all others
         return ""

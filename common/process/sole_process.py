@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from common.process.durable_files import PRIVATE
+
+_TRIES: Final = 100  # each is in vain only if the file is removed just then
 
 
 class LockHeld(Exception):
@@ -30,12 +34,13 @@ def sole_process(file: Path) -> Iterator[None]:
 
 
 def _locked(file: Path) -> int:
-    while True:
+    for _ in range(_TRIES):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:  # else it was removed meanwhile, and another one may lie there
-                return descriptor
+            with suppress(FileNotFoundError):  # removed meanwhile; then another one may lie there, too
+                if os.path.samestat(os.fstat(descriptor), os.stat(file, follow_symlinks=False)):
+                    return descriptor
         except BlockingIOError:
             os.close(descriptor)
             raise LockHeld from None
@@ -43,3 +48,4 @@ def _locked(file: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(file))

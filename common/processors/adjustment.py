@@ -23,6 +23,7 @@ from common.sampling.warping import Warp
 
 # Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
 LEAST = 2.0**-126
+_LEAST_MASS = 1e-290  # near the smallest numbers of 64 bits, the next are few
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +66,7 @@ def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor
         with np.errstate(over="ignore"):
             made[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(weights.device)
     mass = float(made.sum())
-    if not (math.isfinite(mass) and mass > 0):  # penalties grow with an answer, beyond what factors can be
+    if not (math.isfinite(mass) and mass > _LEAST_MASS):  # penalties grow with an answer, beyond what factors can be
         made = weights.log()
         made[ids] += torch.from_numpy(adjustment.biases).to(weights.device)
         shift = float(made.max())

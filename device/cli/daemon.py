@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -63,7 +63,10 @@ class Daemon:
         with self._failures():
             response = self._http.get("/health")
             self._met = True
-            told = response.json() if response.status_code == STARTING_STATUS else {}
+            told: Any = {}
+            if response.status_code == STARTING_STATUS:
+                with suppress(ValueError):  # a proxy answers for a daemon in pages
+                    told = response.json()
         if isinstance(told, dict) and told.get("status") == STARTING:
             raise DaemonStarting(f"The device daemon is starting: {told.get('doing')}.")
 

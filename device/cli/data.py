@@ -121,16 +121,31 @@ def _confirm() -> None:
 
 
 @contextmanager
-def _stopped(roles: Collection[str]) -> Iterator[None]:
+def _stopped(roles: Collection[Side]) -> Iterator[None]:
     """A block in which no daemon of these roles uses its data folder, nor starts. Raises `CommandFailed` where one
-    does, whichever its port is, and whether or not it answers.
+    does, whichever its port is and whether or not it answers, and where one answers at the usual port: with another
+    data folder it uses what is shared.
     """
+    for role in roles:
+        _check_port(role)
     with ExitStack() as stack:
-        for role, settings in _settings().items():
-            if role in roles and settings.data.exists():
+        for settings in _settings().values():
+            if settings.role in roles and settings.data.exists():
                 _lock(settings, stack)
                 stack.callback(settings.lock.unlink, missing_ok=True)
         yield
+
+
+def _check_port(role: Side) -> None:
+    from device.cli.doctor import ports
+    from device.cli.settings import cloud_settings
+
+    if role == "device":
+        port, _ = ports.of_device(load_device())
+    else:
+        port = ports.of_cloud(str(cloud_settings()[0]["bind"]))
+    if port.state in ("daemon", "starting", "locked"):
+        raise bad_input(f"the {role} daemon runs at {port.address}; stop it first")
 
 
 def _lock(settings: Settings, stack: ExitStack) -> None:
@@ -140,5 +155,6 @@ def _lock(settings: Settings, stack: ExitStack) -> None:
         stack.enter_context(sole_process(settings.lock))
     except LockHeld:
         raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
-    except OSError as error:
-        raise bad_input(f"{settings.lock}: can't be locked: {(error.strerror or str(error)).lower()}") from None
+    except OSError as error:  # where a daemon could not lock it either
+        reason = (error.strerror or str(error)).lower()
+        print(f"dragon: {settings.lock} can't be locked ({reason}): a daemon that runs is not noticed", file=sys.stderr)

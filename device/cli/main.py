@@ -117,8 +117,13 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if error.filename is not None or error.errno not in NO_ROOM:
             raise
+        what = "something can't be written"
+        try:
+            sys.stdout.flush()
+        except OSError:
+            what = "standard output can't be written"
         _drop_output()
-        return _failed(f"standard output can't be written: {os.strerror(error.errno).lower()}", ANSWER_FAILED)
+        return _failed(f"{what}: {os.strerror(error.errno).lower()}", ANSWER_FAILED)
 
 
 def _carried_out(arguments: list[str]) -> int:

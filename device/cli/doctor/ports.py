@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Listener = Literal["daemon", "silent", "taken"]  # states of a port that something listens on
 
 _ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte that every ZeroMQ socket sends
+_GREETED: Final = _ZMTP[0] + bytes(8) + _ZMTP[1]
 
 
 def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
@@ -97,6 +98,7 @@ def _zmtp_listener(host: str, port: int) -> Listener:
     greeting = b""
     try:
         with socket.create_connection((host, port), timeout=PATIENCE) as connection:
+            connection.sendall(_GREETED)  # others than ZeroMQ wait for the client, and close or answer now
             while len(greeting) < 10 and (more := connection.recv(10 - len(greeting))):
                 greeting += more
     except TimeoutError:

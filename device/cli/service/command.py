@@ -56,7 +56,8 @@ def install(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSand
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(manager.text(service, not no_sandbox))
     except OSError as error:
-        raise bad_input(f"{error.filename}: can't be written: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise bad_input(f"{error.filename or path}: can't be written: {reason}") from None
     print(f"written: {path}")
     print("\n".join(manager.install(role, not no_start)))
 

@@ -200,6 +200,23 @@ class TestFolders:
         Library(documents, ToyEmbedder()).close()  # one that was used so with an earlier release
         assert load_settings(DeviceSettings, path).library == documents
 
+    @pytest.mark.parametrize(
+        ("names", "own"),
+        [
+            (("lost+found", "System Volume Information", ".DS_Store"), True),
+            (("library.sqlite-wal", "library.sqlite.sha256"), True),
+            (("index.faiss",), True),
+            (("index.faiss", "index.pkl"), False),
+            (("snapshots", "letter.md"), False),
+        ],
+    )
+    def test_names_that_tell_a_library_from_other_folders(self, home: Path, names: tuple[str, ...], own: bool) -> None:
+        folder = home / "library"
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch()
+        assert (foreign(folder) is None) == own
+
     def test_what_a_new_library_is_like_is_known(self, home: Path) -> None:
         Library(home / "library", ToyEmbedder()).close()
         with writer_lock(home / "library"):

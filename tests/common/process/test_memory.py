@@ -78,6 +78,7 @@ def test_a_machine_without_control_groups(tmp_path: Path) -> None:
             150,
         ),
         ("4:memory:/\n", {"memory/memory.limit_in_bytes": f"{UNLIMITED}\n"}, 8000, 6000),
+        ("none\n0::/\n", {"memory.max": f"{512 * MB}\n", "memory.stat": "inactive_file\n\n"}, 512, 512),
     ],
 )
 def test_the_least_of_all_limits_counts(

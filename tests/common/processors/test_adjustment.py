@@ -154,6 +154,16 @@ def test_penalties_of_a_long_answer_are_no_larger_than_numbers(penalty: float, a
         assert gained == pytest.approx(math.log(rest.sum()), abs=1e-6)
 
 
+@pytest.mark.parametrize("bias", [-600.0, -700.0, -740.0, -744.0, -745.0, -800.0])
+def test_a_common_bias_changes_nothing_but_the_evidence(bias: float) -> None:
+    """Where factors come near the smallest numbers, these have few digits left, or one."""
+    before = torch.tensor([0.7, 0.2, 0.1])
+    allowed = torch.tensor([True, True, False])
+    found, gained = adjust(before, adjustment({0: bias, 1: bias}, allowed))
+    assert found.tolist() == pytest.approx([7 / 9, 2 / 9, 0.0], rel=1e-6)
+    assert gained == pytest.approx(bias + math.log(0.9), rel=1e-6)
+
+
 def test_numbers_as_factors_and_as_logarithms_are_the_same_law() -> None:
     before, biases = mixture(6, 2.0), {1: 700.0, 2: 690.0, 3: -700.0}
     found, gained = adjust(before, adjustment(biases))

@@ -12,8 +12,11 @@ from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.daemon.daemon import stay_alone
 from common.process.sole_process import sole_process
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
 from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, Typed
+from tests.device.table_engine import TableEngine
 
 FOLDERS = ("device/library", "device/keys", "device/uploads", "cloud/library", "local-keys", "models", "cache")
 
@@ -93,6 +96,17 @@ def test_another_program_at_the_port_keeps_nothing(dragon: Dragon, data: Path) -
         # What listens there is no cloud, and holds no data.
         assert dragon("data", "remove", "--role", "cloud", "--yes", DRAGON_CLOUD_BIND=address).returncode == 0
     assert left(data) == before - {file_in("cloud/library")}
+
+
+def test_a_daemon_with_another_data_folder_keeps_what_is_shared(
+    dragon: Dragon, data: Path, engine: TableEngine
+) -> None:
+    before = left(data)
+    with HttpServer(HttpOptions(port=0)) as server:
+        server.serve(engine)
+        done = dragon("data", "remove", "--yes", DRAGON_DEVICE_PORT=server.url.rpartition(":")[2])
+        assert (done.returncode, done.stderr) == (2, f"dragon: the device daemon runs at {server.url}; stop it first\n")
+    assert left(data) == before
 
 
 @pytest.mark.parametrize("role", ["device", "cloud"])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from device.cli import up
 from device.cli.connection import ready_daemon
+from device.cli.failures import CommandFailed
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings
@@ -92,3 +95,23 @@ def test_the_pauses_until_the_cloud_has_come_grow() -> None:
     pauses = up._pauses()
     first = [next(pauses) for _ in range(8)]
     assert first == sorted(first) and first[0] < 0.2 and first[-2:] == [up.LONGEST_POLL] * 2
+
+
+@pytest.mark.parametrize("page", [b"<html>unavailable</html>", b"\xff\xfe", b"[]"])
+def test_a_proxy_that_answers_for_a_daemon_is_none_that_starts(page: bytes) -> None:
+    """Its page is no JSON, or no text at all."""
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(CommandFailed, match="503"), ready_daemon(f"http://127.0.0.1:{server.server_port}"):
+            pass
+        server.shutdown()
