@@ -21,6 +21,7 @@ _REMINDER: Final = 20.0  # seconds between two sentences about a worker that doe
 _FIRST_PAUSE: Final = 1.0  # seconds until a worker that ended is started again, doubled each time
 _LAST_PAUSE: Final = 60.0
 _PROVEN: Final = 60.0  # seconds of service after which it is as if it had never ended
+_ENOUGH: Final = 2  # ends in each place, before any has served, that make a start one in vain
 _ENDING: Final = 0.6  # seconds that workers have for their end
 
 
@@ -79,6 +80,7 @@ class Fleet:
     def __init__(self, count: int, launcher: Launcher, silence: float, died: Died | None = None) -> None:
         self.vocabulary = 0  # of the workers' model, once one is ready
         self._begun = threading.Event()  # one serves, or none can
+        self._lost = [0] * count  # workers that have ended, by place
         self._serving: Serving | None = None
         self._launcher = launcher
         self._silence = silence
@@ -193,6 +195,7 @@ class Fleet:
             elif (how := self._end_of(worker, now)) is not None:
                 self._again_at(place, worker, now)
                 self._give_up(worker, how)
+                self._lost[place] += 1
                 if worker.ready is None and self._is_in_vain(worker):
                     self._begun.set()
             elif worker.process.leaving():
@@ -258,10 +261,10 @@ class Fleet:
     def _is_in_vain(self, worker: _Worker) -> bool:
         """Whether a start that has lost this worker won't succeed: for its settings all end, or no other one is left.
 
-        One that was killed, or whose machine was lost, says nothing about the others.
+        One that was killed, or whose machine was lost, says nothing about the others, unless that goes on.
         """
         lives = any(each is not None and each.process.ended() is None for each in self._places)
-        return worker.process.misconfigured() or not lives
+        return worker.process.misconfigured() or not lives or min(self._lost) >= _ENOUGH
 
     def _give_up(self, worker: _Worker, how: str) -> None:
         log.warning("worker %d %s", worker.number, how)

@@ -53,7 +53,7 @@ class Workers(Protocol):
 
 
 class Gateway:
-    """Handler of the devices' link, on its thread, and of what workers say, on the channel's.
+    """Handler of the devices' link and of what workers say, which one thread brings.
 
     A device's messages are validated here. The sessions of a worker that is lost end: their devices open them again, on
     another worker, with the tokens that they have.

@@ -40,7 +40,8 @@ class Table:
 
     A session stays with its worker. New ones of a device go to its home, as documents and prompts that a worker has
     read are quick to be read again, unless another worker has `slack` sessions fewer. All workers are home to as many
-    devices. Opening and freeing a session takes no longer because others have many.
+    devices, but for those that waited for the first one. Opening and freeing a session takes no longer because others
+    have many.
     """
 
     def __init__(self, most_per_key: int, slack: int = 2) -> None:

@@ -47,8 +47,12 @@ def _memory(config: object, folder: Path, stored: int, settings: Settings) -> st
     place = resolve_device(settings.torch_device)
     stated: torch.dtype | None = getattr(config, "dtype", None)
     quantised = getattr(config, "quantization_config", None) is not None
-    here = stated or torch.float32 if quantised else resolve_dtype(settings.dtype, stated, place)
-    taken = stored if quantised else _numbers(folder, stored, stated) * here.itemsize
+    kept = quantised and place.type != "cpu"  # where Transformers makes no plain numbers of them
+    here = stated or torch.float32 if kept else resolve_dtype(settings.dtype, stated, place)
+    if quantised:
+        taken = stored if kept else stored * _numbers_in_a_byte(config) * here.itemsize
+    else:
+        taken = _numbers(folder, stored, stated) * here.itemsize
     free = torch.cuda.mem_get_info()[0] if place.type == "cuda" else memory().available
     where = "GPU memory" if place.type == "cuda" else "memory"
     numbers = str(here).removeprefix("torch.")
@@ -56,6 +60,12 @@ def _memory(config: object, folder: Path, stored: int, settings: Settings) -> st
     return (
         f"memory      about {decimal(taken)} for its weights in {numbers}; {decimal(free)} of {where} are free{enough}"
     )
+
+
+def _numbers_in_a_byte(config: object) -> int:
+    described = getattr(config, "quantization_config", None)
+    method = described.get("quant_method") if isinstance(described, dict) else None
+    return 2 if method == "mxfp4" else 1
 
 
 def _numbers(folder: Path, stored: int, stated: torch.dtype | None) -> int:

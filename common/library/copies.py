@@ -27,6 +27,10 @@ class Copies:
         """Paths and roots of the copies of a content, by path."""
         return self._database.all("SELECT path, root FROM copies WHERE sha256 = ? ORDER BY path", (sha256,))
 
+    def forget_one(self, path: str) -> None:
+        """Remove the copy at `path`, if there is one."""
+        self._database.run("DELETE FROM copies WHERE path = ?", (path,))
+
     def forget(self, folder: str) -> None:
         """Remove the copies that are `folder` or lie below it."""
         below = folder.rstrip(os.sep) + os.sep

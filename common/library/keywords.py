@@ -18,6 +18,7 @@ from common.library.readers.content import as_typed
 
 _MOST_WORDS = 64  # of a question that are searched for, the rarest of it
 _MOST_COUNTED = 256  # of a question of which it is told how rare they are: a page of text has as many
+_FEW = 256  # chunks up to which words are counted before others are
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
 _EQUALS = 64  # chunks of one rank that are looked for at once
 _ROWS = 1024  # fetched at a time
@@ -112,7 +113,14 @@ class Keywords:
         """Numbers of chunks that hold each of the rarest `words`, see `_count`, in their order. A word that is nowhere
         is left out.
         """
-        counts = {word: count for word in words if (count := self._count(word, most))}
+        few = min(most, _FEW)
+        counts = {word: count for word in words if (count := self._count(word, few))}
+        common = [word for word, count in counts.items() if count > few]
+        room = max(0, _MOST_WORDS - len(counts) + len(common))
+        for word in common[:room]:
+            counts[word] = self._count(word, most)
+        for word in common[room:]:
+            del counts[word]
         rarest = set(nsmallest(_MOST_WORDS, counts, key=lambda word: counts[word]))
         return {word: count for word, count in counts.items() if word in rarest}
 

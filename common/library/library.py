@@ -196,6 +196,8 @@ class Library:
                 chosen = removal(store.files(), self._added(store), store.readings.watched(), paths)
             with store.writing():
                 store.clear_staged()
+                for path in () if paths == "all" else paths:
+                    store.copies.forget(os.path.realpath(expanded(path)))
                 for root in chosen.roots:
                     store.readings.forget(root)
                     store.tags.forget(root)

@@ -40,13 +40,19 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
     left = set(watched).difference(*gone.values())
     chosen: dict[int, FileRecord] = {}
     for path in paths:
-        named = [file for file in files if names(path, file)]
+        named = named_by(path, files)
         kept = {file.id: root for file in named if (root := _coming_back(file, left)) is not None}
         if kept and not gone[path]:
             (root, *_) = kept.values()
             raise PathError(f"{root} is watched: remove the file there, or stop watching the folder")
         chosen |= {file.id: file for file in named if file.id not in kept}
     return Removal(list(chosen.values()), [root for each in gone.values() for root in each])
+
+
+def named_by(path: str | Path, files: Sequence[FileRecord]) -> list[FileRecord]:
+    """The documents that a path names: the very one, of several whose names only differ in how accents are written."""
+    place = os.path.realpath(expanded(path))
+    return [file for file in files if file.path == place] or [file for file in files if names(path, file)]
 
 
 def names(path: str | Path, file: FileRecord) -> bool:

@@ -187,7 +187,7 @@ class Store:
             )
             self._put_vectors([(identifier, vector.tobytes())])
         self.keywords.add(file)
-        self.copies.forget(record.path)
+        self.copies.forget_one(record.path)
 
     def touch_file(self, identifier: int, size: int, mtime: int) -> None:
         """Remember that a file with other times has the content known already."""
@@ -201,7 +201,7 @@ class Store:
             (record.path, record.root, record.title, record.size, record.mtime, record.id),
         )
         self.keywords.add(record.id)
-        self.copies.forget(record.path)
+        self.copies.forget_one(record.path)
 
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -43,6 +44,7 @@ class FolderWatcher:
         self._closing = threading.Event()
         self._reading = ReadingProcess({name: getattr(settings, name) for name in Settings.model_fields}, library.embed)
         self._due: Changes = {}
+        self._devices: dict[str, int] = {}  # of watched folders, as they were when there was something in them
         self._not_before = 0.0  # when what is due may be read
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self._thread.start()
@@ -74,6 +76,10 @@ class FolderWatcher:
         for root in self._library.watched():
             with suppress(OSError):
                 status = os.stat(root)
+                unplugged = status.st_dev != self._devices.get(root, status.st_dev)
+                if unplugged and stat.S_ISDIR(status.st_mode) and not os.listdir(root):
+                    continue  # the empty folder on which a disk was mounted
+                self._devices[root] = status.st_dev
                 found[root] = status.st_dev, status.st_ino
         return found
 

@@ -20,6 +20,7 @@ from common.engine.model.errors import ModelError
 from common.engine.model.loading import TorchDevice, check_numbers, check_weights, resolve_device
 from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.engine.model.quiet import quiet_loading
+from common.engine.model.weight_files import weight_files
 from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.errors import EmbedderError
@@ -166,9 +167,9 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
     modules = checkpoint.configuration(folder, "modules.json")
     if isinstance(modules, list) and len(modules) > 1:
         raise ValueError(f"scorer_model: {folder} puts {len(modules)} modules together; only plain classifiers are run")
-    if not any(folder.glob("*.safetensors")):
-        raise ValueError(f"scorer_model: {folder} has no safetensors weights; pickled weights are not read")
     try:
+        if not weight_files(folder):
+            raise ModelError(f"{folder}: no safetensors weights; pickled weights are not read")
         path, stored = folder / "config.json", stored_weights(folder)
         check_sizes(path, stored, ENCODER_POSITIONS)
         own = checkpoint.configuration(folder).get("sentence_transformers")

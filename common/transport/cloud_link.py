@@ -194,6 +194,7 @@ class CloudLink(SocketLoop):
 
     def _turn_away(self, descriptor: int) -> None:
         self._strangers.pop(descriptor, None)
+        self._live.pop(descriptor, None)  # whatever else it has said is nobody's: it does not get in by it
         self._guard.disconnect(descriptor, "crowd")
 
     def _quota(self, key: str | None, now: float) -> Quota:

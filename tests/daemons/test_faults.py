@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
+from common.answer.attribution import untold
 from scripts.daemons import Daemon, Pair, dragon, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.intruder import let_in
@@ -169,7 +170,11 @@ class TestCloud:
         assert BEGUN <= degraded[0] < SHORT
         assert degraded == list(range(degraded[0], SHORT))
         assert report["notes"] == [
-            f"The cloud was away for {len(degraded)} of {SHORT} tokens: only this device's documents took part in them."
+            (
+                f"The cloud was away for {len(degraded)} of {SHORT} tokens:"
+                " only this device's documents took part in them."
+            ),
+            untold(degraded[0], SHORT),
         ]
         place.pair.wait_for_cloud("away")
         alone = place.pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from common.answer.attribution import untold
 from common.answer.errors import AnswerFailed
 from common.answer.report import Report
 from common.transport.interface import Peer
@@ -195,8 +196,9 @@ class TestRefusal:
     def test_is_told_in_its_own_words(self, cloud: ScriptedCloud, device: Resident, fields: dict[str, Any]) -> None:
         cloud.script = self.comes_back
         report = ask(device, **fields).report
-        (note,) = report.notes
+        note, *missing = report.notes
         assert "the tokenizers differ" in note
+        assert missing == [untold(report.unattributed, report.tokens)] * bool(report.unattributed)
         assert report.degraded[-1] == report.tokens - 1
 
     def test_ends_an_answer_that_waits(self, cloud: ScriptedCloud, device: Resident) -> None:

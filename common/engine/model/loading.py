@@ -25,6 +25,7 @@ from common.engine.model.attention import PACKED_ATTENTION, keep_latents, regist
 from common.engine.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
 from common.engine.model.location import locate
+from common.engine.model.model_files import read_settings
 from common.engine.model.resident import read_whole
 from common.engine.model.streaming import StreamedLayers, fill, make_empty, weight_sample
 from common.engine.model.tokenizer import Tokenizer
@@ -98,7 +99,7 @@ def load_model(
             model = make_empty(config, number_type, attention)
             streamed = fill(model, decoder_layers(folder_or_hub_id, model), files, streaming)
         else:
-            model, report = read_whole(outline, files, number_type, attention)
+            model, report = read_whole(outline, files, number_type, attention, place)
             check_weights(folder_or_hub_id, model, report)
     except ModelError:
         raise
@@ -134,8 +135,10 @@ def load_model(
 
 def _generation(folder: Path) -> GenerationConfig | None:
     """The settings for answers that the model's files have beside its configuration."""
-    if not (folder / "generation_config.json").exists():
+    path = folder / "generation_config.json"
+    if not path.exists():
         return None
+    read_settings(path)  # whose sentence says what is wrong
     return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 

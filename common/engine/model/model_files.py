@@ -41,8 +41,10 @@ def check_files(folder: Path, decoder: bool = False) -> None:
         if path.suffix in _READ:
             code += ((path, classes) for classes in _checked(path, home))
     kind = _model_type(folder) if code and decoder else None
+    own_tokenizer = (folder / "tokenizer.json").is_file()
     for path, classes in code:
-        if kind is None or not _is_native(kind, classes):
+        # Without a file to be taken to the letter, a tokenizer is made by a class.
+        if kind is None or not _is_native(kind, classes) or ("AutoTokenizer" in classes and not own_tokenizer):
             raise ModelError(
                 f"{path}: names code that comes with the model (auto_map), and such code is never run;"
                 " choose a checkpoint that needs none"
@@ -160,10 +162,11 @@ def _is_native(kind: str, classes: Any) -> bool:
     A tokenizer's class does not count: its files are taken to the letter.
     """
     from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
     native = {
         "AutoConfig": CONFIG_MAPPING_NAMES.get(kind),
+        "AutoModel": MODEL_MAPPING_NAMES.get(kind),
         "AutoModelForCausalLM": MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind),
     }
     return isinstance(classes, dict) and all(

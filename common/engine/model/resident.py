@@ -50,12 +50,12 @@ class _Stored:
 
 
 def read_whole(
-    outline: PreTrainedModel, files: Sequence[Path], dtype: torch.dtype, attention: str
+    outline: PreTrainedModel, files: Sequence[Path], dtype: torch.dtype, attention: str, place: torch.device
 ) -> tuple[PreTrainedModel, Mapping[str, Any]]:
     """The model of which `outline` is one without storage, and what Transformers reports of loading it from `files`.
 
-    Takes the model's memory, and where numbers change their type that of some tensors. Raises `ModelError`, and what
-    comes of files that do not belong to the model.
+    Takes the model's memory at `place`, on a GPU with that of a few tensors beside it, and where numbers change their
+    type that of some tensors. Raises `ModelError`, and what comes of files that do not belong to the model.
     """
     kind: Any = type(outline)
     with ExitStack() as opened, quiet_loading():
@@ -69,6 +69,7 @@ def read_whole(
             state_dict=tensors,
             dtype=dtype,
             attn_implementation=attention,
+            device_map=None if place.type == "cpu" else {"": place},
             local_files_only=True,
             output_loading_info=True,
         )

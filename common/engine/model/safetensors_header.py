@@ -26,7 +26,9 @@ class StoredTensor:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file, all of which lie inside it. Raises `ModelError` for one that is none, or cut off."""
+    """The tensors of a file, each of bytes of its own, which are all that the file has. Raises `ModelError` for one
+    that is none, or cut off.
+    """
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -44,7 +46,12 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"{path}: is no safetensors file") from error
-    if max((tensor.last for tensor in tensors.values()), default=8 + length) != end:
+    place = 8 + length
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.first, tensor.last)):
+        if tensor.first != place:  # several of the same bytes would take any memory
+            raise ModelError(f"{path}: is no safetensors file")
+        place = tensor.last
+    if place != end:
         raise ModelError(f"{path}: is cut off, or is no safetensors file; get it again")
     return tensors
 

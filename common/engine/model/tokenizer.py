@@ -109,16 +109,20 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
-        if not self._bytes_of.keys().isdisjoint(ids):
-            return "".join(self.pieces(ids))
+        if not ids:
+            return ""  # of no tokens, some decoders of the library make a crash
         text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        # Of several bytes in a row of which one is wrong, it replaces all.
+        if REPLACEMENT in text and not self._bytes_of.keys().isdisjoint(ids):
+            return "".join(self.pieces(ids))
         return text
 
     def continuation(self, before: Iterable[int], ids: Sequence[int]) -> str:
         """The text that `ids` add to that of the tokens `before`."""
-        begun = self.decode([*before])
-        text = self.decode([*before, *ids])
-        return text[len(begun) :] if text.startswith(begun) else self.decode(ids)
+        stream = self.stream()
+        for token in before:
+            stream.push(token)
+        return "".join([stream.push(token) for token in ids]) + stream.finish()
 
     def piece(self, token: int) -> str:
         """The text of one token as it stands between others; a special token's name."""
@@ -254,6 +258,8 @@ class StreamDecoder:
         return text[len(begun) :] if text.startswith(begun) else self._begun
 
     def _text(self, tokens: list[int]) -> str:
+        if not tokens:
+            return ""
         text: str = self._backend.decode(tokens, skip_special_tokens=True)
         return text
 

@@ -7,6 +7,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from typing import Literal
 
@@ -135,10 +136,12 @@ def front_matter(markdown: str) -> str:
 
 def front_title(markdown: str) -> str:
     """The title that is said there, or nothing."""
-    for line in front_matter(markdown).split("\n"):
+    lines = front_matter(markdown).split("\n")
+    for line, below in pairwise(lines):
         key, _, value = line.partition(":")
         if key.rstrip().lower() == "title":
-            return value.strip().strip("\"'").strip()
+            stated = below if value.strip().startswith(("|", ">")) else value  # it may begin in the next line
+            return stated.strip().strip("\"'").strip()
     return ""
 
 

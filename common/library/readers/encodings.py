@@ -34,8 +34,9 @@ _WIDER: Final = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
-_NAMED: Final = ("cp", "iso", "koi8", "mac", "ascii", "gb", "hz", "big5", "shift", "euc", "johab", "tis")
-_OF_ASCII_BYTES: Final = ("iso2022", "hz")  # begin the names of encodings whose bytes are valid UTF-8, too
+_NAMED: Final = ("cp", "iso", "koi8", "mac", "ascii", "gb", "hz", "big5", "shift", "euc", "johab", "tis", "utf-7")
+_OF_ASCII_BYTES: Final = ("iso2022", "hz", "utf-7")  # begin the names of encodings whose bytes are valid UTF-8, too
+_STRAY: Final = 16  # bytes for each NUL in a text that is not UTF-16
 _WHOLE: Final = 4  # characters beyond ASCII for each byte that is none, in UTF-8 that was damaged
 _ALONE: Final = 1.5  # bytes beyond ASCII in a row, on average
 _SHORT: Final = 32  # characters that are too few to tell a text's disorder
@@ -71,8 +72,9 @@ def decoded_as(content: bytes, said: str) -> str:
     """The text of a file that says, or is said, to be encoded in `said`: which may be empty, unknown, too narrow or not
     true. Raises `Unreadable`.
     """
-    if content.startswith(tuple(_MARKED)) or b"\0" in content:
+    if content.startswith(tuple(_MARKED)) or content.count(0) * _STRAY > len(content):
         return decoded(content)
+    content = content.replace(b"\0", b"")  # nobody sees it
     try:
         name = codecs.lookup(said).name
     except (LookupError, ValueError):  # the second for a NUL in it
@@ -91,7 +93,8 @@ def decoded_as(content: bytes, said: str) -> str:
 
 def _decoded(content: bytes, encoding: str) -> str:
     try:
-        return content.decode(encoding)
+        # The mark of UTF-8 leaves no doubt; what is damaged behind it is single characters.
+        return content.decode(encoding, "replace" if encoding == "utf-8-sig" else "strict")
     except UnicodeDecodeError as error:
         name = encoding.removesuffix("-sig").upper()
         raise Unreadable(f"it is not {name} text: byte {error.start} can't be decoded") from error

@@ -46,6 +46,8 @@ def page_in_line(math: Tag) -> str:
 def _of_page(element: Tag) -> str:
     parts = [_of_page(child) for child in element.find_all(True, recursive=False)]
     match element.name, parts:
+        case "semantics", [shown, *_]:  # the others say the same for programs
+            return shown
         case "mfrac", [above, below]:
             return f"{_grouped(above)}/{_grouped(below)}"
         case "msup" | "mover", [base, upper]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,14 +12,16 @@ from lxml import etree
 WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 _VALUE: Final = WORDS + "val"
+_GONE: Final = ("del", "moveFrom")  # marks of paragraphs that are none any more
 _MOST_STYLES: Final = 32  # that are based on each other
-_PLACE: Final = re.compile(r"%([1-9])")  # of a level's number in a text
+_PLACE: Final = re.compile(r"%(10|[1-9])")  # of a level's number in a text
 _ROMAN: Final = (
     *((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL")),
     *((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I")),
 )
 _LARGEST_ROMAN: Final = 3999
 _LETTERS: Final = 26
+_MOST_DIGITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Level:
     text: str = ""
     style: str = ""
     in_digits: bool = False  # those of all levels, whatever their forms
+    begins_anew: bool = True  # behind a paragraph of a level above
 
 
 @dataclass(slots=True)
@@ -43,7 +46,8 @@ class CountedList:
     def next_text(self, depth: int) -> str:
         """The number of the next paragraph."""
         level = self.levels[depth]
-        self.counts = {each: count for each, count in self.counts.items() if each <= depth}
+        for deeper in [each for each in self.counts if each > depth and self.levels[each].begins_anew]:
+            del self.counts[deeper]
         self.counts[depth] = self.counts.get(depth, level.start - 1) + 1
 
         def shown(place: re.Match[str]) -> str:
@@ -62,7 +66,7 @@ class Numbering:
         abstract = {each.get(WORDS + "abstractNumId"): each for each in numbering.iter(WORDS + "abstractNum")}
         lists = {name: CountedList(_levels(each)) for name, each in abstract.items()}
         self._numbers = {each.get(WORDS + "numId"): each for each in numbering.iter(WORDS + "num")}
-        self._lists = {name: lists.get(_said(each, "abstractNumId")) for name, each in self._numbers.items()}
+        self._lists = {name: _of_number(lists, each) for name, each in self._numbers.items()}
         for name, each in self._numbers.items():  # those that leave their levels to a style
             style = _said(abstract.get(_said(each, "abstractNumId")), "numStyleLink")
             if style in self._styles:
@@ -73,7 +77,7 @@ class Numbering:
         """Put numbers into the text of the paragraphs that have any, which are none of a list then."""
         for paragraph in body.iter(WORDS + "p"):
             properties = paragraph.find(WORDS + "pPr")
-            if properties is None or properties.find(f"{WORDS}rPr/{WORDS}del") is not None:
+            if properties is None or any(properties.find(f"{WORDS}rPr/{WORDS}{how}") is not None for how in _GONE):
                 continue
             number = self._number(properties)
             if number is None:
@@ -94,7 +98,7 @@ class Numbering:
             self._begun.add((name, depth))
             for override in self._numbers[name].iter(WORDS + "lvlOverride"):
                 if override.get(WORDS + "ilvl") == str(depth) and _said(override, "startOverride"):
-                    found.counts[depth] = int(_said(override, "startOverride")) - 1
+                    found.counts[depth] = whole(_said(override, "startOverride"), 1) - 1
         return found.next_text(depth)
 
     def _place(self, properties: Any) -> tuple[str, int]:
@@ -110,7 +114,7 @@ class Numbering:
                 depth = next((str(each) for each, level in found.levels.items() if level.style == said), "")
             if name:
                 break
-        return name, int(depth or 0)
+        return name, whole(depth, 0)
 
     def _based(self, name: str) -> Iterator[Any]:
         """A style and those that it is based on."""
@@ -137,16 +141,36 @@ def in_form(count: int, form: str) -> str:
     return f"{count:02}" if form == "decimalZero" else str(count)
 
 
+def _of_number(lists: Mapping[str | None, CountedList], number: Any) -> CountedList | None:
+    """The list of a number's name, with the levels that it has of its own; these are counted with the others."""
+    found = lists.get(_said(number, "abstractNumId"))
+    if found is None:
+        return None
+    own: dict[int, Level] = {}
+    for override in number.iterchildren(WORDS + "lvlOverride"):
+        own |= _levels(override)
+    return CountedList(found.levels | own, found.counts) if own else found
+
+
+def whole(said: str, default: int) -> int:
+    """A number that a file states, `default` where it states none, or one that nobody counts to."""
+    return int(said) if said.isdecimal() and len(said) < _MOST_DIGITS else default
+
+
 def _levels(element: Any) -> dict[int, Level]:
     levels = {}
-    for each in element.iter(WORDS + "lvl"):
+    for each in element.iterchildren(WORDS + "lvl"):
         level = Level(
-            int(_said(each, "start") or 1),
+            whole(_said(each, "start"), 1),
             _said(each, "numFmt") or "decimal",
             _said(each, "lvlText"),
             _said(each, "pStyle"),
         )
-        levels[int(each.get(WORDS + "ilvl") or 0)] = replace(level, in_digits=each.find(WORDS + "isLgl") is not None)
+        levels[whole(each.get(WORDS + "ilvl") or "", 0)] = replace(
+            level,
+            in_digits=each.find(WORDS + "isLgl") is not None,
+            begins_anew=_said(each, "lvlRestart") != "0",
+        )
     return levels
 
 

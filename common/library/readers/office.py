@@ -175,7 +175,8 @@ def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
 def _show_new(shapes: Any) -> None:
     """Have shapes that old programs show as pictures read as what they are, with formulas in a line."""
     for alternatives in list(shapes.iter(_COMPATIBILITY + "AlternateContent")):
-        for shape in alternatives.findall(_COMPATIBILITY + "Choice/*"):
+        first = alternatives.find(_COMPATIBILITY + "Choice")
+        for shape in () if first is None else list(first):
             alternatives.addprevious(shape)
         alternatives.getparent().remove(alternatives)
     for formula in list(shapes.iter(_FORMULA)):

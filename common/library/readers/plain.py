@@ -7,6 +7,7 @@ import email.policy
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from email.message import EmailMessage, MIMEPart
 from itertools import chain, groupby, islice
 from typing import Any
@@ -78,7 +79,8 @@ def _texts(part: MIMEPart) -> Iterator[str]:
     if kind in ("text/plain", "text/html"):
         payload, said = part.get_payload(decode=True), part.get_content_charset("")
         if isinstance(payload, bytes):
-            yield _page_of_mail(payload, said) if kind == "text/html" else decoded_as(payload, said)
+            with suppress(Unreadable):  # a part that is no text takes no other one along
+                yield _page_of_mail(payload, said) if kind == "text/html" else decoded_as(payload, said)
         return
     parts = [each for each in part.iter_parts() if isinstance(each, MIMEPart) and not each.get_filename()]
     shown = (list(_texts(each)) for each in parts if not each.is_attachment())

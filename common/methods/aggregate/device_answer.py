@@ -87,7 +87,7 @@ class DeviceAnswer:
             disagreements=disagreements,
             degraded=tuple(counters.degraded),
             attribution=attribution.shares if outcome.apart else (),
-            unattributed=attribution.unknown,
+            unattributed=attribution.unknown if outcome.apart else 0,
             accepted=tuple(outcome.accepted[:tokens]),
             expected=tuple(outcome.expected[:tokens]),
         )

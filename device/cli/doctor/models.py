@@ -128,4 +128,6 @@ def _wrong(setting: str, name: str, error: Exception) -> Model:
 
 
 def _weights(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    from common.engine.model.weight_files import weight_files
+
+    return sum(file.stat().st_size for file in weight_files(folder))

@@ -59,9 +59,15 @@ export class Chats {
   }
 
   drop(id) {
+    this.forget(this.conversations.find((each) => each.id === id)?.turns ?? []);
     this.conversations = this.conversations.filter((each) => each.id !== id);
     if (this.current?.id === id) this.current = null;
     this.stopLost();
+  }
+
+  /** Let go of turns that are none any more. */
+  forget(turns) {
+    for (const turn of turns) if (turn !== this.live?.turn) this.asked.delete(turn.id);
   }
 
   /** Stop the answer that is being written if its place in the conversations is gone. */
@@ -160,7 +166,7 @@ export class Chats {
     const before = this.current;
     const add = (conversation) => {
       end(conversation);
-      if (place !== null) conversation.turns.splice(place);
+      if (place !== null) this.forget(conversation.turns.splice(place));
       conversation.turns.push(turn);
       conversation.changed = now;
       if (conversation.turns.length === 1) conversation.title = titleOf(turn.question);
@@ -183,7 +189,8 @@ export class Chats {
 
   /** Keep what there is of an answer that is being written: the page may be closed at once. */
   keepNow() {
-    if (this.live?.conversation) storage.save(this.live.conversation);
+    const conversation = this.live?.conversation;
+    if (this.conversations.includes(conversation)) storage.save(conversation);
   }
 
   stop() {

@@ -27,21 +27,24 @@ export class Uploads {
   /** Add what was dropped: of folders it is only told that they are. */
   drop(transfer) {
     const files = [];
+    const folders = [];
     for (const item of transfer.items) {
       const entry = item.webkitGetAsEntry();
-      if (entry?.isDirectory) this.results.push({ name: entry.name, text: FOLDER, ok: false });
+      if (entry?.isDirectory) folders.push({ name: entry.name, text: FOLDER, ok: false });
       else if (item.kind === "file") files.push(item.getAsFile());
     }
-    this.add(files);
+    this.add(files.filter(Boolean), folders); // there may be no file for what another program drags in
   }
 
-  /** Add files behind those that are under way. */
-  async add(files) {
+  /** Add files behind those that are under way; `results` are told first. */
+  async add(files, results = []) {
     const idle = !this.left.length;
+    this.results = idle ? results : [...this.results, ...results];
     this.left.push(...files);
     this.changed();
     while (idle && this.left.length) {
-      this.results.push(await this.sent(this.left[0]));
+      const result = await this.sent(this.left[0]);
+      this.results.push(result);
       this.left.shift();
       this.changed();
     }

@@ -202,6 +202,26 @@ class TestBeforeAnyServes:
         wait_until(lambda: begun() is True, "the follower serves")
 
 
+def test_a_start_whose_workers_end_again_and_again_is_given_up(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, so that at each moment one is loading."""
+    monkeypatch.setattr(fleet_module, "_FIRST_PAUSE", 0.01)
+    launch.hold.set()
+    fleet = Fleet(2, launch, PATIENCE)
+    fleet.start()
+    told: list[bool] = []
+    waiting = threading.Thread(target=lambda: told.append(fleet.until_one_serves()))
+    waiting.start()
+    try:
+        for number in range(4):
+            wait_until(lambda number=number: len(launch.workers) == 2 + number, "two load")  # type: ignore[misc]
+            assert not told
+            launch.workers[number].end()
+        waiting.join(PATIENCE)
+        assert told == [False]
+    finally:
+        fleet.close()
+
+
 @pytest.mark.parametrize(
     ("program", "how", "wrong"),
     [

@@ -82,3 +82,24 @@ def test_accents_may_be_written_either_way(library: Library, documents: Path, wr
     assert [hit.text for hit in library.passages(named, "x")] == ["a bear"]
     assert [hit.text for hit in library.passages(unicodedata.normalize("NFC", "Bär"), "x")] == ["a bear"]
     assert library.remove([named]) == 1
+
+
+def test_of_two_names_that_differ_in_how_an_accent_is_written_one_is_removed(
+    library: Library, documents: Path, write: Write
+) -> None:
+    composed, apart = (unicodedata.normalize(form, "café.txt") for form in ("NFC", "NFD"))
+    write(composed, "apple")
+    write(apart, "banana")
+    library.add(documents)
+    assert library.remove([documents / composed]) == 1
+    assert paths(library) == [apart]
+
+
+def test_what_was_removed_takes_nobodys_place(library: Library, documents: Path, write: Write) -> None:
+    write("a/first.txt", "apple")
+    write("b/sub/copy.txt", "apple")
+    library.add(documents / "a")
+    library.add(documents / "b")
+    library.remove([documents / "b" / "sub"])
+    library.remove([documents / "a"])
+    assert paths(library) == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -169,6 +171,17 @@ def test_a_disk_that_is_mounted_over_a_folder_is_watched(
         assert list(follows[1]) == [str(documents)]
     finally:
         watcher.close()
+
+
+def test_the_empty_folder_that_a_disk_leaves_is_not_read(tmp_path: Path) -> None:
+    """Its documents stay in the library until the disk is there again; who empties a folder means it."""
+    root, device = str(tmp_path), os.stat(tmp_path).st_dev
+    watcher: Any = SimpleNamespace(_library=SimpleNamespace(watched=lambda: [root]), _devices={root: device + 1})
+    assert FolderWatcher._there(watcher) == {}
+    (tmp_path / "note.txt").write_text("words")
+    assert set(FolderWatcher._there(watcher)) == {root} and watcher._devices == {root: device}
+    (tmp_path / "note.txt").unlink()
+    assert set(FolderWatcher._there(watcher)) == {root}
 
 
 def test_a_note_is_found_while_much_is_read(

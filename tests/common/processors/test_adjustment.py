@@ -156,7 +156,7 @@ def test_penalties_of_a_long_answer_are_no_larger_than_numbers(penalty: float, a
 
 @pytest.mark.parametrize("bias", [-600.0, -700.0, -740.0, -744.0, -745.0, -800.0])
 def test_a_common_bias_changes_nothing_but_the_evidence(bias: float) -> None:
-    """Where factors come near the smallest numbers, these have few digits left, or one."""
+    """Factors near the smallest numbers have few digits left, or one."""
     before = torch.tensor([0.7, 0.2, 0.1])
     allowed = torch.tensor([True, True, False])
     found, gained = adjust(before, adjustment({0: bias, 1: bias}, allowed))

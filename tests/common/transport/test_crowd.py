@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import zmq
@@ -170,3 +172,26 @@ class TestLeaves:
                 cut += 1
         assert {name: holders.count(name) for name in "abc"} == {"a": 3, "b": 3, "c": 3}
         assert cut == 5
+
+
+def test_what_one_that_was_turned_away_has_said_gets_nobody_in() -> None:
+    """It may have sent more before it was cut, which is read behind that."""
+    link = CloudLink(LOCAL, CloudKeys(pair(), lambda key: True), Recorder(), Limits(peers=2))
+    guard, link._guard = link._guard, MagicMock()
+    try:
+        crowd = [_said(link, number, "a" * 40) for number in (1, 2)]
+        assert all(link._sender(each, 0.0) is not None for each in crowd)
+        stranger = _said(link, 3, "b" * 40)
+        link._turn_away(3)
+        assert link._sender(stranger, 0.0) is None
+        assert not any(connection.cut for connection in link._connections.values())
+    finally:
+        link._guard = guard
+        link.close()
+
+
+def _said(link: CloudLink, descriptor: int, key: str) -> Any:
+    """A message of a connection with a key, which TCP has accepted."""
+    link._live[descriptor] = None
+    told = {"__fd": str(descriptor), "User-Id": key}
+    return MagicMock(bytes=b"%d" % descriptor, get=told.__getitem__)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from common.answer.report import MethodReport
 from common.daemon.prompt_rows import PromptRows
 from common.daemon.scope import Scope
 from common.methods.aggregate.cloud_half import AggregateCloud
 from common.methods.aggregate.device_half import AggregateDevice
 from common.methods.interface import CloudContext, DeviceContext
 from common.methods.passages.long_context.reading import read_whole
-from proto.messages import Fetch, Open
+from proto.messages import Closed, Fetch, Open
 
 
 class LongContextDevice(AggregateDevice):
@@ -20,6 +23,11 @@ class LongContextDevice(AggregateDevice):
 
     def retrieve(self, request: Open) -> PromptRows:
         return read_whole(self._context.side, self._document, request, self._context.scope).rows
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        """The report, without shares where the cloud has none to tell of the document: all of it is one row."""
+        part = super().report(closed)
+        return replace(part, attribution=(), unattributed=0) if closed is not None and part.unattributed else part
 
 
 class LongContextCloud(AggregateCloud):

@@ -70,6 +70,7 @@ class TestCode:
         [
             {"auto_map": {"AutoModelForCausalLM": "code.MyLlamaForCausalLM"}},
             {"auto_map": {"AutoConfig": "code.MyConfig"}},
+            {"auto_map": {"AutoModel": "code.BidirectionalEncoder"}},
             {"auto_map": "code.LlamaForCausalLM"},
             {"auto_map": {"AutoModelForCausalLM": "code.C"}, "model_type": "own"},
             {"auto_map": {"AutoModelForCausalLM": "code.C"}, "model_type": ["llama"]},
@@ -78,6 +79,11 @@ class TestCode:
     def test_that_is_not_transformers_own(self, folder: Path, changed: dict[str, Any]) -> None:
         change(folder / "config.json", **changed)
         refused(folder, "names code that comes with the model")
+
+    def test_that_makes_a_tokenizer_for_want_of_a_file(self, folder: Path) -> None:
+        (folder / "tokenizer.json").unlink()
+        change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["code.C", "code.C"]})
+        refused(folder, r"tokenizer_config\.json: names code that comes with the model")
 
     def test_an_empty_map_names_none(self, folder: Path) -> None:
         change(folder / "tokenizer_config.json", auto_map={})

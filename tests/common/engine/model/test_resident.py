@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.loading import DtypeName, load_model
+from common.engine.model.safetensors_header import read_header
 from common.engine.weights.plan import ALIGNMENT
 from tests.common.engine.model.architectures import configuration
 from tests.common.engine.model.streamed_models import load
@@ -109,6 +111,24 @@ def test_quantised_numbers_become_the_model_s_type(dtype: DtypeName, tmp_path: P
     decoder = Decoder.load(str(tmp_path), dtype=dtype)
     assert decoder.dtype == getattr(torch, dtype)
     assert (logits(decoder) - expected).abs().max() < 0.2 * expected.abs().max()
+
+
+def test_tensors_of_the_same_bytes(tmp_path: Path) -> None:
+    """However small the file, they would take any memory."""
+    entry: dict[str, Any] = {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}
+    for others in ({"a": entry, "b": entry}, {"a": entry, "b": entry | {"data_offsets": [4004, 8004]}}):
+        header = json.dumps(others).encode()
+        size = max(each["data_offsets"][1] for each in others.values())
+        (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+        with pytest.raises(ModelError, match=r"x\.safetensors: is no safetensors file"):
+            read_header(tmp_path / "x.safetensors")
+
+
+def test_settings_for_answers_that_are_none(tmp_path: Path) -> None:
+    folder = make_model("llama", tmp_path)
+    (folder / "generation_config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"generation_config\.json"):
+        Decoder.load(str(folder))
 
 
 def in_fp8(name: str, weight: Tensor) -> dict[str, Tensor]:

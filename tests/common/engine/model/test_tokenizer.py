@@ -122,6 +122,19 @@ class TestStream:
         stream = Tokenizer(fast_tokenizer(backend)).stream()
         assert "".join(stream.push(token) for token in range(5)) + stream.finish() == text
 
+    def test_what_may_follow_may_complete_a_character(self) -> None:
+        tokenizer = TOKENIZERS["sentencepiece"]
+        word, *character = tokenizer.encode("the🙂")
+        assert tokenizer.continuation([word, *character[:2]], character[2:]) == "🙂"
+        assert tokenizer.continuation([], tokenizer.encode("the")) == tokenizer.decode(tokenizer.encode("the"))
+
+    def test_no_tokens_are_no_text(self) -> None:
+        """Of none, some decoders of the library end in what is no exception of Python's own."""
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE({"a</w>": 0}, []))
+        backend.decoder = tokenizers.decoders.BPEDecoder()
+        tokenizer = Tokenizer(fast_tokenizer(backend))
+        assert (tokenizer.decode([]), tokenizer.stream().finish(), tokenizer.continuation([], [])) == ("", "", "")
+
     def test_ids_that_only_the_model_has_are_silent(self) -> None:
         """Models have more outputs than their tokenizers have tokens."""
         stream = DEMO_TOKENIZER.stream()

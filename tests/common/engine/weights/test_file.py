@@ -214,7 +214,8 @@ class TestBadFiles:
 
     def test_numbers_at_odd_places(self, tmp_path: Path) -> None:
         def change(path: Path) -> None:
-            tensors = {"a": {"dtype": "F32", "shape": [1], "data_offsets": [1, 5]}}
+            before = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+            tensors = {"a": {"dtype": "F32", "shape": [1], "data_offsets": [1, 5]}, "b": before}
             headed(path, tensors, bytes(5))
 
         self.damaged(tmp_path / "m.safetensors", change, "odd place")

@@ -100,9 +100,8 @@ def test_utf_8_is_never_taken_for_anything_else(text: str) -> None:
         (b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1" + bytes(range(256)), "it contains NUL bytes"),
         (b"\x89\x1f\x02words", "it contains control characters"),
         (b"\xff\xfeab\x00", "UTF-16"),
-        (b"\xef\xbb\xbfcaf\xe9", "not UTF-8 text: byte 3"),
     ],
-    ids=["NUL", "pairs", "few bytes", "numbers", "picture", "controls", "half a character", "marked as UTF-8"],
+    ids=["NUL", "pairs", "few bytes", "numbers", "picture", "controls", "half a character"],
 )
 def test_what_is_not_text(content: bytes, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
@@ -149,6 +148,7 @@ def test_utf_8_with_a_damaged_byte(text: str) -> None:
         ("", "cp1252", "Não há pão, só maçãs."),
         ("utf-8", "latin-1", "Grüße aus Köln"),
         ("iso-2022-jp", "iso-2022-jp", JAPANESE.strip()),
+        ("utf-7", "utf-7", "Grüße"),
         ("utf-16-le", "utf-16-le", "plain words"),
         ("unicode_escape", "utf-8", r"C:\new"),
     ],
@@ -158,6 +158,15 @@ def test_what_a_page_says_is_believed_where_it_is_possible(said: str, encoding: 
     if said and not encoding.startswith("utf-16"):
         page = f'<html><head><meta charset="{said}"></head><body><p>{text}</p><p>end</p></body></html>'
         assert read_html(page.encode(encoding)).sections[0].text == f"{text}\n\nend"
+
+
+@pytest.mark.parametrize("said", ["utf-8", "iso-8859-1", ""])
+def test_a_stray_nul_byte_costs_nothing_on_a_page(said: str) -> None:
+    assert decoded_as(b"The code\0 is 4711.", said) == "The code is 4711."
+
+
+def test_damages_behind_a_mark() -> None:
+    assert decoded(b"\xef\xbb\xbfcaf\xe9 M\xc3\xbcller") == "caf\ufffd Müller"
 
 
 def test_a_byte_that_is_none_costs_one_character() -> None:

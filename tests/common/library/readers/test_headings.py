@@ -51,6 +51,7 @@ def test_a_heading_that_a_piece_begins_with_is_its_place() -> None:
         ("---\nlayout: page\ntitle: 'The plan: A'\n---\n# Other\n", "The plan: A"),
         ("---\r\nTitle: The plan\r\n---\r\n", "The plan"),
         ("---\ntitle:\n---\n# Other\n", "Other"),
+        ("---\ntitle: >-\n  The plan\n---\n", "The plan"),
         ("```sh\n# first\n```\n\nSetup\n=====\n", "Setup"),
         ("title: no\n", "notes"),
     ],

@@ -92,6 +92,11 @@ def test_a_page_with_what_belongs_to_it() -> None:
     assert text_of(HEAD + several("related", *related)) == "The code is 4711."
 
 
+def test_a_part_that_is_no_text_takes_no_other_along() -> None:
+    noise = part("text/plain; charset=utf-8", bytes(range(1, 256)) * 3)
+    assert text_of(HEAD + several("mixed", part("text/plain", b"The code is 4711."), noise)) == "The code is 4711."
+
+
 def test_without_a_text() -> None:
     assert read_mail(HEAD + several("mixed", PICTURE)).sections[0].text == "From: ann@example.org\nSubject: The key"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.library.readers.formats import parser_of
+from common.library.readers.numbering import CountedList, Level
 from tests.common.library.readers import files
 
 NAMES = " ".join(
@@ -124,3 +125,27 @@ def test_a_list_that_goes_on_from_one_by_its_name() -> None:
     body = clauses("<text:p>a</text:p>", more=named) + clauses("<text:p>b</text:p>")
     body += clauses("<text:p>c</text:p>", more=' text:continue-list="list7"')
     assert numbered(body, level(1, "1")) == ["1. a", "1. b", "2. c"]
+
+
+def test_deleted_headings_and_those_of_lists_are_not_counted_twice() -> None:
+    deleted = '<text:changed-region><text:h text:outline-level="1">Old</text:h></text:changed-region>'
+    body = f"<text:tracked-changes>{deleted}</text:tracked-changes>"
+    body += clauses('<text:h text:outline-level="1">First</text:h>') + '<text:h text:outline-level="1">Second</text:h>'
+    assert numbered(body, level(1, "1")) == ["# 1. First", "# I. Second"]
+
+
+def test_a_list_within_another_one_may_have_a_style_of_its_own() -> None:
+    inner = "<text:list text:style-name='L2'><text:list-item><text:p>x</text:p></text:list-item></text:list>"
+    bullets = '</text:list-style><text:list-style style:name="L2">'
+    bullets += '<text:list-level-style-bullet text:level="2" text:bullet-char="•"/>'
+    body = clauses(f"<text:p>a</text:p>{inner}", "<text:p>b</text:p>")
+    assert numbered(body, level(1, "1") + level(2, "1") + bullets) == ["1. a", "  - x", "2. b"]
+
+
+def test_levels_without_a_number_and_deep_ones() -> None:
+    deep = "".join(level(depth, "1", ".", depth) for depth in range(2, 11))
+    body = clauses("<text:p>a</text:p>" + "<text:list><text:list-item><text:p>b</text:p></text:list-item></text:list>")
+    assert numbered(body, level(1, "") + deep)[1] == "  1. b"
+    bomb = level(1, "1") + level(999_999_999, "1", ".", 999_999_999)
+    assert numbered(clauses("<text:p>a</text:p>"), bomb) == ["1. a"]
+    assert CountedList({9: Level(text="%9.%10")}, {8: 2}).next_text(9) == "2.1"

@@ -72,14 +72,35 @@ class TestNumbers:
         numbers = lists(level(0, "decimal", "%1)"), "", anew, "")
         assert [line[0] for line in text_of(body, numbers).split("\n\n")] == list("12567")
 
+    def test_levels_that_a_list_has_of_its_own(self) -> None:
+        own = f'<w:lvlOverride w:ilvl="0">{level(0, "upperLetter", "(%1)")}</w:lvlOverride>'
+        body = "".join(paragraph("x", 0, number) for number in (1, 2, 1))
+        numbers = ["1. x", "(B) x", "3. x"]
+        assert text_of(body, lists(level(0, "decimal", "%1."), "", own)).split("\n\n") == numbers
+
+    def test_a_level_that_never_begins_anew(self) -> None:
+        levels = level(0, "upperRoman", "%1.") + level(1, "decimal", "§ %2", '<w:lvlRestart w:val="0"/>')
+        body = "".join(paragraph("x", depth) for depth in (0, 1, 1, 0, 1))
+        assert text_of(body, lists(levels)).split("\n\n") == ["I. x", "§ 1 x", "§ 2 x", "II. x", "§ 3 x"]
+
+    @pytest.mark.parametrize("said", ["1.0", "x", "-7", "9" * 5000])
+    def test_numbers_that_are_none(self, said: str) -> None:
+        levels = level(0, "decimal", "%1.").replace('<w:start w:val="1"/>', f'<w:start w:val="{said}"/>')
+        assert text_of(paragraph("a", 0), lists(levels)) == "1. a"
+        body = paragraph("a", 0).replace('<w:ilvl w:val="0"/>', f'<w:ilvl w:val="{said}"/>')
+        assert text_of(body, lists(level(0, "decimal", "%1."))) == "1. a"
+
     def test_signs_stay_with_the_converter(self) -> None:
         body = paragraph("milk", 0) + paragraph("tea", 0)
         assert text_of(body, lists(level(0, "bullet", "•"))) == "* milk\n* tea"
 
     def test_paragraphs_without_one(self) -> None:
         """One that ends a list, one of a list that is missing, and one that was removed."""
-        removed = paragraph("", 0).replace("</w:numPr>", "</w:numPr><w:rPr><w:del/></w:rPr>")
-        body = paragraph("a", 0) + removed + paragraph("b", 0, 0) + paragraph("c", 0, 9) + paragraph("d", 0)
+        removed, away = (
+            paragraph("", 0).replace("</w:numPr>", f"</w:numPr><w:rPr><w:{how}/></w:rPr>")
+            for how in ("del", "moveFrom")
+        )
+        body = paragraph("a", 0) + removed + away + paragraph("b", 0, 0) + paragraph("c", 0, 9) + paragraph("d", 0)
         assert text_of(body, lists(level(0, "decimal", "%1."))).split("\n\n") == ["1. a", "b", "c", "2. d"]
 
     @pytest.mark.parametrize(
