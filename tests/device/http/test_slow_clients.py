@@ -17,7 +17,7 @@ from tests.device.conftest import Serve
 from tests.device.http.test_connections import connect, post, read_until
 from tests.device.table_engine import WAIT, TableEngine
 
-IN_TIME = 6.0  # seconds; an answer of the table takes milliseconds, an idle machine given
+IN_TIME = 20.0  # seconds; an answer of the table takes milliseconds, an idle machine given
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
