@@ -132,7 +132,6 @@ def _stopped(roles: Collection[Side]) -> Iterator[None]:
         for settings in _settings().values():
             if settings.role in roles and settings.data.exists():
                 _lock(settings, stack)
-                stack.callback(settings.lock.unlink, missing_ok=True)
         yield
 
 
@@ -153,6 +152,7 @@ def _lock(settings: Settings, stack: ExitStack) -> None:
 
     try:
         stack.enter_context(sole_process(settings.lock))
+        stack.callback(settings.lock.unlink, missing_ok=True)
     except LockHeld:
         raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
     except OSError as error:  # where a daemon could not lock it either
