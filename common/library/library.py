@@ -26,12 +26,11 @@ from common.library.keywords import fused
 from common.library.naming import named
 from common.library.readers.content import storable
 from common.library.readings import Reading
-from common.library.removal import Named, names, removal
+from common.library.removal import Named, names, on_disk, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.successors import pass_on
 from common.library.writer_lock import writer_lock
-from common.process.paths import expanded
 from common.process.private_files import private_folder
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
@@ -157,7 +156,7 @@ class Library:
         are removed. May be interrupted at any time; the next `add` goes on where it stopped. `first` has the absolute
         paths of what is read before all else.
         """
-        root = Path(os.path.realpath(expanded(documents)))
+        root = Path(on_disk(documents))
         with self._changing() as store:
             report = Ingestion(store, self._embedder, self._cutter(), root, progress, first, watch, tags).run()
             with store.writing():
@@ -167,7 +166,7 @@ class Library:
 
     def watch(self, folder: Path) -> None:
         """Let daemons read a folder, and whatever changes in it from now on."""
-        root = storable(os.path.realpath(expanded(folder)))
+        root = storable(on_disk(folder))
         with self._reading():
             if root in self._store.readings.watched():
                 return
@@ -197,7 +196,7 @@ class Library:
             with store.writing():
                 store.clear_staged()
                 for path in () if paths == "all" else paths:
-                    store.copies.forget(os.path.realpath(expanded(path)))
+                    store.copies.forget(on_disk(path))
                 for root in chosen.roots:
                     store.readings.forget(root)
                     store.tags.forget(root)

@@ -51,7 +51,7 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
 
 def named_by(path: str | Path, files: Sequence[FileRecord]) -> list[FileRecord]:
     """The documents that a path names: the very one, of several whose names only differ in how accents are written."""
-    place = os.path.realpath(expanded(path))
+    place = on_disk(path)
     return [file for file in files if file.path == place] or [file for file in files if names(path, file)]
 
 
@@ -61,8 +61,13 @@ def names(path: str | Path, file: FileRecord) -> bool:
     return is_within(normalised(file.path), _place(path)) or is_within(normalised(file.relative_path), relative)
 
 
+def on_disk(path: str | Path) -> str:
+    """The absolute path of what `path` leads to."""
+    return os.path.realpath(expanded(path))
+
+
 def _place(path: str | Path) -> str:
-    return normalised(os.path.realpath(expanded(path)))
+    return normalised(on_disk(path))
 
 
 def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:

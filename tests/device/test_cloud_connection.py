@@ -39,6 +39,17 @@ def profiler() -> Iterator[Profiler]:
     profiler.close()
 
 
+def unheard(profiler: Profiler) -> CloudConnection:
+    """A connection of which nobody wants to hear."""
+    return CloudConnection(
+        "tcp://cloud:1",
+        cast(SideRuntime, Side(profiler)),
+        lambda message, size: None,
+        lambda: None,
+        lambda reason: None,
+    )
+
+
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
@@ -73,13 +84,7 @@ def test_one_that_came_back_as_another_is_refused(profiler: Profiler, hello: Hel
 def test_a_cloud_that_sends_nonsense_over_and_over_costs_a_few_lines(
     profiler: Profiler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connection = CloudConnection(
-        "tcp://cloud:1",
-        cast(SideRuntime, Side(profiler)),
-        lambda message, size: None,
-        lambda: None,
-        lambda reason: None,
-    )
+    connection = unheard(profiler)
     peer = Peer(1, None)
     with caplog.at_level(logging.INFO):
         for _ in range(500):
@@ -91,13 +96,7 @@ def test_a_cloud_that_sends_nonsense_over_and_over_costs_a_few_lines(
 
 def test_a_complaint_about_the_version_is_put_as_this_device_sees_it(profiler: Profiler) -> None:
     """In the cloud's own words "this side" is the cloud."""
-    connection = CloudConnection(
-        "tcp://cloud:1",
-        cast(SideRuntime, Side(profiler)),
-        lambda message, size: None,
-        lambda: None,
-        lambda reason: None,
-    )
+    connection = unheard(profiler)
     text = (
         f"this side speaks protocol version {PROTOCOL_VERSION - 1}, the peer {PROTOCOL_VERSION}; update the older one"
     )
@@ -110,13 +109,7 @@ def test_a_complaint_about_the_version_is_put_as_this_device_sees_it(profiler: P
 
 def test_one_that_was_starting_is_so_no_more_when_it_has_welcomed(profiler: Profiler) -> None:
     """It may do so on the same connection: a gateway that was waiting for a worker."""
-    connection = CloudConnection(
-        "tcp://cloud:1",
-        cast(SideRuntime, Side(profiler)),
-        lambda message, size: None,
-        lambda: None,
-        lambda reason: None,
-    )
+    connection = unheard(profiler)
     peer = Peer(1, None)
     connection.on_message(peer, starting("waiting for a worker"), 0)
     assert connection.status().detail == "The cloud at tcp://cloud:1 is starting: waiting for a worker."

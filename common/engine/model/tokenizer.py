@@ -109,9 +109,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
-        if not ids:
-            return ""  # of no tokens, some decoders of the library make a crash
-        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        text = _decoded(self._backend, ids)
         # Of several bytes in a row of which one is wrong, it replaces all.
         if REPLACEMENT in text and not self._bytes_of.keys().isdisjoint(ids):
             return "".join(self.pieces(ids))
@@ -257,11 +255,8 @@ class StreamDecoder:
         self._begun = self._text(self._before)
         return text[len(begun) :] if text.startswith(begun) else self._begun
 
-    def _text(self, tokens: list[int]) -> str:
-        if not tokens:
-            return ""
-        text: str = self._backend.decode(tokens, skip_special_tokens=True)
-        return text
+    def _text(self, tokens: Sequence[int]) -> str:
+        return _decoded(self._backend, tokens)
 
 
 class StopFilter:
@@ -303,6 +298,12 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:length]):
             return length
     return 0
+
+
+def _decoded(backend: Any, tokens: Sequence[int]) -> str:
+    """The library's text of `tokens`. Of none, some of its decoders make a crash."""
+    text: str = backend.decode(list(tokens), skip_special_tokens=True) if tokens else ""
+    return text
 
 
 def _templates(found: Any) -> dict[str, str]:

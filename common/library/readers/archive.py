@@ -10,6 +10,8 @@ from lxml import etree
 
 from common.library.readers.content import NEEDS_PASSWORD, Unreadable
 
+# Around what newer office programs write, and what older ones show in its place.
+COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 MOST_UNPACKED = 400_000_000  # bytes
 _COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # what Office encrypts into, and what it wrote before 2007
 _ENCRYPTED = 0x1

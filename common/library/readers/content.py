@@ -36,6 +36,8 @@ _UNSEEN = "\u00ad\u200b\u2060\ufeff"  # soft hyphen, zero-width space, word join
 _ALIKE = {"\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2007": " ", "\u202f": " "}
 _TYPESET = str.maketrans(_LIGATURES | _ALIKE | dict.fromkeys(_UNSEEN, ""))
 
+_MOST_DIGITS = 10  # of a number that is counted to
+
 NEEDS_PASSWORD = "it needs a password: save it without one"
 
 
@@ -51,6 +53,11 @@ def margin_lines(lines: Iterable[str]) -> list[str]:
     """Lines of headers or footers that have a letter, each once."""
     stripped = (line.strip() for line in lines)
     return list(dict.fromkeys(line for line in stripped if any(map(str.isalpha, line))))
+
+
+def whole(said: str, default: int) -> int:
+    """A whole number as a file states it; `default` where it states none, or one that nobody counts to."""
+    return int(said) if said.isdecimal() and len(said) < _MOST_DIGITS else default
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from bs4.dammit import EncodingDetector
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
-from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.content import Content, Section, Unreadable, whole
 from common.library.readers.encodings import decoded_as
 from common.library.readers.formulas import page_in_line
 from common.library.readers.tables import OF_TEXTS, table_text
@@ -139,8 +139,7 @@ def _grid(table: Tag, converter: MarkdownConverter) -> Iterator[list[str]]:
 
 
 def _span(cell: Tag, name: str) -> int:
-    said = str(cell.get(name, "1"))
-    return max(1, min(int(said), _MOST_SPANNED)) if said.isdecimal() and len(said) < 10 else 1
+    return max(1, min(whole(str(cell.get(name, "")), 1), _MOST_SPANNED))
 
 
 def _package_of(archive: ZipFile) -> str:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from lxml import etree
 
+from common.library.readers.content import whole
+
 WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 _VALUE: Final = WORDS + "val"
@@ -21,7 +23,6 @@ _ROMAN: Final = (
 )
 _LARGEST_ROMAN: Final = 3999
 _LETTERS: Final = 26
-_MOST_DIGITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +151,6 @@ def _of_number(lists: Mapping[str | None, CountedList], number: Any) -> CountedL
     for override in number.iterchildren(WORDS + "lvlOverride"):
         own |= _levels(override)
     return CountedList(found.levels | own, found.counts) if own else found
-
-
-def whole(said: str, default: int) -> int:
-    """A number that a file states, `default` where it states none, or one that nobody counts to."""
-    return int(said) if said.isdecimal() and len(said) < _MOST_DIGITS else default
 
 
 def _levels(element: Any) -> dict[int, Level]:

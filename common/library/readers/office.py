@@ -13,7 +13,7 @@ from datetime import datetime, time
 from itertools import zip_longest
 from typing import Any, Final
 
-from common.library.readers.archive import open_archive, parsed_part
+from common.library.readers.archive import COMPATIBILITY, open_archive, parsed_part
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
 from common.library.readers.formulas import office_in_line
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
@@ -21,7 +21,6 @@ from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 _HYPHEN = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
 _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
 _MOST_PARTS: Final = 32  # of fields within fields
-_COMPATIBILITY: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DRAWING: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _DIAGRAM: Final = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _OF_OUTLINE: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
@@ -174,8 +173,8 @@ def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
 
 def _show_new(shapes: Any) -> None:
     """Have shapes that old programs show as pictures read as what they are, with formulas in a line."""
-    for alternatives in list(shapes.iter(_COMPATIBILITY + "AlternateContent")):
-        first = alternatives.find(_COMPATIBILITY + "Choice")
+    for alternatives in list(shapes.iter(COMPATIBILITY + "AlternateContent")):
+        first = alternatives.find(COMPATIBILITY + "Choice")
         for shape in () if first is None else list(first):
             alternatives.addprevious(shape)
         alternatives.getparent().remove(alternatives)

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in
-from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines, whole
 from common.library.readers.opendocument_lists import NUMBERED, TEXT, write_numbers
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
@@ -244,5 +244,4 @@ def _write(element: Any, out: io.StringIO) -> None:
 
 def _number(element: Any, name: str) -> int:
     """A count that an element states, at least 1."""
-    said = element.get(name, "1")
-    return max(1, int(said)) if said.isdecimal() and len(said) < 10 else 1
+    return max(1, whole(element.get(name, ""), 1))

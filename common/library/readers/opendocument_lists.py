@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from lxml import etree
 
-from common.library.readers.numbering import CountedList, Level, whole
+from common.library.readers.content import whole
+from common.library.readers.numbering import CountedList, Level
 
 TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 NUMBERED: Final = "numbered"  # attribute of items whose number stands in their text by now

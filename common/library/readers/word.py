@@ -12,7 +12,7 @@ import mammoth
 from bs4 import BeautifulSoup
 from lxml import etree
 
-from common.library.readers.archive import open_archive, parsed, title_in
+from common.library.readers.archive import COMPATIBILITY, open_archive, parsed, title_in
 from common.library.readers.content import Content, Section, margin_lines
 from common.library.readers.formulas import MATHS, office_in_line
 from common.library.readers.markup import markdown
@@ -22,7 +22,6 @@ _BODY: Final = "word/document.xml"
 _STYLES: Final = "word/styles.xml"
 _NUMBERING: Final = "word/numbering.xml"
 _PICTURES: Final = "word/media/"  # which nobody opens
-_COMPATIBILITY: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _BETWEEN: Final = {WORDS + "tab": " ", WORDS + "ptab": " ", WORDS + "br": "\n", WORDS + "cr": "\n"}
 
 
@@ -80,12 +79,12 @@ def _prepared(archive: ZipFile) -> bytes:
 
 def _show_boxes(root: Any) -> None:
     """Put text boxes where the converter finds them: it reads those of old programs alone."""
-    for alternatives in list(root.iter(_COMPATIBILITY + "AlternateContent")):
-        old = alternatives.find(_COMPATIBILITY + "Fallback")
+    for alternatives in list(root.iter(COMPATIBILITY + "AlternateContent")):
+        old = alternatives.find(COMPATIBILITY + "Fallback")
         if old is None or next(old.iter(WORDS + "txbxContent"), None) is None:
             _show_box(alternatives)
         else:
-            etree.strip_elements(alternatives, _COMPATIBILITY + "Choice", with_tail=False)
+            etree.strip_elements(alternatives, COMPATIBILITY + "Choice", with_tail=False)
     for drawing in list(root.iter(WORDS + "drawing")):
         _show_box(drawing)
 
