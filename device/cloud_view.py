@@ -19,7 +19,7 @@ NEVER: Final = float("inf")
 AT_ONCE: Final = 0.001  # seconds for a cloud that said that it is stopping, which is not waited for
 PREFILL_PATIENCE: Final = 15.0  # seconds for the cloud to retrieve and read its documents
 MOST_READING: Final = 300.0  # seconds for that, or for generating an answer, however long the cloud says it is
-CLOSING_PATIENCE: Final = 1.0  # seconds, beside a round trip, until a report is made without the cloud's part
+CLOSING_PATIENCE: Final = 3.0  # seconds, beside a round trip, until a report is made without the cloud's part
 ANSWER_STEPS: Final = 4  # steps of the cloud that a token of an answer may take which comes as a whole
 
 

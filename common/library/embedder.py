@@ -190,6 +190,7 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
         from transformers import AutoConfig, AutoModel
 
         from common.engine.model.loading import check_numbers
+        from common.engine.model.resident import leave_files
 
     try:
         described, stored = check_modules(folder)
@@ -198,13 +199,15 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
         check_numbers(described, stored, lambda: make.from_config(config))
         with quiet_loading():
             _check_whole(described)
-            return SentenceTransformer(
+            model = SentenceTransformer(
                 str(folder),
                 device=None if torch_device == "auto" else torch_device,
                 local_files_only=True,
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
+        leave_files(model)
+        return model
     except Exception as error:  # what a wrong value in a model's settings raises has no limit
         reason = str(error).strip().partition("\n")[0]
         raise EmbedderError(f"the embedding model in {folder} can't be loaded: {reason}") from error

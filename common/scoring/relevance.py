@@ -20,6 +20,7 @@ from common.engine.model.errors import ModelError
 from common.engine.model.loading import TorchDevice, check_numbers, check_weights, resolve_device
 from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
 from common.engine.model.quiet import quiet_loading
+from common.engine.model.resident import leave_files
 from common.engine.model.weight_files import weight_files
 from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
@@ -187,6 +188,7 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
                 output_loading_info=True,
             )
         model, report = loaded
+        leave_files(model)
         check_weights(folder.name, model, report)  # a missing head would be random numbers, others at every start
     except Exception as error:  # what a wrong value in a model's settings raises has no limit
         reason = str(error).strip().partition("\n")[0]

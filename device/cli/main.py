@@ -22,7 +22,6 @@ try:
         chat,
         daemons,
         data,
-        explain,
         init,
         keys,
         library,
@@ -75,7 +74,16 @@ app.command("config")(settings.config)
 app.command("trace", cls=options.Asking)(trace.trace)
 app.command("profile")(profile.profile)
 app.command("simulate")(simulate.simulate)
-app.command("help")(explain.explain)
+
+
+@app.command("help")
+def _help(
+    context: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(help="A command, e.g. library add")] = None,
+) -> None:
+    """Explain a command, or list all of them."""
+    whole = context.find_root()
+    whole.command.main([*(command or []), "--help"], prog_name=whole.info_name, standalone_mode=False)
 
 
 @app.callback(invoke_without_command=True)

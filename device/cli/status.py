@@ -1,4 +1,4 @@
-"""`dragon status` and `dragon version`."""
+"""`dragon status`: the device daemon and its link to the cloud."""
 
 from __future__ import annotations
 

@@ -77,6 +77,13 @@ def read_whole(
     return model, report
 
 
+def leave_files(model: torch.nn.Module) -> None:
+    """Copy what of a loaded model is a mapping of its files into memory of its own, tensor by tensor."""
+    for part in (*model.parameters(), *model.buffers()):
+        if part.device.type == "cpu":
+            part.data = part.data.clone()
+
+
 def _settle(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Have a model's numbers be of one type, but for those that it keeps in float32.
 

@@ -78,6 +78,16 @@ class TestBoth:
         assert together.tobytes() == alone[::-1].tobytes()
         assert len(set(together)) == len(DOCUMENTS)
 
+    def test_files_may_change_and_go(self, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        folder = shutil.copytree(request.getfixturevalue(kind), tmp_path / kind)
+        model, path = load(folder), folder / "model.safetensors"
+        expected = model.relevance(DOCUMENTS)(TEXT)
+        with path.open("r+b") as file:  # in place, as `cp` writes
+            file.write(bytes(path.stat().st_size))
+        assert model.relevance(DOCUMENTS)(TEXT).tobytes() == expected.tobytes()
+        maps = Path("/proc/self/maps")
+        assert not maps.exists() or str(path) not in maps.read_text()
+
     def test_a_long_text_loses_its_beginning(self, kind: str, request: pytest.FixtureRequest) -> None:
         relevance = load(request.getfixturevalue(kind)).relevance(DOCUMENTS)
         long = "cold " * LONGEST
