@@ -23,7 +23,7 @@ from common.daemon.watchdog import Watchdog
 from common.library.snapshots import forget, publish
 from common.metrics.server import MetricsServer
 from common.process.memory import memory
-from common.process.neighbours import usable_cores
+from common.process.neighbours import cores_each
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told
@@ -95,8 +95,7 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
     count = settings.workers
     kv_bytes = settings.kv_bytes or memory().total // KV_SHARE
     values |= {"workers": 0, "ray": None, "metrics": None}
-    shares = 2 if settings.shares_machine else 1  # with a device's daemon
-    values["threads"] = settings.threads or max(1, usable_cores() // shares // count)
+    values["threads"] = settings.threads or cores_each(count, settings.shares_machine)
     values["kv_bytes"] = max(2**20, kv_bytes // count)
     return values
 

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
 from common.configuration.own_folders import foreign
-from common.configuration.settings import Settings, absolute, is_unset
+from common.configuration.settings import MODEL_SETTINGS, Settings, absolute, is_unset
 from common.process.paths import expanded
 
 CONFIG_VARIABLE = "DRAGON_CONFIG"
@@ -60,7 +60,10 @@ def load_settings(
     try:
         settings = kind(**values)
     except ValidationError as error:
-        raise ConfigurationError(_explained(error, kind, origins)) from None
+        reason = _explained(error, kind, origins)
+        if file is None and _named(file) is not None and str(path) in reason:
+            reason += f" (${CONFIG_VARIABLE} names this file for both roles)"
+        raise ConfigurationError(reason) from None
     if reason := foreign(settings.library):
         raise ConfigurationError(_refused("library", str(settings.library), reason, origins))
     settings._origins = origins
@@ -109,7 +112,7 @@ def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) ->
     if field is None or not isinstance(value, str):
         return value
     named_folder = Path in (field.annotation, *get_args(field.annotation)) and not is_unset(value)
-    named_model = key in ("model", "tokenizer", "embedder", "scorer_model") and value.startswith(("./", "../"))
+    named_model = key in MODEL_SETTINGS and value.startswith(("./", "../"))
     return str(folder / expanded(value)) if named_folder or named_model else value
 
 

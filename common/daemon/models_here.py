@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.configuration.settings import Settings
+from common.configuration.settings import MODEL_SETTINGS, Settings
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import is_gguf
 from common.engine.model.model_files import read_settings
@@ -19,7 +19,6 @@ from proto.fields import Side
 Sides = Mapping[Side, Settings]  # the settings of both roles
 
 _SHOWN = 12  # digits of a tokenizer's hash, as a refused handshake shows them
-_SETTINGS = ("model", "draft_model", "local_target", "tokenizer", "embedder", "scorer_model")  # that name models
 _NAMELESS = frozenset({"", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast"})  # say no family
 
 
@@ -42,11 +41,15 @@ def list_models(sides: Sides) -> list[Listed]:
 
 
 def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
-    """Models by their names in `list_models`. Raises `ModelError` if there is none of one of them."""
+    """Models that may be removed, by their names in `list_models`. Raises `ModelError` if there is none of one of them,
+    or it is a folder that somebody put there.
+    """
     known = {each.name: each for each in here(models)}
     for name in names:
         if name not in known:
             raise ModelError(f"{name}: there is no such model here; `dragon models list` shows those that are")
+        if known[name].kind == "folder":
+            raise ModelError(f"{name}: {known[name].folder} was put there by somebody, who may remove it")
     return [known[name] for name in names]
 
 
@@ -54,7 +57,7 @@ def used_by(model: Pulled, sides: Sides) -> list[str]:
     """The roles' settings that name a model: `device model`, `cloud model`, ..."""
     found = []
     for role, settings in sides.items():
-        for setting in _SETTINGS:
+        for setting in MODEL_SETTINGS:
             name = getattr(settings, setting, None)
             if isinstance(name, str) and _names(name, model, settings.models):
                 found.append(f"{role} {setting}")
@@ -74,6 +77,8 @@ def _where(model: Pulled) -> str:
             return "Hub's cache" if model.whole else f"not whole: `dragon models pull {model.name}` goes on"
         case "imported":
             return "imported" if model.whole else "not whole: it is imported again when it is used"
+        case "folder":
+            return "a folder of its own" if model.whole else "a folder without weights"
         case "linked":
             return f"{model.folder}" if model.whole else f"{model.folder}, where no model is any more"
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from common.configuration.configuration import ConfigurationError
+from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
 from common.engine.model.profile import profile_decode
@@ -63,7 +65,8 @@ def profile(
     """Measure the decode steps of `decoder` with `rows` documents at increasing context lengths, and fit the line.
 
     After `seconds` it is fitted to what was measured by then; to one length, it is level.
-    Raises `ContextError` for lengths that don't fit the model, `ValueError` for less than two of them.
+    Raises `ContextError` for lengths that don't fit the model, `ValueError` for less than two of them, and
+    `KvMemoryFullError` or `KvAllocationError` where there is no memory for such rows.
     """
     if len(contexts) < 2:
         raise ValueError("a decode line needs two context lengths or more")
@@ -75,10 +78,18 @@ def profile(
     return OfflineProfile(rows, lengths, medians, line)
 
 
+def no_room(error: KvMemoryFullError | KvAllocationError) -> str:
+    """A phrase for the memory that steps to be measured lack."""
+    if isinstance(error, KvAllocationError):
+        return str(error)
+    return f"its keys and values take {error.needed} bytes at least, and kv_bytes allows for {error.free}"
+
+
 def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
     """The decode line of `decoder` with `rows` documents: from `folder`, or measured now in short.
 
-    It is kept there, unless the machine was busy with something else.
+    It is kept there, unless the machine was busy with something else. Raises `ConfigurationError` where keys and values
+    of so many documents have no room.
     """
     line = ProfileStore(folder).load(_key(decoder, rows))
     if line is not None:
@@ -86,8 +97,11 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
     lengths = evenly(START_LENGTHS, min(decoder.max_context - 1, START_LONGEST))
     log.info("measuring decode steps with %d documents, once, for %g seconds at most", rows, START_SECONDS)
     started = time.monotonic()
-    with Neighbours() as others:
-        measured = profile(decoder, rows, lengths, seconds=START_SECONDS)
+    try:
+        with Neighbours() as others:
+            measured = profile(decoder, rows, lengths, seconds=START_SECONDS)
+    except (KvMemoryFullError, KvAllocationError) as error:
+        raise ConfigurationError(f"an answer from {rows} documents has no room: {no_room(error)}") from None
     log.info("measured: a step takes %.1f ms, after %.1f s", 1e3 * measured.medians[0], time.monotonic() - started)
     if measured.contexts != tuple(lengths):
         log.warning("the machine is too slow, or too busy, to measure more; the next start measures again")

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Iterator, Sequence
+from math import ceil, inf
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from common.configuration.settings import Settings
-from common.daemon.offline import OfflineProfile, evenly, keep, profile
+from common.daemon.offline import OfflineProfile, evenly, keep, no_room, profile
+from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
 from common.engine.model.configured import load_decoder
 from common.engine.model.decoder import Decoder
 from common.figures import MOST_LINES, line_style, picture
+from common.library.terminal import say
 from common.process.private_files import named_by_user
 
+ROWS = (1, 2, 4, 8, 16)
 LENGTHS = 6  # context lengths where none are named
 LONGEST = 2048  # tokens; answers with their documents are seldom longer, and a prefill of it takes a while
 MILLISECONDS, MICROSECONDS = 1e3, 1e6
 
 
 def run(settings: Settings, rows: Sequence[int], contexts: Sequence[int], repeats: int, png: Path | None) -> None:
-    """Measure with each number of documents, print and store. Raises `ModelError`, `ContextError`, `ValueError` for
-    numbers that can't be measured, `OSError` when something can't be written.
+    """Measure with each number of documents, print and store; with none given, with those of `ROWS` that have room.
+    Raises `ModelError`, `ContextError`, `ValueError` for numbers that can't be measured, `OSError` when something can't
+    be written.
     """
     if png is not None:
         _require_matplotlib()
     decoder = load_decoder(settings)
     lengths = sorted(set(contexts)) or evenly(LENGTHS, min(decoder.max_context - 1, LONGEST))
-    profiles = _measure(decoder, sorted(set(rows)), lengths, repeats)
-    for measured in profiles:
+    profiles = []
+    for measured in _measured(decoder, sorted(set(rows)) or _with_room(decoder, lengths[-1]), lengths, repeats):
         keep(decoder, measured.rows, measured.line, settings.profiles)
-        print(described(measured))
+        print(described(measured), flush=True)
+        profiles.append(measured)
     if png is not None:
         with named_by_user(png):
             _plot(profiles, png)
@@ -52,17 +57,31 @@ def described(measured: OfflineProfile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _measure(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> list[OfflineProfile]:
-    """A bar on a terminal, nothing elsewhere."""
+def _with_room(decoder: Decoder, longest: int) -> list[int]:
+    """The numbers of `ROWS` for which kv_bytes has room at `longest` tokens, and the first in any case."""
+    memory = decoder.memory
+    limit = inf if memory.limit_bytes is None else memory.limit_bytes
+    found = [count for count in ROWS if memory.needed_bytes(count, longest + 1) <= limit] or [ROWS[0]]
+    if more := ROWS[len(found) :]:
+        say(f"left out: {', '.join(map(str, more))} documents, whose keys and values kv_bytes has no room for")
+    return found
+
+
+def _measured(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> Iterator[OfflineProfile]:
+    """One profile after the other, with a bar on a terminal. Raises `ValueError` where there is no room for one."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("measuring", total=len(rows) * len(lengths))
-        found = []
         for count in rows:
             bar.update(task, description=f"measuring with {count} rows")
-            found.append(profile(decoder, count, lengths, repeats, reached=lambda context: bar.advance(task)))
-        return found
+            try:
+                yield profile(decoder, count, lengths, repeats, reached=lambda context: bar.advance(task))
+            except (KvMemoryFullError, KvAllocationError) as error:
+                raise ValueError(
+                    f"{count} documents at {lengths[-1]} tokens have no room ({no_room(error)}): measure fewer"
+                    " --documents, or a shorter --context"
+                ) from None
 
 
 def _require_matplotlib() -> None:

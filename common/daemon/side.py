@@ -27,11 +27,9 @@ from common.daemon.tasks import Failed, TaskThread
 from common.daemon.watchdog import Ask
 from common.engine.emulation import MinimumTimes
 from common.engine.gate import Gate
-from common.engine.kv.errors import KvMemoryFullError
 from common.engine.model.configured import load_decoder, load_format
 from common.engine.scorer import DocumentScorer
 from common.engine.worker import Worker
-from common.estimates.estimators import DecodeLine
 from common.estimates.histories import Histories
 from common.estimates.peer_model import TYPICAL_CONTEXT
 from common.estimates.profiler import Profiler
@@ -105,7 +103,7 @@ class SideRuntime:
         self._formats = FormatLine(died)
         self.messages = FairThread("messages", died)  # takes in those of other sides that take long
         startup.at("measuring decode steps")
-        line = self._profiled_line()
+        line = profiled_line(self.decoder, settings.documents, settings.profiles)
         minimum = _minimum(settings)
         if minimum is not None:
             line = minimum.line(line)
@@ -127,16 +125,6 @@ class SideRuntime:
         self.histories = Histories()
         self._watcher = FolderWatcher(settings, self.library) if watches else None
         self._follower = Follower(settings.library, place, self._opened, self._replace) if snapshots else None
-
-    def _profiled_line(self) -> DecodeLine:
-        settings = self.settings
-        try:
-            return profiled_line(self.decoder, settings.documents, settings.profiles)
-        except KvMemoryFullError as error:
-            raise ConfigurationError(
-                f"kv_bytes = {settings.kv_bytes} is too small for an answer from {settings.documents} documents: "
-                f"{error.needed} bytes are needed at least"
-            ) from None
 
     def _opened(self, folder: Path) -> Library:
         settings = self.settings

@@ -38,6 +38,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cores_each(processes: int, shares_machine: bool) -> int:
+    """Cores for each of `processes` of one daemon, which leaves half of them to another one that `shares_machine`."""
+    return max(1, usable_cores() // (2 if shares_machine else 1) // processes)
+
+
 def _others() -> float:
     """Seconds of processor time since some moment, of all processes but this one."""
     times = psutil.cpu_times()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from common.configuration.settings import Settings
+from common.engine.model.pulled import place_of
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.scorer import DocumentScorer
 from common.library.embedder import SentenceTransformerEmbedder
+from common.process.paths import expanded
 from common.scoring.contrast import ContrastScorer
 from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table
@@ -29,7 +29,8 @@ def scorer_without_model(settings: Settings) -> DocumentScorer | None:
         raise ValueError(f"scorer_model is for scorer = 'cross-encoder'; scorer is {settings.scorer!r}")
     if settings.scorer == "cross-encoder":
         return None
-    folder = Path(settings.tokenizer or settings.model)
+    named = settings.tokenizer or settings.model
+    folder = place_of(named, settings.models) or expanded(named)
     if settings.scorer == "static":
         return StaticScorer(STATIC_SCALE if scale is None else scale)
     if settings.scorer == "contrast" or (settings.scorer == "auto" and not has_table(folder)):

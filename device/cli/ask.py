@@ -44,10 +44,6 @@ def ask(
     body = {"messages": conversation([], options.read_question(question))} | fields | as_fields(given)
     output = None if as_json else sys.stdout
     printed = asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, output))
-    if keep:
-        with find_daemon(url, api_key_file, ca) as daemon:
-            for path in given:
-                daemon.upload(path.name, content_of(path))
     if as_json:
         value = {
             "answer": printed.text,
@@ -58,6 +54,10 @@ def ask(
         print(as_json_text(value))
     else:
         to_stderr(full_report(printed.report) if report else summary(printed.report))
+    if keep:
+        with find_daemon(url, api_key_file, ca) as daemon:
+            for path in given:
+                daemon.upload(path.name, content_of(path))
 
 
 def as_fields(paths: Sequence[Path]) -> dict[str, Any]:

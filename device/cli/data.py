@@ -34,7 +34,7 @@ class Kept:
     role: str
     content: str
     folder: Path
-    ours: bool  # whether it is within the data folder, and not where a setting put it
+    ours: bool  # whether it is within the data folder, and not where a setting, or a link there, put it
 
 
 @app.command("show")
@@ -68,7 +68,8 @@ def remove(
     with _stopped(("device", "cloud") if role is None else (role,)):
         for kept in wanted:
             if not kept.ours:
-                print(f"stays: {kept.folder} ({kept.content}), which a setting names and may hold other things")
+                by = "link" if kept.folder.is_symlink() else "setting"
+                print(f"stays: {kept.folder} ({kept.content}), which a {by} names and may hold other things")
         if not ours:
             print("there is nothing to remove")
             return
@@ -80,7 +81,9 @@ def remove(
             for kept in ours:
                 shutil.rmtree(kept.folder)
         except OSError as error:
-            raise bad_input(f"{error.filename}: can't be removed: {(error.strerror or str(error)).lower()}") from None
+            raise bad_input(
+                f"{error.filename or kept.folder}: can't be removed: {(error.strerror or str(error)).lower()}"
+            ) from None
     for settings in _settings().values():
         for parent in (settings.data, settings.data_dir):
             with suppress(OSError):  # something else is in it, or it is gone already
@@ -103,7 +106,8 @@ def _kept() -> list[Kept]:
     for role, settings in _settings().items():
         shared = (settings.local_keys, settings.models, settings.caches)
         for content, folder in settings.kept.items():
-            ours = folder.is_relative_to(settings.data_dir) or folder.is_relative_to(settings.data)
+            within = folder.is_relative_to(settings.data_dir) or folder.is_relative_to(settings.data)
+            ours = within and not folder.is_symlink()
             found.setdefault(folder, Kept(BOTH if folder in shared else role, content, folder, ours))
     return sorted(found.values(), key=lambda kept: ("device", "cloud", BOTH).index(kept.role))
 

@@ -10,12 +10,10 @@ import typer
 from device.cli.failures import bad_input
 from device.cli.settings import Role, load_common
 
-ROWS = [1, 2, 4, 8, 16]
-
 
 def profile(
     documents: Annotated[
-        list[int] | None, typer.Option("--documents", min=1, max=64, help="Rows of the batch [default: 1, 2, 4, 8, 16]")
+        list[int] | None, typer.Option("--documents", min=1, max=64, help="Rows of the batch [default: 1 to 16]")
     ] = None,
     context: Annotated[
         list[int] | None, typer.Option("--context", min=1, help="Context length [default: 6 up to the maximum]")
@@ -30,7 +28,7 @@ def profile(
     from common.engine.model.errors import ContextError, ModelError
 
     try:
-        profile_command.run(settings, documents or ROWS, context or [], repeats, png)
+        profile_command.run(settings, documents or [], context or [], repeats, png)
     except (ModelError, ContextError, ValueError) as error:
         raise bad_input(str(error)) from None
     except OSError as error:

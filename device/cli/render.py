@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 import unicodedata
@@ -144,8 +145,11 @@ def strip_controls(text: str) -> str:
 
 
 def as_json_text(value: object) -> str:
-    """`value` for programs to read; on a terminal without characters beyond ASCII, some of which it obeys."""
-    return json.dumps(value, ensure_ascii=sys.stdout.isatty())
+    """`value` for programs to read; without characters beyond ASCII on a terminal, which obeys some of them, and in an
+    encoding that lacks others.
+    """
+    utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    return json.dumps(value, ensure_ascii=sys.stdout.isatty() or not utf8)
 
 
 def _steers(character: str) -> bool:

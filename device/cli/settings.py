@@ -55,16 +55,27 @@ def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> Devi
 
 
 def load_common(role: Side) -> Settings:
-    """Settings of `role`, without those that only the cloud has. Raises `CommandFailed`."""
+    """Settings of `role`, without those that only the cloud has; with the threads that its daemon, or each of its
+    workers, computes with. Raises `CommandFailed`.
+    """
     if role == "device":
         return load_device()
     from common.configuration.caches import keep_caches
-    from common.configuration.settings import Settings
+    from common.configuration.settings import Settings, is_loopback, is_unset
+    from common.process.neighbours import cores_each
+
+    values, _ = cloud_settings()
+    local = is_loopback(values["bind"])
+    if values["workers"] and is_unset(values["threads"]):
+        values["threads"] = cores_each(values["workers"], local)
 
     class OfCloud(Settings):
         role: ClassVar[Literal["cloud"]] = "cloud"
 
-    values, _ = cloud_settings()
+        @property
+        def shares_machine(self) -> bool:
+            return local
+
     settings = OfCloud(**{name: values[name] for name in Settings.model_fields})
     keep_caches(settings)
     return settings

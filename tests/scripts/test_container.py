@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from common.transport.keys import KeyFolder
 from device.settings import DeviceSettings
 from scripts.daemons import ROOT, Pair, exchange_keys
 from tests.daemons.conftest import fresh_data, libraries, starts
+from tests.device.access.certificates import tls_files
 
 __all__ = ["fresh_data", "libraries", "starts"]
 
@@ -57,6 +60,12 @@ def answering(said: bytes) -> Iterator[int]:
         threading.Thread(target=serve, daemon=True).start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
+
+
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
 
 
 def closed_port() -> int:
@@ -98,6 +107,21 @@ def test_health_of_real_daemons(fresh_data: Callable[[], Path]) -> None:
         assert health(closed_port(), pair.cloud_port) == 0
         assert health(pair.cloud_port, pair.cloud_port) == 1, "a cloud is no device"
     assert health(pair.http_port, pair.cloud_port) == 1
+
+
+def test_a_device_that_is_healthy_by_https(tmp_path: Path) -> None:
+    """Whatever the names in its certificate are."""
+    files = tls_files(tmp_path, "dragon.example")
+    server = HTTPServer(("127.0.0.1", 0), Healthy)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        assert health(server.server_port, closed_port()) == 0
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ import filelock
 from common.engine.model.errors import ModelError
 from common.process.durable_files import put_in_place, to_disk
 from common.process.paths import expanded
-from common.process.private_files import private_folder
 from common.process.python import child_command, python_environment
 from common.process.startup import Startup
 
@@ -57,7 +56,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
     if _is_whole(folder):
         return folder
     try:
-        private_folder(models)
+        models.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there may hold others' files, too
         startup = Startup() if startup is None else startup
         with _import_lock(models, startup):
             if not _is_whole(folder):

@@ -1,4 +1,6 @@
-"""The models that are on this machine by name: imported or linked in the folder `models`, or in the Hub's cache."""
+"""The models that are on this machine by name: in the folder `models`, imported, linked or put there, or in the Hub's
+cache.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,6 @@ from common.engine.model.location import NOT_A_DECODER_S, SETTINGS, WEIGHTS
 from common.engine.model.model_files import SETTINGS_BYTES
 from common.engine.model.safetensors_header import read_header
 from common.process.paths import expanded
-from common.process.private_files import private_folder
 
 _REPOSITORY = "models--"  # with which the names of folders in the cache begin
 _IMPORT = re.compile(r"(?P<stem>.+)-[0-9a-f]{16}")
@@ -29,7 +30,7 @@ class Pulled:
     """A model on this machine. `folder` holds its files; of a link, it is the folder that is linked."""
 
     name: str
-    kind: Literal["imported", "linked", "hub"]
+    kind: Literal["imported", "linked", "hub", "folder"]
     folder: Path
     whole: bool
 
@@ -82,7 +83,7 @@ def link(folder: Path, models: Path) -> str:
     target = expanded(folder).resolve()
     place = models / target.name
     try:
-        private_folder(models)
+        models.mkdir(mode=0o700, parents=True, exist_ok=True)
         if place.is_symlink() and place.resolve() == target:
             return place.name
         if place.is_symlink() or place.exists():
@@ -126,7 +127,7 @@ def card(folder: Path) -> dict[str, Any]:
 
 
 def _of_folder(models: Path) -> list[Pulled]:
-    """Imports, whole or not, and links; what is being made is hidden."""
+    """Imports, whole or not, links, and models that somebody put there; what is being made is hidden."""
     if not models.is_dir():
         return []
     found = []
@@ -136,8 +137,10 @@ def _of_folder(models: Path) -> list[Pulled]:
         if path.is_symlink():
             target = path.resolve()
             found.append(Pulled(path.name, "linked", target, any(target.glob(WEIGHTS[0]))))
-        elif path.is_dir():
+        elif _IMPORT.fullmatch(path.name) and path.is_dir():
             found.append(Pulled(path.name, "imported", path, is_complete(path)))
+        elif (path / "config.json").is_file():
+            found.append(Pulled(path.name, "folder", path, any(path.glob(WEIGHTS[0]))))
     return found
 
 

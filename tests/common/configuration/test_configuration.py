@@ -104,12 +104,15 @@ class TestSources:
     ) -> None:
         (home / "elsewhere").mkdir()
         monkeypatch.chdir(home / "elsewhere")
-        path = file("data = 'state'\nlibrary = '~/books'\nmodel = './model'\nembedder = 'owner/name'\n")
+        path = file(
+            "data = 'state'\nlibrary = '~/books'\nmodel = './model'\nembedder = 'owner/name'\ndraft_model = './d'\n"
+        )
         settings = load_settings(DeviceSettings, path)
         assert settings.data == home / "state"
         assert settings.keys == home / "state" / "keys"
         assert settings.library == Path("~/books").expanduser()
         assert (settings.model, settings.embedder) == (str(home / "model"), "owner/name")
+        assert settings.draft_model == str(home / "d")
         assert load_settings(DeviceSettings, overrides={"data": "x"}).data == home / "elsewhere" / "x"
 
     def test_another_model_brings_its_own_tokenizer(self) -> None:

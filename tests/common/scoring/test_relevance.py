@@ -219,6 +219,12 @@ class TestChoice:
         tokenizer = Tokenizer.load(str(EMBEDDED_TOKENIZER))
         default = load_settings(DeviceSettings, overrides={"data": tmp_path})
         assert load_scorer(default, tokenizer, EMBEDDER).identity.startswith("lexical")
+        (tmp_path / "models").mkdir()
+        (tmp_path / "models" / "small").symlink_to(EMBEDDED_TOKENIZER)
+        by_name = {"data": tmp_path, "models": tmp_path / "models", "model": "small"}
+        assert load_scorer(load_settings(DeviceSettings, overrides=by_name), tokenizer, EMBEDDER).identity.startswith(
+            "lexical"
+        )
         for model in (tmp_path, tmp_path / "a.gguf"):
             other = load_settings(DeviceSettings, overrides={"data": tmp_path, "model": str(model)})
             assert load_scorer(other, tokenizer, EMBEDDER).identity.startswith("contrast")

@@ -89,6 +89,17 @@ def test_what_a_setting_put_elsewhere_stays(dragon: Dragon, data: Path, tmp_path
     assert left(data) == {"device.toml", "models/file"}
 
 
+def test_what_a_link_put_elsewhere_stays(dragon: Dragon, data: Path, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    (data / "models").rename(large)
+    (data / "models").symlink_to(large)
+    for _ in range(2):
+        done = dragon("data", "remove", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert f"stays: {data / 'models'}" in done.stdout
+    assert left(large) == {"file"} and left(data) == {"device.toml"}
+
+
 def test_another_program_at_the_port_keeps_nothing(dragon: Dragon, data: Path) -> None:
     before = left(data)
     with socket.create_server(("127.0.0.1", 0)) as cloud:

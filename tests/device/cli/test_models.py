@@ -188,6 +188,28 @@ def test_what_cannot_be_done(dragon: Dragon, tmp_path: Path, arguments: tuple[st
     assert said in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_a_folder_that_somebody_put_there_stays(dragon: Dragon, tmp_path: Path) -> None:
+    """Also where `models` is a folder of one's own: it keeps its rights, and what else lies there is no model."""
+    models = tmp_path / "models"
+    folder, _ = make_model("llama", models / "mine"), (models / "notes").mkdir()
+    models.chmod(0o755)
+    place = {"DRAGON_DEVICE_MODELS": str(models), "DRAGON_DEVICE_THREADS": "1", "DRAGON_DEVICE_MODEL": "mine"}
+    (line,) = dragon("models", "list", **place).stdout.splitlines()
+    assert line.startswith("mine\t") and line.endswith("\tdevice model\ta folder of its own")
+    done = dragon("models", "remove", "mine", "--yes", **place)
+    assert (done.returncode, done.stdout) == (2, "") and "was put there by somebody" in done.stderr
+    assert (folder / "config.json").exists()
+    assert dragon("models", "pull", str(make_model("llama", tmp_path / "other")), **place).stdout == "other\n"
+    assert models.stat().st_mode & 0o777 == 0o755
+
+
+def test_another_side_s_model_that_is_not_here_costs_no_answer(dragon: Dragon) -> None:
+    done = dragon("models", "check", DRAGON_DEVICE_THREADS="1", DRAGON_CLOUD_MODEL="nobody/nothing")
+    assert done.returncode == 0, done
+    *_, tokenizers, _ = done.stdout.splitlines()
+    assert "can't be compared: nobody/nothing: no folder here" in tokenizers
+
+
 def test_both_sides_with_the_embedded_model_fit(dragon: Dragon) -> None:
     done = dragon("models", "check", DRAGON_DEVICE_THREADS="1")
     assert done.returncode == 0, done

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.offline import OfflineProfile, evenly, profiled_line
 from common.engine.model.configured import threads_of
@@ -62,6 +63,25 @@ def test_what_can_not_be_measured_is_one_sentence(
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_rows_without_room_take_nothing_from_the_others(dragon: Dragon, tmp_path: Path) -> None:
+    little = {"DRAGON_DEVICE_DATA": str(tmp_path), "DRAGON_DEVICE_KV_BYTES": str(2**22)}
+    done = dragon("profile", *SHORT, **little)
+    measured = re.findall(r"^(\d+) documents?:", done.stdout, re.M)
+    assert (done.returncode, measured) == (0, ["1", "2", "4", "8"]), done
+    assert done.stderr == "left out: 16 documents, whose keys and values kv_bytes has no room for\n"
+    done = dragon("profile", *SHORT, "--documents", "64", "--documents", "2", **little)
+    assert (done.returncode, done.stdout[:11], done.stderr.count("\n")) == (2, "2 documents", 1)
+    assert "kv_bytes allows for" in done.stderr and "fewer --documents" in done.stderr
+    assert len(list((tmp_path / "profile").iterdir())) == 4
+
+
+def test_a_start_whose_documents_have_no_room_says_so(tmp_path: Path) -> None:
+    decoder = load_pair("llama", tmp_path).decoder
+    decoder.memory.limit_bytes = 1
+    with pytest.raises(ConfigurationError, match="an answer from 3 documents has no room: its keys and values take"):
+        profiled_line(decoder, 3, tmp_path / "profile")
 
 
 def test_residual_is_relative_to_the_mean_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import asdict
 from typing import Any
@@ -198,6 +199,13 @@ class TestTerminal:
         text = as_json_text({"title": self.EVIL + "é"})
         assert text.isascii() and text.isprintable()
         assert json.loads(text) == {"title": self.EVIL + "é"}
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1", "ascii"])
+    def test_json_in_a_pipe_is_json_in_every_encoding(self, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+        value, pipe = {"title": "café 😀"}, io.BytesIO()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe, encoding, "backslashreplace"))
+        print(as_json_text(value), flush=True)
+        assert json.loads(pipe.getvalue().decode(encoding)) == value
 
     def test_what_goes_to_stderr(self, capsys: pytest.CaptureFixture[str]) -> None:
         to_stderr(f"dragon: {self.EVIL}")

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 import zmq
 
+from cloud.gateway.daemon import settings_of_worker
 from cloud.settings import CloudSettings
+from common.configuration.configuration import load_settings
 from common.configuration.flags import FlagError, flags_help, parse_flags
 from common.configuration.settings import Settings
+from common.process import neighbours
 from common.transport.key_text import key_of, key_text
+from device.cli.settings import load_common
 from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
@@ -83,6 +87,12 @@ class TestDevice:
         )  # fmt: skip
         assert done.returncode == 0
         assert [(s.port, s.documents, s.patience, s.cloud) for s in started] == [(9, 7, 3.0, None)]
+
+    def test_a_file_that_a_variable_names_is_said_to_be_both_roles(self, dragon: Dragon, tmp_path: Path) -> None:
+        (tmp_path / "mine.toml").write_text("privacy = 'offline'\n")
+        done = dragon("models", "list", DRAGON_CONFIG=str(tmp_path / "mine.toml"))
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.endswith("($DRAGON_CONFIG names this file for both roles)\n")
 
     def test_bad_settings_are_one_line(self, dragon: Dragon, started: list[DeviceSettings]) -> None:
         for arguments in (["--port", "x"], ["--prot", "1"], ["--tls-key", "key.pem"]):
@@ -240,3 +250,17 @@ class TestLibrary:
             ("search", "device", 128, "what", 3),
             ("status", "cloud", 128),
         ]
+
+
+@pytest.mark.parametrize("bind", ["tcp://127.0.0.1:77", "tcp://0.0.0.0:77"])
+def test_commands_compute_with_the_threads_of_the_cloud(monkeypatch: pytest.MonkeyPatch, bind: str) -> None:
+    """Keys, values and profiles are those of a number of threads: others would be of no use to the daemon."""
+    monkeypatch.setenv("DRAGON_CLOUD_BIND", bind)
+    monkeypatch.setattr(neighbours, "usable_cores", lambda: 24)
+    alone = load_settings(CloudSettings)
+    assert (load_common("cloud").shares_machine, load_common("cloud").threads) == (alone.shares_machine, None)
+    monkeypatch.setenv("DRAGON_CLOUD_WORKERS", "3")
+    several = settings_of_worker(load_settings(CloudSettings))
+    assert load_common("cloud").threads == several["threads"] == (4 if alone.shares_machine else 8)
+    monkeypatch.setenv("DRAGON_CLOUD_THREADS", "5")
+    assert load_common("cloud").threads == 5
