@@ -191,7 +191,8 @@ def test_what_cannot_be_done(dragon: Dragon, tmp_path: Path, arguments: tuple[st
 def test_a_folder_that_somebody_put_there_stays(dragon: Dragon, tmp_path: Path) -> None:
     """Also where `models` is a folder of one's own: it keeps its rights, and what else lies there is no model."""
     models = tmp_path / "models"
-    folder, _ = make_model("llama", models / "mine"), (models / "notes").mkdir()
+    folder = make_model("llama", models / "mine")
+    (models / "notes").mkdir()
     models.chmod(0o755)
     place = {"DRAGON_DEVICE_MODELS": str(models), "DRAGON_DEVICE_THREADS": "1", "DRAGON_DEVICE_MODEL": "mine"}
     (line,) = dragon("models", "list", **place).stdout.splitlines()
