@@ -71,13 +71,16 @@ class ContributionRows:
         return len(self._data)
 
     def add(self, message: Contributions, positions: int) -> None:
-        """Take in a part for an answer of `positions` tokens; a part that does not fit the answer is ignored."""
+        """Take in a part for an answer of `positions` tokens, but for rows behind those: where the device ends the
+        answer, the cloud has decided more. A part that does not fit the answer is ignored.
+        """
         documents, payload = message.documents, message.payload
         width = row_bytes(documents)
         if not documents or len(payload) % width or self._documents not in (0, documents):
             return
         start = message.position * width
-        if start + len(payload) > positions * width:
+        payload = payload[: max(0, positions * width - start)]
+        if not payload:
             return
         self._documents = documents
         self._first = message.position if self._first is None else min(self._first, message.position)

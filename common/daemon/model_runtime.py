@@ -73,8 +73,19 @@ class ModelRuntime:
     _queries: WeakKeyDictionary[Open, tuple[int, ...]] = field(default_factory=WeakKeyDictionary, init=False)
 
     def document(self, title: str, text: str, similarity: float, room: int | None = None) -> Document:
-        """A passage in the document format, as at most `room` tokens where that is given."""
-        tokens = self.format.document_tokens(text, room)
+        """A passage in the document format, as at most `room` tokens where that is given.
+
+        Raises `RequestError` where that holds no document: the question has left too little.
+        """
+        try:
+            tokens = self.format.document_tokens(text, room)
+        except ValueError:
+            raise RequestError(
+                f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and beside "
+                "question and answer too few are left for a document; shorten it, start a new conversation, or lower "
+                "max_tokens.",
+                "prompt",
+            ) from None
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
 
     def room(self, request: Open, reserve: int | None = None) -> int:

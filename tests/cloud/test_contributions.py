@@ -73,7 +73,7 @@ def test_what_is_no_share_costs_only_itself() -> None:
     [
         Contributions(1, 0, 0, b"xx"),
         Contributions(1, 0, 2, b"xx"),
-        Contributions(1, 3, 2, b"xxxxxxxx"),
+        Contributions(1, 4, 2, b"xxxxxxxx"),
         Contributions(1, 2**20 - 1, 2, b"xxxx"),
         Contributions(1, 2, 256, bytes(2 * 289)),
         Contributions(1, 0, 1, b"xxx"),
@@ -85,6 +85,17 @@ def test_what_does_not_fit_to_the_answer_is_ignored(hostile: Contributions) -> N
     rows.add(hostile, 4)
     assert rows.shares(2) == [(0.0, 0.0, 0.0), (1.0, 0.0, 0.2)]
     assert rows.standing(2) == [(), (1,)]
+
+
+def test_rows_behind_an_answer_that_ended_sooner_are_left_out() -> None:
+    """The cloud has decided more than the device has shown before a stop string."""
+    rows = ContributionRows()
+    (message,) = contribution_messages(1, 1, [(1.0, 0.0)] * 5, [None] * 5, [(0,)] * 5)
+    rows.add(message, 3)
+    assert (rows.known(1), rows.shares(1), rows.standing(1)) == (range(3), [(1.0, 0.0)] * 3, [(0,)] * 3)
+    rows.add(Contributions(1, 2, 1, bytes(6)), 3)
+    rows.add(Contributions(1, 3, 1, bytes(6)), 3)
+    assert (rows.size, rows.shares(1)) == (3 * row_bytes(1), [(1.0, 0.0)] * 2 + [(0.0, 0.0)])
 
 
 def test_of_a_beginning_that_was_decided_before_nothing_is_told() -> None:

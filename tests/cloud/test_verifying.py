@@ -155,6 +155,16 @@ class TestNothingDrafted:
         assert (last.report.notes, last.report.degraded) == ((), ())
         assert last.text == devices[0].ask(QUESTIONS[0], sources="cloud", **asked).text
 
+    def test_by_a_busy_cloud_it_is(self, town: Town, devices: list[Resident], monkeypatch: pytest.MonkeyPatch) -> None:
+        """It waits for proposals: the device makes some after a silence, long before its patience ends."""
+        monkeypatch.setattr(Goodput, "_saves", lambda self, times, alpha, length, at: False)
+        monkeypatch.setattr(town.sessions, "_settings", town.sessions._settings.model_copy(update={"eager": 0}))
+        asked: dict[str, Any] = {"temperature": 0.7, "max_tokens": 12}
+        last = devices[0].ask(QUESTIONS[0], method="coupled", draft_policy="goodput", **asked)
+        assert last.report.figures["proposals"] > 0
+        assert (last.report.notes, last.report.degraded) == ((), ())
+        assert last.text == devices[0].ask(QUESTIONS[0], sources="cloud", **asked).text
+
     def test_beside_a_stranger_that_leaves_tokens_without_end(
         self, town: Town, devices: list[Resident], stranger: Stranger, expected: dict[str, str]
     ) -> None:

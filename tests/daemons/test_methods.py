@@ -306,6 +306,13 @@ class TestSequenceWise:
         assert text == whole[: whole.index(" is")]
         assert 0 < report["tokens"] < LENGTH
 
+    def test_the_cloud_tells_what_its_documents_say_before_a_stop_string(self, pair: Pair) -> None:
+        """Rows of the tokens that it has decided behind those that are shown do no harm."""
+        for question in QUESTIONS:
+            whole, _ = asked(pair, question, method="sequence-wise")
+            _, report = asked(pair, question, method="sequence-wise", stop=[f" {whole.split()[2]}"])
+            assert (report["unattributed"], report["notes"]) == (0, [])
+
 
 FULL = bytes(PAYLOAD_LIMIT)
 BAD_TEXT = b"\xff\xfe" * 50

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _Item = tuple[bytes, DocumentStates, str]  # key, states, generation in which they were missed
 
+_MISSED = 4096  # documents that are being computed at most: answers that are cancelled never put theirs
 _WAITING = 2**28  # bytes that wait to be written at most; what comes on top is not written
 _HEADER = 1024, 256  # bytes that a file has on top of its numbers at most, and more for every layer
 _KEEP = 0.9  # of the limit when room is made, so that the folder isn't listed for every document
@@ -74,7 +75,7 @@ class DocumentStore:
         self._name = secrets.token_hex(16)
         self._size = 0  # bytes in the folder, as long as this was the last writer
         self._warned = False
-        self._generation = read_note(options.folder / GENERATION)  # when the last miss was asked for
+        self._missed: dict[bytes, str] = {}  # generation of the first miss of what is being computed, by key
         self._held: list[_Item] = []
         self._waiting = 0  # bytes held or in the queue
         self._counting = threading.Lock()
@@ -98,11 +99,18 @@ class DocumentStore:
             self._count(hits=1)
             self.touch(key)
             return states
-        self._generation = read_note(self.folder / GENERATION)
+        self._missed.setdefault(key, read_note(self.folder / GENERATION))
+        if len(self._missed) > _MISSED:
+            del self._missed[next(iter(self._missed))]
         return None
 
     def put(self, key: bytes, states: DocumentStates) -> None:
-        """Hold `states` (not to be changed afterwards), computed after `get` gave None, until `release`."""
+        """Hold `states` (not to be changed afterwards), computed after `get` gave None, until `release`. What is put
+        again, or was missed too long ago, is not kept.
+        """
+        generation = self._missed.pop(key, None)
+        if generation is None:
+            return
         size = states_bytes(states)
         if self._waiting + size > _WAITING:
             self.release()
@@ -110,7 +118,7 @@ class DocumentStore:
             return
         with self._counting:
             self._waiting += size
-        self._held.append((key, states, self._generation))
+        self._held.append((key, states, generation))
 
     def release(self) -> None:
         """Write what `put` holds, in the background."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from common.answer.driver import Driver, Engine, Observer, Part, Preview
 from common.answer.recorder import Recorder
-from common.answer.values import Commit, Drawn, Mixing
+from common.answer.values import Commit, Drawn, Mixing, Send
 from common.answer.watch import Patience
 from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft, LookUp
 from common.methods.aggregate.watch import Watch
-from proto.messages import Draft, Message
+from proto.messages import Draft, Message, Target
 
 MOST_MIXTURES: Final = 256  # of drafts, before those that were decided otherwise are looked for
 
@@ -124,11 +125,18 @@ class SessionDriver(Driver):
         if isinstance(action, LookUp):
             self._engine.task(partial(self._look_up, action))
             return True
+        if isinstance(action, Send) and isinstance(action.message, Target):
+            return self._announce(action.message)
         if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
             self._observe_acceptance(action)
         if isinstance(action, Commit):
             self._decided(action.position)
         return super().act(action) or self.role == "cloud"  # which stays until the device is done
+
+    def _announce(self, message: Target) -> bool:
+        """Send decided tokens, but for those behind the end of the answer: a stop string may be met before them."""
+        tokens = message.tokens[: max(0, len(self.record.shares) - message.position)]
+        return not tokens or super().act(Send(replace(message, tokens=tokens)))
 
     def _decided(self, position: int) -> None:
         """Hand the mixture behind the decided prefix to the record, and forget those that came to nothing."""

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.answer.errors import RequestError
+from common.daemon.model_runtime import ModelRuntime
 from common.daemon.prompt_rows import Document, one_row, rows
+from common.engine.model.prompt import TextFormat
+from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER
 
 BEGIN = (1,)
 QUERY = (90, 91)
@@ -54,3 +63,23 @@ class TestRows:
     def test_without_any(self) -> None:
         prompt = rows(QUERY, [], [], BEGIN).prompt
         assert (prompt.documents, prompt.absent) == ((BEGIN,), True)
+
+
+class TestDocument:
+    """A passage in the document format."""
+
+    @pytest.fixture
+    def model(self) -> ModelRuntime:
+        nothing: Any = SimpleNamespace(max_context=64)
+        return ModelRuntime(nothing, nothing, nothing, TextFormat(DEMO_TOKENIZER, "<doc>{document}</doc>"), nothing)
+
+    def test_is_cut_to_the_room(self, model: ModelRuntime) -> None:
+        whole = model.document("title", "text " * 40, 0.5).tokens
+        cut = model.document("title", "text " * 40, 0.5, 20).tokens
+        assert (len(cut), cut[:3], cut[-2:]) == (20, whole[:3], whole[-2:])
+
+    @pytest.mark.parametrize("room", [-3, 0, 1])
+    def test_a_question_that_leaves_no_room_for_one_is_too_long(self, model: ModelRuntime, room: int) -> None:
+        with pytest.raises(RequestError, match="The question is too long: the model's context holds 64 tokens") as told:
+            model.document("title", "text", 0.5, room)
+        assert told.value.field == "prompt"

@@ -49,8 +49,9 @@ class Drafting:
         self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
         self._deferred: deque[tuple[Defer, int]] = deque()  # never beside proposals, nor drafts; where each ends
         self._known = 0  # decided tokens that the verifier has, all but the last ones
-        self._steps: list[float] = []  # seconds of the drafts that were not proposed yet
+        self._steps: list[float] = []  # seconds of the undecided drafts that were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
+        self._least = 0  # tokens of a plan; 1: the verifier decides nothing by itself, whatever the policy believes
         self._plan: Plan  # of what is drafted
         self._make_plan()
 
@@ -298,7 +299,7 @@ class Drafting:
     def _make_plan(self) -> None:
         self._steps = []
         plan = self._lengths.plan(list(self._confidences))
-        self._plan = replace(plan, length=min(plan.length, self.config.most))
+        self._plan = replace(plan, length=min(max(plan.length, self._least), self.config.most))
         self._drafts.planned(self._plan)
 
     def _complete(self) -> bool:
@@ -358,6 +359,7 @@ class Drafting:
         self._prefix.commit()
         if self._views:
             self._confidences.append(self._views.pop(0).confidence)
+            self._steps = self._steps[max(0, len(self._steps) - len(self._views)) :]
         if degraded:
             self.degraded.append(position)
         actions: list[Action] = [Commit(position, token, degraded, None, None, accepted)]
@@ -370,6 +372,7 @@ class Drafting:
         """Forget all drafts; what is under way behind them is outdated."""
         self._prefix.roll_back()
         self._views.clear()
+        self._steps = []
         self._outstanding.clear()
         self._deferred.clear()
         self.epoch += 1

@@ -191,6 +191,16 @@ class EagerDrafting(Drafting):
             self._make_plan()
         return actions
 
+    def rejoined(self) -> list[Action]:
+        """Tell a verifier that is there again what is decided. One that was silent though nothing was proposed is busy
+        and waits for proposals: from now on there are some.
+        """
+        actions = super().rejoined()
+        if self.finished is None and self._rests and not self._outstanding:
+            self._least = 1
+            self._make_plan()
+        return actions
+
     def judged(self, verdict: Verdict) -> list[Action]:
         """Raises `ProtocolError`: an eager verifier tells what it has decided."""
         raise malformed("an eager verifier must send no verdicts")

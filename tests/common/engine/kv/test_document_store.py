@@ -331,6 +331,40 @@ class TestForgetting:
         store.flush()
         assert not document_files(store.folder)
 
+    def test_nor_is_it_where_another_is_missed_meanwhile(self, store: DocumentStore) -> None:
+        fill(store, 1)
+        assert store.get(key(2)) is None
+        clear_store(store.folder)
+        assert store.get(key(3)) is None
+        store.put(key(2), synthetic(2))
+        store.flush()
+        assert not document_files(store.folder)
+        store.put(key(3), synthetic(3))
+        store.flush()
+        assert same(store.get(key(3)), synthetic(3))
+
+    def test_nor_is_it_where_it_is_missed_again_meanwhile(self, store: DocumentStore) -> None:
+        """Two answers compute it, and one of them began before it was removed."""
+        fill(store, 1)
+        assert store.get(key(2)) is None
+        clear_store(store.folder)
+        assert store.get(key(2)) is None
+        store.put(key(2), synthetic(2))
+        store.flush()
+        assert not document_files(store.folder)
+        fill(store, 2)
+        assert len(document_files(store.folder)) == 1
+
+    def test_nor_is_what_was_missed_too_long_ago(self, store: DocumentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Most misses without end are those of answers that were cancelled: they must not take more and more memory."""
+        monkeypatch.setattr("common.engine.kv.document_store._MISSED", 3)
+        for number in range(1, 5):
+            assert store.get(key(number)) is None
+        for number in range(1, 5):
+            store.put(key(number), synthetic(number))
+        store.flush()
+        assert [store.get(key(number)) is None for number in range(1, 5)] == [True, False, False, False]
+
     def test_the_size_is_counted_anew(self, store: DocumentStore) -> None:
         limit = 3 * store.file_bytes(TOKENS)
         small = reopened(store, limit)

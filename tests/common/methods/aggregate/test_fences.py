@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from common.answer.values import Send
+from common.answer.driver import NullObserver
+from common.answer.values import Commit, Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
+from common.methods.aggregate.driver import SessionDriver
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig
 from common.methods.aggregate.samplers.race import RaceAggregation
@@ -143,6 +147,40 @@ class TestBranches:
             decode(device, token)
             decode(device, 9)
             assert device.committed == ((token, 9) if token >= 2 else (token,)), token
+
+
+class StopsBehind(NullObserver):
+    """Meets a stop string when it has taken so many tokens."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def committed(self, commit: Commit) -> bool:
+        return commit.position + 1 < self._tokens
+
+
+class Idle:
+    """Implements `Engine`; nobody decodes."""
+
+    def wake(self) -> None:
+        pass
+
+    def task(self, run: Callable[[], None]) -> None:
+        pass
+
+
+class TestStopped:
+    @pytest.mark.parametrize(("shown", "told"), [(1, (5,)), (2, (5, 5)), (4, (5, 5, 5))])
+    def test_tokens_behind_a_stop_string_are_not_told(self, shown: int, told: tuple[int, ...]) -> None:
+        """Three are decided at once; the end of the answer is told by `Close`."""
+        device, messages = session("device", "device"), list[Message]()
+        driver = SessionDriver(device, messages.append, StopsBehind(shown), lambda commit: None, Idle())
+        for _ in range(3):
+            decode(device, 5)
+        for position in (1, 2, 0):
+            driver.receive(remote(device, position, digest([5] * position), 5))
+        assert [each.tokens for each in messages if isinstance(each, Target)] == [told]
+        assert driver.over == (shown < 4)
 
 
 class TestEpoch:

@@ -21,7 +21,7 @@ from proto.rounds import Decided, Propose, Verdict
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
 from tests.common.methods.drafted.refusals import propose, refused_by_the_verifier
 from tests.common.methods.drafted.schemes import scheme_of
-from tests.common.methods.drafted.test_faults import FAULTY, happen, settle
+from tests.common.methods.drafted.test_faults import FAULTY, Told, happen, settle
 
 VOCABULARY, TOKENS, EOS = 7, 24, (6,)
 VERIFIER = table_model(VOCABULARY, 1, sharpness=3.0)
@@ -30,10 +30,14 @@ NEVER = table_model(VOCABULARY, 9, sharpness=30.0)
 
 
 def pair_of(
-    seed: int = 3, drafter: Model = DRAFTER, decodes_on: Callable[[], bool] = lambda: True, **fields: Any
+    seed: int = 3,
+    drafter: Model = DRAFTER,
+    decodes_on: Callable[[], bool] = lambda: True,
+    length: int = 4,
+    **fields: Any,
 ) -> Pair:
     scheme = scheme_of("coupled", VOCABULARY, TOKENS, EOS, seed=seed, **fields)
-    return Pair(scheme, drafter, VERIFIER, Length(4), decodes_on=decodes_on)
+    return Pair(scheme, drafter, VERIFIER, Length(length), decodes_on=decodes_on)
 
 
 def verifier_alone(seed: int, **fields: Any) -> list[int]:
@@ -115,12 +119,50 @@ def test_a_busy_cloud_decides_only_behind_proposals() -> None:
     assert pair.run() == verifier_alone(3)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_faults_while_it_is_busy_now_and_then(share: float) -> None:
+def run_with_silences(pair: Pair) -> int:
+    """Run to the end; returns how often both sides waited for each other, until the device asked again."""
+    silences = 0
+    while pair.device.finished is None:
+        if not (pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()):
+            assert pair.device.waiting
+            pair.act(pair.device.rejoined())
+            silences += 1
+            assert silences < TOKENS, "the answer does not end"
+    return silences
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_device_that_rests_drafts_for_a_cloud_that_waits(seed: int) -> None:
+    """Drafts that do not pay are better than none: one silence, and from then on there are some."""
+    pair = pair_of(seed, decodes_on=lambda: False, length=0)
+    expected = verifier_alone(seed)
+    assert run_with_silences(pair) == (len(expected) > 1)
+    assert (pair.tokens, pair.device.degraded) == (expected, [])
+
+
+def test_a_device_that_rests_does_so_as_long_as_the_cloud_decides() -> None:
+    pair = pair_of(length=0)
+    assert run_with_silences(pair) == 0
+    assert (pair.tokens, pair.device.counters.drafted) == (verifier_alone(3), 0)
+
+
+def test_a_device_that_rests_drafts_for_a_cloud_that_was_away() -> None:
+    """Patience may end before the device asks again, over a long way."""
+    pair = pair_of(decodes_on=lambda: False, length=0)
+    pair.run(until=1)
+    pair.act(pair.device.out_of_patience())
+    assert pair.draft()
+    pair.act(pair.device.rejoined())
+    assert run_with_silences(pair) == 0
+    assert pair.device.degraded == [1]
+
+
+@pytest.mark.parametrize(("share", "length"), [(0.0, 4), (0.5, 4), (0.0, 0), (0.5, 0)])
+def test_faults_while_it_is_busy_now_and_then(share: float, length: int) -> None:
     """Nothing waits for ever, and not a token differs, though it decides nothing by itself for a while or at all."""
     for seed in range(200):
         random = Random(seed)
-        pair = pair_of(seed, decodes_on=partial(happens, random, share))
+        pair = pair_of(seed, decodes_on=partial(happens, random, share), length=length)
         for _ in range(80):
             happen(pair, random.choice(FAULTY))
         assert settle(pair) == verifier_alone(seed)
@@ -129,6 +171,16 @@ def test_faults_while_it_is_busy_now_and_then(share: float) -> None:
 
 def happens(random: Random, share: float) -> bool:
     return random.random() < share
+
+
+def test_steps_of_drafts_that_it_was_quicker_with_are_none_of_the_next_proposals() -> None:
+    """Drafts of tokens that were decided meanwhile say nothing of how long a proposal takes."""
+    pair = pair_of(drafter=VERIFIER)
+    told = pair.lengths = pair.device._lengths = Told(4)
+    while not told.proposals:
+        assert pair.draft() and pair.draft()
+        assert pair.verify() and pair.deliver_down()
+    assert told.proposals == [(4, 4)]
 
 
 @pytest.mark.parametrize("known", [0, 2, 3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 from typing import Any
@@ -128,6 +130,16 @@ def test_raced_tokens_are_the_verifiers_alone(
     assert pair.device.counters.accepted == pair.device.counters.proposed  # this drafter is the verifier
 
 
+@dataclass(frozen=True, slots=True)
+class Told(Length):
+    """Notes how many tokens proposals have, and of how many steps they are told."""
+
+    proposals: list[tuple[int, int]] = field(default_factory=list)
+
+    def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
+        self.proposals.append((len(confidences), len(steps)))
+
+
 class TestAlone:
     @pytest.mark.parametrize(("method", "fields"), METHODS)
     @given(before=st.integers(0, 40), alone=st.integers(1, 12), seed=st.integers(0, 20))
@@ -212,6 +224,22 @@ class TestAlone:
             pass
         assert pair.device.finished is not None
         assert pair.tokens == pair_alone(3)
+
+    @pytest.mark.parametrize("relieved", [False, True])
+    def test_steps_before_the_verifier_returns_are_none_of_the_next_proposals(self, relieved: bool) -> None:
+        """Drafts would seem to take as much longer as there were tokens without it."""
+        pair = pair_of("coupled", {"ahead": True, "eager": False}, 3)
+        told = pair.lengths = pair.device._lengths = Told(4)
+        pair.draft()
+        pair.act(pair.device.out_of_patience(relieved))
+        if relieved:
+            pair.act(pair.device.decide(0, 2))
+        while pair.draft() and pair.device.position < 6:
+            pass
+        pair.act(pair.device.rejoined())
+        while not told.proposals:
+            assert pair.draft()
+        assert [tokens for tokens, _ in told.proposals] == [steps for _, steps in told.proposals]
 
     def test_tokens_behind_degraded_ones_are_the_verifiers(self) -> None:
         """Coupled: what the verifier decides behind the drafter's own tokens is what it would decide there anyway."""
