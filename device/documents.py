@@ -16,9 +16,9 @@ from typing import Final
 from common.library.documents import most_bytes
 from common.library.errors import LibraryError, PathError, UnknownDocument
 from common.library.hit import Hit
-from common.library.ingest import is_within
 from common.library.library import Library
 from common.library.passed_over import is_hidden
+from common.library.places import is_within
 from common.library.readers.formats import SUFFIXES, refusal
 from common.library.states import forgetting_states
 from common.library.store import StoredChunk
@@ -78,11 +78,11 @@ class OwnDocuments:
                 private_folder(self._uploads)
                 if shutil.disk_usage(self._uploads).free < len(content) + _DISK_LEFT:
                     raise PathError("the disk is nearly full")
+                self._library.watch(self._uploads)  # or nobody would read what is kept
                 with replacing(path, temporary=self._uploads / f".{name}") as file:  # hidden files are not read
                     file.write(content)
             except OSError as error:
                 raise LibraryError(f"the file can't be kept: {(error.strerror or str(error)).lower()}") from None
-            self._library.watch(self._uploads)
         return path
 
     def forget(self, document: int) -> None:
@@ -91,15 +91,20 @@ class OwnDocuments:
         if found is None:
             raise UnknownDocument("the library has no such document any more")
         if is_within(found.path, str(self._uploads.resolve())):
-            Path(found.path).unlink(missing_ok=True)
+            try:
+                Path(found.path).unlink(missing_ok=True)
+            except OSError as error:
+                raise LibraryError(f"the file can't be removed: {(error.strerror or str(error)).lower()}") from None
         self._removed(found.path)
 
     def watch(self, folder: str) -> None:
         """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
+        if "\0" in folder:
+            raise PathError("the path of the folder has a null character, which no path has")
         path = expanded(folder)
         if not path.is_absolute():
             raise PathError("say where the folder is from the root on")
-        if not path.is_dir():
+        if not os.path.isdir(path):  # `Path.is_dir` fails where it may not look
             raise PathError("there is no such folder, or this user may not read it")
         self._library.watch(path)
 

@@ -164,12 +164,17 @@ class FolderReader:
         return bool(self._folders)
 
     def _read(self, folder: str) -> bool:
-        """Whether a folder was read; else it has to be tried again. What was merely skipped is told by `status`."""
+        """Whether a folder was read, or is not to be; else it has to be tried again. What was merely skipped is told by
+        `status`.
+        """
         from common.library.commands import bring_up_to_date
-        from common.library.errors import LibraryError
+        from common.library.errors import LibraryError, NotWatched
 
+        first = self._folders[folder]
         try:
-            bring_up_to_date(self._library, self._settings, Path(folder), self._reached, first=self._folders[folder])
+            bring_up_to_date(self._library, self._settings, Path(folder), self._reached, first=first, again=True)
+        except NotWatched:
+            return True
         except LibraryError:
             return False
         return True

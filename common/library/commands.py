@@ -17,10 +17,12 @@ from common.configuration.settings import Settings
 from common.engine.model.errors import ModelError
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, chunker_for
 from common.library.errors import LibraryError, PathError
-from common.library.ingest import AddReport, Progress, is_within
+from common.library.ingest import AddReport, Progress
 from common.library.library import Library
+from common.library.places import is_within
 from common.library.readings import Reading
-from common.library.states import forget_states, forgetting_states
+from common.library.snapshots import forget_unread
+from common.library.states import REFUSALS, forget_states, forgetting_states
 from common.library.tags import tags_of
 from common.library.terminal import number, printable, progress_bar, say, show_table
 from common.process.private_files import make_private
@@ -68,6 +70,7 @@ def add(
 
     def work(library: Library) -> int:
         _limit_threads(settings)
+        forget_unread(settings)
         outcome = DONE
         if rebuild:
             with progress_bar("embedding again", in_bytes=False) as reached:
@@ -97,13 +100,14 @@ def bring_up_to_date(
     watch: bool = False,
     tags: Sequence[str] | None = None,
     first: Collection[str] = (),
+    again: bool = False,
 ) -> AddReport:
     """`Library.add`, and forget the keys and values of what was replaced or removed. Raises `LibraryError`."""
     replaced = True  # as long as an interruption hides it
     try:
-        report = library.add(path, progress, watch, tags, first)
+        report = library.add(path, progress, watch, tags, first, again)
         replaced = bool(report.updated or report.removed)
-    except PathError:
+    except REFUSALS:
         replaced = False
         raise
     finally:
@@ -178,6 +182,7 @@ def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -
         return _refuse("say which documents to remove, or all of them")
 
     def work(library: Library) -> int:
+        forget_unread(settings)
         with forgetting_states(settings.document_store):
             removed = library.remove("all" if everything else paths)
         say(f"{number(removed, 'document')} removed")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from common.library.database import Database
+from common.library.places import is_within
 
 
 class Copies:
@@ -14,11 +15,14 @@ class Copies:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put(self, folder: str, root: str, copies: Iterable[tuple[str, str]]) -> None:
-        """Note which copies there are in `folder`, paths with the contents' SHA-256, in place of those known there; as
-        documents their root would be `root`.
+    def put(self, folder: str, root: str, copies: Iterable[tuple[str, str]], unseen: Collection[str] = ()) -> None:
+        """Note which copies there are in `folder`, paths with the contents' SHA-256, in place of those known there, but
+        for those in `unseen` places; as documents their root would be `root`.
         """
-        self.forget(folder)
+        known = [path for (path,) in self._database.all("SELECT path FROM copies")]
+        for path in known:
+            if is_within(path, folder) and not any(is_within(path, place) for place in unseen):
+                self.forget_one(path)
         self._database.run_many(
             "INSERT INTO copies VALUES (?, ?, ?)", [(path, root, sha256) for path, sha256 in copies]
         )

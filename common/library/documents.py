@@ -13,7 +13,7 @@ from pathlib import Path
 
 from common.library.errors import PathError
 from common.library.passed_over import concerns, is_hidden, is_passed_over
-from common.library.readers.content import Content, Unreadable, as_typed
+from common.library.readers.content import Content, Unreadable, as_typed, in_lines
 from common.library.readers.formats import CONVERTIBLE, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
 
@@ -128,7 +128,7 @@ def content_of(file: File, reader: IsolatedReader) -> Content:
         content = reader.read(file.suffix, file.content) if read is None else read(file.content)
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
-    sections = tuple(replace(section, text=as_typed(section.text)) for section in content.sections)
+    sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)
     if not any(section.text.strip() for section in sections):
         raise UnusableDocument("it is empty")
     return Content(sections, as_typed(content.title))

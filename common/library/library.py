@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from common.library import seal
 from common.library.chunks import Chunker
 from common.library.database import is_published
-from common.library.embedder import Embedder, SentenceTransformerEmbedder, unit_vectors
+from common.library.embedder import Embedder, SentenceTransformerEmbedder, query_vector, unit_vectors
 from common.library.embedding_again import reembed
-from common.library.errors import LibraryBusy, LibraryError, LibraryOutdated
+from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryOutdated, NotWatched
 from common.library.hit import Hit
 from common.library.index import VectorIndex
 from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, quiet
 from common.library.keywords import fused
 from common.library.naming import named
+from common.library.places import as_written, on_disk, places
 from common.library.readers.content import storable
 from common.library.readings import Reading
-from common.library.removal import Named, names, on_disk, removal
+from common.library.removal import Named, names, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.successors import pass_on
@@ -34,7 +35,6 @@ from common.library.writer_lock import writer_lock
 from common.process.private_files import private_folder
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
-_EARLIER = 0.3  # share of earlier questions in what is searched for
 _CANDIDATES = 64  # of each ranking that are fused, at least
 _FORGOTTEN_AT_ONCE = 50_000  # chunks of a library from which a change takes the old words: 0.3 s
 
@@ -147,6 +147,7 @@ class Library:
         watch: bool = False,
         tags: Sequence[str] | None = None,
         first: Collection[str] = (),
+        again: bool = False,
     ) -> AddReport:
         """Bring the library up to date with a folder of documents, or with one document; `watch` lets daemons do it
         from now on, whenever something changes there. `tags` replace those of the folder or document, None: it keeps
@@ -154,11 +155,14 @@ class Library:
 
         Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
         are removed. May be interrupted at any time; the next `add` goes on where it stopped. `first` has the absolute
-        paths of what is read before all else.
+        paths of what is read before all else. `again`: raise `NotWatched` unless the folder is watched.
         """
-        root = Path(on_disk(documents))
+        root, written = Path(on_disk(documents)), storable(as_written(documents))
         with self._changing() as store:
-            report = Ingestion(store, self._embedder, self._cutter(), root, progress, first, watch, tags).run()
+            with store.reading():
+                if again and written not in store.readings.watched():
+                    raise NotWatched(f"{documents} is not watched any more")
+            report = Ingestion(store, self._embedder, self._cutter(), root, progress, first, watch, tags, written).run()
             with store.writing():
                 if (report.updated or report.removed) and store.count() <= _FORGOTTEN_AT_ONCE:
                     store.keywords.forget()
@@ -196,7 +200,8 @@ class Library:
             with store.writing():
                 store.clear_staged()
                 for path in () if paths == "all" else paths:
-                    store.copies.forget(on_disk(path))
+                    for place in places(path):
+                        store.copies.forget(place)
                 for root in chosen.roots:
                     store.readings.forget(root)
                     store.tags.forget(root)
@@ -208,6 +213,7 @@ class Library:
                 store.remove_files([file.id for file in chosen.files if not pass_on(store, file, goes)])
                 if chosen.files:
                     store.keywords.forget()
+                if chosen.files or chosen.roots:  # whose tags chose documents
                     store.advance()
         return len(chosen.files)
 
@@ -269,7 +275,7 @@ class Library:
             self._chosen(only)
             if k == 0 or len(self._index) == 0:
                 return []
-        vector = self._vector(query, earlier)
+        vector = query_vector(self._embedder, query, earlier)
         self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._refresh()  # embedding took a while
@@ -292,15 +298,6 @@ class Library:
             document = named(files, name)
             found = self._store.chunks(self._store.chunks_of(document.id))
         return [Hit.of(chunk, vector) for chunk in found]
-
-    def _vector(self, query: str, earlier: str) -> NDArray[np.float32]:
-        """The unit vector [dimension] that is searched for."""
-        texts = [query, earlier] if earlier.strip() else [query]
-        own, *before = unit_vectors(self._embedder, texts, queries=True).astype(np.float64)
-        mixed = (1.0 - _EARLIER) * own + _EARLIER * before[0] if before else own
-        length = float(np.linalg.norm(mixed))
-        vector: NDArray[np.float32] = (mixed / length if before and length > 0 else own).astype(np.float32)
-        return vector
 
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int, among: NDArray[np.int64] | None) -> list[int]:
         """Ids of the up to `k` best chunks."""
@@ -372,7 +369,7 @@ class Library:
             with self._lock:
                 if outdated:
                     self._index.save()
-                whole = self._store.gather()
+                whole = seal.gather(self._store, self.folder)
             self._seal(whole)
 
     def _keep(self) -> None:
@@ -384,10 +381,12 @@ class Library:
                 with self._lock:
                     if not self._index.saved:
                         self._index.save()
-                    whole = not self._sealed and self._store.gather()
+                    whole = not self._sealed and seal.gather(self._store, self.folder)
                 if not self._sealed:
                     self._seal(whole)
-        except LibraryBusy:
+        except LibraryDamaged:
+            raise
+        except LibraryError:  # it goes on without, as on a disk that is full
             return
 
     def _seal(self, whole: bool) -> None:

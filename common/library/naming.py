@@ -22,38 +22,41 @@ def named(files: Sequence[FileRecord], name: str) -> FileRecord:
     Raises `UnknownDocument`, whose text is one sentence, where there is none or more than one. It names documents that
     may be meant, and does not repeat `name`, which is somebody's request.
     """
-    name = normalised(name)
+    written, name = Path(name).parts, normalised(name)
     wanted = Path(name).parts
     found = [
-        file for file in files if name == normalised(file.title) or (wanted and _ending(file, len(wanted)) == wanted)
+        file
+        for file in files
+        if name == normalised(file.title) or (wanted and Path(normalised(file.path)).parts[-len(wanted) :] == wanted)
     ]
+    if len(found) > 1:  # one of them may be written exactly so, where the others' accents are written otherwise
+        found = [file for file in found if Path(file.path).parts[-len(written) :] == written] or found
     if len(found) == 1:
         return found[0]
     if found:
-        paths = [_short(file, files) for file in found]
-        raise UnknownDocument(f"The library has several documents of this name: name one by its path, {_any(paths)}.")
+        paths = [Path(file.path).parts for file in files]
+        short = [_short(Path(file.path).parts, paths) for file in found[:_SHOWN]]
+        several = "The library has several documents of this name: name one by its path"
+        raise UnknownDocument(f"{several}, {_any(short, len(found))}.")
     names = {each.casefold(): each for file in files[:_COMPARED] for each in (Path(file.path).name, file.title)}
     close = [names[each] for each in get_close_matches(name.casefold(), names, _SHOWN)]
-    like = f": did you mean {_any(close)}?" if close else ": `dragon library list` shows those that it has."
+    like = f": did you mean {_any(close, len(close))}?" if close else ": `dragon library list` shows those that it has."
     raise UnknownDocument(f"The library has no document of this name{like}")
 
 
-def _ending(file: FileRecord, parts: int) -> tuple[str, ...]:
-    """The last parts of a document's path, normalised."""
-    return Path(normalised(file.path)).parts[-parts:]
-
-
-def _short(file: FileRecord, others: Sequence[FileRecord]) -> str:
-    """As much of the end of a document's path as tells it from `others`."""
-    parts = 1
-    while sum(_ending(other, parts) == _ending(file, parts) for other in others) > 1:
+def _short(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
+    """As much of the end of a document's path as tells it from the others of `paths`, all in parts."""
+    parts, alike = 0, paths
+    while len(alike) > 1 and parts < len(path):
         parts += 1
-    return str(Path(*_ending(file, parts)))
+        alike = [other for other in alike if other[-parts:] == path[-parts:]]
+    return str(Path(*path[-parts:]))
 
 
-def _any(names: Sequence[str]) -> str:
-    shown = " or ".join(map(_shown, names[:_SHOWN]))
-    return f"{shown} or one of {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+def _any(names: Sequence[str], count: int) -> str:
+    """Names of some of `count` documents."""
+    shown = " or ".join(map(_shown, names))
+    return f"{shown} or one of {count - len(names)} more" if count > len(names) else shown
 
 
 def _shown(name: str) -> str:

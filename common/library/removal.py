@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from common.library.errors import PathError
-from common.library.ingest import is_within
+from common.library.places import is_within, places
 from common.library.store import FileRecord
 from common.library.successors import is_gone
-from common.process.paths import expanded
 from proto.patterns import normalised
 
 Named = Sequence[str | Path] | Literal["all"]
@@ -36,7 +35,7 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
         return Removal(list(files), list(roots))
     if any(not str(path) for path in paths):
         raise PathError("the path is empty: name documents as `dragon library list` shows them, or where they are")
-    gone = {path: [root for root in roots if is_within(normalised(root), _place(path))] for path in paths}
+    gone = {path: [root for root in roots if _is_at(root, path)] for path in paths}
     left = set(watched).difference(*gone.values())
     chosen: dict[int, FileRecord] = {}
     for path in paths:
@@ -51,23 +50,19 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
 
 def named_by(path: str | Path, files: Sequence[FileRecord]) -> list[FileRecord]:
     """The documents that a path names: the very one, of several whose names only differ in how accents are written."""
-    place = on_disk(path)
-    return [file for file in files if file.path == place] or [file for file in files if names(path, file)]
+    exact = places(path)
+    return [file for file in files if file.path in exact] or [file for file in files if names(path, file)]
 
 
 def names(path: str | Path, file: FileRecord) -> bool:
     """Whether a path is that of a document, or of a folder around it: on the disk, or relative as it is listed."""
     relative = normalised(os.path.normpath(path))
-    return is_within(normalised(file.path), _place(path)) or is_within(normalised(file.relative_path), relative)
+    return _is_at(file.path, path) or is_within(normalised(file.relative_path), relative)
 
 
-def on_disk(path: str | Path) -> str:
-    """The absolute path of what `path` leads to."""
-    return os.path.realpath(expanded(path))
-
-
-def _place(path: str | Path) -> str:
-    return normalised(on_disk(path))
+def _is_at(known: str, path: str | Path) -> bool:
+    """Whether an absolute path of the library's is what another one names, or lies in it."""
+    return any(is_within(normalised(known), normalised(place)) for place in places(path))
 
 
 def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:

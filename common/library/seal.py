@@ -14,7 +14,8 @@ from pathlib import Path
 
 from common.library.database import damaged
 from common.library.digest import digest_of
-from common.library.store import DATABASE
+from common.library.errors import LibraryDamaged, LibraryError
+from common.library.store import DATABASE, Store
 from common.process.durable_files import replacing, to_disk
 
 SEAL = f"{DATABASE}.sha256"
@@ -40,6 +41,20 @@ def remove(folder: Path) -> None:
     with suppress(FileNotFoundError):
         (folder / SEAL).unlink()
         to_disk(folder)
+
+
+def gather(store: Store, folder: Path) -> bool:
+    """Bring all that was committed into the file that is sealed; whether it is. Raises `LibraryDamaged`.
+
+    It is none the less committed where that has no space, and is read from the log of writes.
+    """
+    try:
+        return store.gather()
+    except LibraryDamaged:
+        raise
+    except LibraryError as error:
+        _log.warning("the database of the library %s could not take in its log: %s", folder, error)
+        return False
 
 
 def write(folder: Path) -> None:

@@ -14,12 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from common.configuration.settings import Settings
 from common.library import index_header
 from common.library.database import PUBLISHED
 from common.library.errors import LibraryError
 from common.library.store import DATABASE, INDEX, Store
 from common.process.durable_files import put_in_place, replacing
 from common.process.private_files import private_folder
+from common.process.sole_process import LockHeld, sole_process
 
 _FOLDER: Final = "snapshots"
 _NEWEST: Final = "newest"  # the file that names the one to read
@@ -79,6 +81,13 @@ def tidy(library: Path) -> None:
 def forget(library: Path) -> None:
     """Remove all snapshots of the library in this folder, which may have what was removed from that."""
     shutil.rmtree(library / _FOLDER, ignore_errors=True)
+
+
+def forget_unread(settings: Settings) -> None:
+    """Remove all snapshots that a cluster has left, unless the role's daemon runs, which removes its own."""
+    if (settings.library / _FOLDER).exists():
+        with suppress(LockHeld, OSError), sole_process(settings.lock):
+            forget(settings.library)
 
 
 def _made(store: Store, library: Path, folder: Path) -> Path:

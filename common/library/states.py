@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from common.engine.kv.store_folder import clear_store
-from common.library.errors import LibraryError, PathError
+from common.library.errors import EmbedderChanged, LibraryError, LibraryLocked, PathError
+
+REFUSALS: Final = (PathError, LibraryLocked, EmbedderChanged)  # of a change of a library, before it has begun
 
 
 def forget_states(folder: Path) -> None:
@@ -32,7 +35,7 @@ def forgetting_states(folder: Path) -> Iterator[None]:
     refused = False
     try:
         yield
-    except PathError:
+    except REFUSALS:
         refused = True
         raise
     finally:

@@ -302,6 +302,10 @@ class Store:
         rows = [(work, item, vector.tobytes()) for item, vector in zip(items, vectors, strict=True)]
         self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
 
+    def drop_staged(self, work: str) -> None:
+        """Forget what this piece of work has staged for chunks, its items, that are no more."""
+        self._database.run("DELETE FROM staged WHERE work = ? AND item NOT IN (SELECT id FROM chunks)", (work,))
+
     def staged_count(self, work: str) -> int:
         """Number of vectors that this piece of work has staged."""
         return int(self._database.all("SELECT count(*) FROM staged WHERE work = ?", (work,))[0][0])

@@ -14,21 +14,27 @@ from typing import Any
 from watchfiles import Change, watch
 
 from common.configuration.settings import Settings
-from common.library.ingest import is_within
 from common.library.library import Library
 from common.library.passed_over import concerns
+from common.library.places import is_within
 from common.library.reading_process import Changes, ReadingProcess
 
 PAUSE = 5.0  # seconds between two looks at which folders are watched, and before what failed is tried again
 TURN = 0.5  # seconds until the first look, and between two without changes
 LOOKED = 30.0  # seconds between two looks at folders of whose changes the system does not tell
 QUIET = 1.0  # seconds without a change until the changes before are read: a copy of many files is one reading
+RESTLESS = 30.0  # seconds after which they are read all the same: something may be written on and on
 
 log = logging.getLogger(__name__)
 
 # Folders and documents that are there, each with its device's number and its own on that: under the same path may be
 # another one, as after a document was saved by an editor, or a disk was mounted.
 There = Mapping[str, tuple[int, int]]
+
+
+def rested(first: float, last: float) -> float:
+    """The time from which a folder may be read of whose changes the first and the last came at these times."""
+    return min(last + QUIET, first + RESTLESS)
 
 
 class FolderWatcher:
@@ -44,6 +50,7 @@ class FolderWatcher:
         self._closing = threading.Event()
         self._reading = ReadingProcess({name: getattr(settings, name) for name in Settings.model_fields}, library.embed)
         self._due: Changes = {}
+        self._changed: dict[str, tuple[float, float]] = {}  # when the first and the last of what is due came, if it did
         self._devices: dict[str, int] = {}  # of watched folders, as they were when there was something in them
         self._not_before = 0.0  # when what is due may be read
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
@@ -76,9 +83,9 @@ class FolderWatcher:
         for root in self._library.watched():
             with suppress(OSError):
                 status = os.stat(root)
-                unplugged = status.st_dev != self._devices.get(root, status.st_dev)
+                unplugged = status.st_dev != self._devices.get(root)
                 if unplugged and stat.S_ISDIR(status.st_mode) and not os.listdir(root):
-                    continue  # the empty folder on which a disk was mounted
+                    continue  # the empty folder on which a disk was mounted, or will be
                 self._devices[root] = status.st_dev
                 found[root] = status.st_dev, status.st_ino
         return found
@@ -95,7 +102,7 @@ class FolderWatcher:
         # It notes changes from its first turn on, also while something is being read.
         for changes in self._changes(there, wanted):
             for _, path in changes:
-                self._note({root: {path} for root in self._concerned(path, there)})
+                self._hear(path, there)
             self._read(there)
             # What goes takes the system's watch of it along; who comes at once in its place may get its number, too.
             if any(change is Change.deleted and path in there for change, path in changes):
@@ -114,7 +121,6 @@ class FolderWatcher:
         options: dict[str, Any] = {
             "watch_filter": wanted,
             "stop_event": self._closing,
-            "debounce": int(QUIET * 1e3),
             "rust_timeout": int(TURN * 1e3),
             "yield_on_timeout": True,
             "raise_interrupt": False,
@@ -136,19 +142,32 @@ class FolderWatcher:
         for root, paths in changes.items():
             self._due.setdefault(root, set()).update(paths)
 
+    def _hear(self, path: str, there: Collection[str]) -> None:
+        """Note a change that has just come."""
+        now = time.monotonic()
+        for root in self._concerned(path, there):
+            self._note({root: {path}})
+            first, _ = self._changed.get(root, (now, now))
+            self._changed[root] = first, now
+
     def _read(self, there: Collection[str]) -> None:
-        """Have read what is due, unless something stands in the way: then it is tried again after a pause."""
+        """Have read what is due where nothing changes just now, unless something stands in the way: then it is tried
+        again after a pause.
+        """
         if failed := self._reading.failed():
             self._note(failed)
             self._not_before = time.monotonic() + PAUSE
         self._due = {root: paths for root, paths in self._due.items() if root in there}
-        if not self._due or time.monotonic() < self._not_before:
+        now = time.monotonic()
+        ready = [root for root in self._due if root not in self._changed or rested(*self._changed[root]) <= now]
+        if not ready or now < self._not_before:
             return
         if not self._reading.running and self._library.busy:
-            self._not_before = time.monotonic() + PAUSE
+            self._not_before = now + PAUSE
             return
-        self._reading.read(self._due)
-        self._due = {}
+        self._reading.read({root: self._due.pop(root) for root in ready})
+        for root in ready:
+            self._changed.pop(root, None)
 
     def _concerned(self, path: str, roots: Collection[str]) -> Iterator[str]:
         """The folders whose reading a change of `path` can change. What reading writes itself is none."""

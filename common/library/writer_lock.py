@@ -8,19 +8,20 @@ from pathlib import Path
 
 import filelock
 
-from common.library.errors import LibraryBusy, LibraryError
+from common.library.errors import LibraryError, LibraryLocked
 
 LOCK = "writer.lock"
 
 
 @contextmanager
 def writer_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of the library in `folder`. Raises `LibraryBusy` where another process does, `LibraryError`."""
+    """Hold the lock of the library in `folder`. Raises `LibraryLocked` where another process does,
+    `LibraryError`."""
     lock = filelock.FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
     except filelock.Timeout:
-        raise LibraryBusy(
+        raise LibraryLocked(
             f"the library {folder} is being changed by another process: try again when it is done"
         ) from None
     except OSError as error:

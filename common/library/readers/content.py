@@ -159,6 +159,11 @@ def as_typed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text.translate(_TYPESET))
 
 
+def in_lines(text: str) -> str:
+    """`text` whose lines end as on Unix, whatever system or program wrote them."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def storable(text: str) -> str:
     """`text` without what UTF-8 can't hold, which PDFs and names of files may have, and without NUL characters."""
     return text.encode("utf-8", "replace").decode().replace("\0", "")

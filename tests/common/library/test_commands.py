@@ -16,6 +16,9 @@ from common.engine.model.prompt import TextFormat
 from common.library import commands
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
+from common.library.snapshots import newest, publish
+from common.library.writer_lock import writer_lock
+from common.process.sole_process import sole_process
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
 
@@ -224,6 +227,39 @@ class TestStoredDocuments:
             write("a.md", "# Pears\n") if how == "changed" else (documents / "a.md").unlink()
             assert commands.add(filled, [documents]) == commands.DONE
         assert self.stored(filled) == 0
+
+    @pytest.mark.parametrize("how", ["removed", "changed"])
+    def test_nor_in_snapshots_that_a_cluster_has_left(
+        self, filled: Settings, documents: Path, write: Write, how: str
+    ) -> None:
+        """They are the running daemon's own to remove, where there is one."""
+
+        def change(name: str) -> None:
+            write(name, "# Pears\n") if how == "changed" else None
+            done = commands.remove(filled, [name]) if how == "removed" else commands.add(filled, [documents])
+            assert done == commands.DONE
+
+        publish(filled.library)
+        change("a.md")
+        assert newest(filled.library) is None
+        made = publish(filled.library)
+        with sole_process(filled.lock):
+            change("b.md")
+        assert newest(filled.library) == made
+
+    def test_where_a_change_is_refused_they_stay(
+        self, filled: Settings, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        filled.document_store.mkdir()
+        (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
+        with writer_lock(filled.library):
+            assert commands.add(filled, [documents]) == commands.IMPOSSIBLE
+            assert commands.remove(filled, ["a.md"]) == commands.IMPOSSIBLE
+        monkeypatch.setattr(ConfiguredToy, "__init__", lambda self, *model: ToyEmbedder.__init__(self, "another"))
+        monkeypatch.setattr(commands, "chunker_for", lambda embedder, tokens: None)
+        write("a.md", "# Pears\n")
+        assert commands.add(filled, [documents]) == commands.IMPOSSIBLE, "it was embedded by another model"
+        assert self.stored(filled) == 1
 
     def test_an_interrupted_add_may_have_replaced_something(
         self, filled: Settings, documents: Path, monkeypatch: pytest.MonkeyPatch

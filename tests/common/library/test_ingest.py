@@ -14,6 +14,7 @@ from common.library.chunks import Chunker
 from common.library.documents import MOST_TEXT_BYTES
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import EmbedderChanged, LibraryError
+from common.library.ingest import Interrupted
 from common.library.library import Library
 from common.library.readers.formats import REVISIONS
 from tests.common.library.conftest import Write
@@ -352,6 +353,27 @@ class TestAnotherModel:
             other.rebuild()
             assert len(first.embedded + second.embedded) == len(set(first.embedded + second.embedded))
             assert len(other.search("x", 500)) == len(expected)
+
+    def test_embedding_again_goes_on_after_documents_were_replaced(
+        self, library: Library, documents: Path, write: Write
+    ) -> None:
+        """By a reading that was interrupted, too."""
+        for number in range(50):
+            write(f"{number:02}.txt", f"story {number}")
+        library.add(documents)
+
+        def interrupt(done: int, total: int, path: str) -> None:
+            if done:
+                raise Interrupted
+
+        with pytest.raises(Interrupted):
+            library.rebuild(interrupt)
+        write("03.txt", "another story")
+        write("zz.txt", "last")
+        with pytest.raises(Interrupted):
+            library.add(documents, interrupt)
+        assert library.rebuild() == library.count == 50
+        assert library.search("another story", 1)[0].similarity == pytest.approx(1.0, abs=1e-3)
 
     def test_an_emptied_library_takes_any(self, library: Library, documents: Path, write: Write) -> None:
         write("a.txt", "apple tree")

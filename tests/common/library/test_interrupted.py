@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from common.library import ingest
+from common.library.documents import File, load
 from common.library.ingest import BATCH, Interrupted, Progress
 from common.library.library import Library
 from tests.common.library.conftest import Write
@@ -81,3 +84,28 @@ def test_unfinished_work_is_forgotten_with_everything(
     toy.embedded.clear()
     library.add(documents)
     assert len(toy.embedded) == library.count
+
+
+def test_what_is_known_is_not_hashed_again(
+    library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a backup was restored, or a folder got another name."""
+    for number in range(4):
+        write(f"{'kept' if number < 2 else 'moved'}/{number}.txt", f"story {number}")
+    library.add(documents)
+    for number in range(2):
+        os.utime(documents / "kept" / f"{number}.txt", ns=(10**18, 10**18))
+    (documents / "moved").rename(documents / "now")
+    with pytest.raises(Interrupted):
+        library.add(documents, until(lambda call, path: call == 3))
+    assert "now/2.txt" in documents_of(library)
+    loaded = list[str]()
+
+    def noted(path: str) -> File:
+        loaded.append(os.path.relpath(path, documents))
+        return load(path)
+
+    monkeypatch.setattr(ingest, "load", noted)
+    report = library.add(documents)
+    assert (loaded, report.moved, report.unchanged, report.removed) == (["now/3.txt"], 1, 3, 0)
+    assert documents_of(library) == ["kept/0.txt", "kept/1.txt", "now/2.txt", "now/3.txt"]

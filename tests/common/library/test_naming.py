@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import UnknownDocument
 from common.library.library import Library
+from common.library.naming import named
+from common.library.store import FileRecord
+from tests.common.library.toy_embedder import ToyEmbedder
 
 SENTENCES = [
     f"Sentence number {number} of the story tells of harbour {number % 7} and its ferry." for number in range(30)
@@ -98,3 +103,30 @@ def test_the_paths_that_it_names_are_clear(library: Library, name: str) -> None:
 def test_an_empty_library(tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:
     with Library(tmp_path / "empty", embedder) as library, pytest.raises(UnknownDocument):
         library.passages("story", "?")
+
+
+@pytest.mark.timeout(60)
+def test_names_that_differ_in_how_an_accent_is_written_alone(tmp_path: Path, toy: ToyEmbedder) -> None:
+    """As of files that macOS and Linux have written; each is named as it is on the disk."""
+    names = [unicodedata.normalize(form, "café.txt") for form in ("NFC", "NFD")]
+    for name in names:
+        (tmp_path / "documents").mkdir(exist_ok=True)
+        (tmp_path / "documents" / name).write_text(ascii(name))
+    with Library(tmp_path / "library", toy) as library:
+        library.add(tmp_path / "documents")
+        with pytest.raises(UnknownDocument) as caught:
+            library.passages("café", "?")
+        assert all(repr(name) in str(caught.value) for name in names)
+        assert [library.passages(name, "?")[0].text for name in names] == list(map(ascii, names))
+
+
+@pytest.mark.timeout(60)
+def test_many_of_one_title_are_told_at_once() -> None:
+    files = [
+        FileRecord(number, f"/documents/{number}/README.md", "/documents", "README", "", 1, 1, "", 1)
+        for number in range(2000)
+    ]
+    began = time.process_time()
+    with pytest.raises(UnknownDocument, match=r"'0/README.md' or .* or one of 1996 more"):
+        named(files, "README")
+    assert time.process_time() - began < 2, "of one core"

@@ -103,3 +103,11 @@ def test_what_was_removed_takes_nobodys_place(library: Library, documents: Path,
     library.remove([documents / "b" / "sub"])
     library.remove([documents / "a"])
     assert paths(library) == []
+
+
+def test_a_watched_folder_that_became_a_link_is_forgotten(library: Library, watched: Path, tmp_path: Path) -> None:
+    """It was moved to another disk, and has not been read since."""
+    watched.rename(tmp_path / "big")
+    watched.symlink_to(tmp_path / "big")
+    assert library.remove([watched]) == 2
+    assert (library.files(), library.watched(), library.readings()) == ([], [], [])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from common.library.errors import PathError
+from common.library.ingest import Interrupted
 from common.library.library import Library
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -15,6 +19,17 @@ from tests.common.library.toy_embedder import ToyEmbedder
 
 def paths(library: Library) -> list[str]:
     return [file.relative_path for file in library.files()]
+
+
+def refusing(scandir: Callable[[str], Any], folder: Path) -> Callable[[str], Any]:
+    """`os.scandir` that may not read a folder."""
+
+    def scan(path: str) -> Any:
+        if path == str(folder):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    return scan
 
 
 class TestSameContent:
@@ -65,6 +80,18 @@ class TestSameContent:
         write("a.txt", "apple tree")
         report = library.add(documents)
         assert (report.added, report.unchanged, report.duplicates) == (0, 1, (("a.txt", "b.txt"),))
+
+    def test_a_copy_that_is_read_first_is_one_all_the_same(
+        self, library: Library, documents: Path, write: Write, toy: ToyEmbedder
+    ) -> None:
+        """As of a note that was just saved, whose time is not trusted yet."""
+        (documents / "k.txt").write_text("apple tree")
+        library.add(documents)
+        toy.embedded.clear()
+        copy = write("copy.txt", "apple tree")
+        report = library.add(documents, first=[str(copy)])
+        assert (report.added, report.unchanged, report.duplicates) == (0, 1, (("copy.txt", "k.txt"),))
+        assert (paths(library), toy.embedded) == (["k.txt"], [])
 
 
 def test_a_copy_of_what_cannot_be_read_has_its_own_reason(library: Library, documents: Path, write: Write) -> None:
@@ -198,8 +225,76 @@ class TestBetweenFolders:
         assert library.add(folders[0]).removed == 1
         assert self.places(library) == []
 
+    @pytest.mark.parametrize("place", ["archive/.hidden", "archive/locked"])
+    def test_a_copy_that_a_reading_does_not_look_at_is_remembered(
+        self,
+        library: Library,
+        folders: tuple[Path, Path],
+        write: Write,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+    ) -> None:
+        """Since it was added by a name of its own, or can't be read at present."""
+        copy = write(f"{place}/copy.txt", "the bill of march")
+        library.add(copy.parent if ".hidden" in place else folders[1])
+        with monkeypatch.context() as patch:
+            if ".hidden" not in place:
+                patch.setattr(os, "scandir", refusing(os.scandir, copy.parent))
+            library.add(folders[1])
+        (folders[0] / "bill.txt").unlink()
+        assert library.add(folders[0]).moved == 1
+        assert "the bill of march" in {hit.text for hit in library.search("x", 9)}
+
     def test_removing_a_folder_with_all_copies_removes_all(self, library: Library, folders: tuple[Path, Path]) -> None:
         shutil.copy(folders[0] / "bill.txt", folders[1] / "copy.txt")
         library.add(folders[1])
         library.remove(folders)
         assert library.files() == []
+
+
+class TestBehindALink:
+    @pytest.fixture
+    def big(self, library: Library, documents: Path, write: Write, tmp_path: Path) -> Path:
+        """Another disk's folder, to which a watched one was moved; a link is in its place."""
+        for name in ("apple", "banana", "cherry"):
+            write(f"sub/{name}.txt", name)
+        library.add(documents, watch=True, tags=["fruit"])
+        documents.rename(tmp_path / "big")
+        documents.symlink_to(tmp_path / "big")
+        return tmp_path / "big"
+
+    def test_a_folder_goes_on_where_it_leads(
+        self, library: Library, documents: Path, big: Path, toy: ToyEmbedder
+    ) -> None:
+        (big / "sub" / "apple.txt").write_text("apricot")
+        (big / "sub" / "banana.txt").unlink()
+        toy.embedded.clear()
+        report = library.add(documents, again=True)
+        assert (report.moved, report.added, report.removed, report.duplicates) == (1, 1, 2, ())
+        assert toy.embedded == ["apricot"]
+        assert sorted(hit.text for hit in library.search("x", 9, only=["tag:fruit"])) == ["apricot", "cherry"]
+        assert {file.root for file in library.files()} == {str(big)}
+        assert (library.watched(), library.tags()) == ([str(big)], {str(big): ("fruit",)})
+        assert [reading.root for reading in library.readings()] == [str(big)]
+        assert library.add(big).unchanged == 2
+        assert library.remove([documents]) == 2
+
+    def test_an_interrupted_reading_goes_on(self, library: Library, documents: Path, big: Path) -> None:
+        def interrupt(done: int, total: int, path: str) -> None:
+            raise Interrupted
+
+        (big / "sub" / "banana.txt").unlink()
+        with pytest.raises(Interrupted):
+            library.add(documents, interrupt)
+        assert library.add(documents).removed == 1
+        assert {file.root for file in library.files()} == {str(big)}
+
+    def test_what_is_read_by_its_new_name_is_no_copy(self, library: Library, big: Path) -> None:
+        report = library.add(big)
+        assert (report.moved, report.duplicates) == (3, ())
+
+    def test_nothing_is_forgotten_while_it_leads_nowhere(self, library: Library, documents: Path, big: Path) -> None:
+        big.rename(big.with_name("away"))
+        with pytest.raises(PathError):
+            library.add(documents)
+        assert len(library.files()) == 3

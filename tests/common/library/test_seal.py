@@ -10,7 +10,8 @@ import pytest
 
 from common.library import seal
 from common.library.chunks import Chunker
-from common.library.errors import PathError
+from common.library.database import Database
+from common.library.errors import LibraryFull, PathError
 from common.library.library import Library
 from common.library.seal import SEAL
 from common.library.store import DATABASE
@@ -119,3 +120,26 @@ def test_a_folder_that_can_not_be_written_to(filled: Library, monkeypatch: pytes
     seal.write(filled.folder)
     assert {path.name for path in filled.folder.iterdir()} & {SEAL, f"{SEAL}.new"} == set()
     assert filled.search("note", 1)
+
+
+def test_a_disk_without_space_keeps_nobody_from_searching(
+    filled: Library, write: Write, documents: Path, toy: ToyEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was committed is found where it is; a change is done when that is."""
+    seal.remove(filled.folder)
+
+    def full(database: Database) -> bool:
+        raise LibraryFull("no space is left")
+
+    monkeypatch.setattr(Database, "gather", full)
+    with Library(filled.folder, toy, chunker=filled._cutter()) as reopened:
+        reopened.warm()
+        assert reopened.search("note", 1)
+        write("new.txt", "new words")
+        assert reopened.add(documents).added == 1
+        assert [hit.path for hit in reopened.search("new words", 1)] == ["new.txt"]
+        # Nor do they need the lock of whoever writes.
+        seal.remove(filled.folder)
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with Library(filled.folder, toy) as reopened:
+        assert reopened.search("note", 1)

@@ -192,6 +192,16 @@ class TestTags:
             "home/kettle.txt",
         }
 
+    def test_go_with_a_folder_whose_documents_stay(self, library: Library, write: Write, documents: Path) -> None:
+        """Since the folder around it is watched; at once, also for who has searched by them."""
+        write("sub/a.txt", "kettle")
+        library.add(documents, watch=True)
+        library.add(documents / "sub", tags=["work"])
+        assert self.found(library, "tag:work") == {"sub/a.txt"}
+        library.remove([documents / "sub"])
+        with pytest.raises(NoDocumentFits):
+            self.found(library, "tag:work")
+
     def test_are_replaced_and_removed_by_adding_again(self, tagged: Library, documents: Path) -> None:
         identity = tagged.identity
         tagged.add(documents / "work")

@@ -18,7 +18,7 @@ from watchfiles import Change, watch
 
 from common.configuration.settings import Settings
 from common.library import commands
-from common.library.add_process import PROMPT
+from common.library.add_process import PROMPT, FolderReader
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.reading_process import Changes, ReadingProcess
@@ -182,6 +182,42 @@ def test_the_empty_folder_that_a_disk_leaves_is_not_read(tmp_path: Path) -> None
     assert set(FolderWatcher._there(watcher)) == {root} and watcher._devices == {root: device}
     (tmp_path / "note.txt").unlink()
     assert set(FolderWatcher._there(watcher)) == {root}
+    watcher._devices.clear()
+    assert FolderWatcher._there(watcher) == {}, "at the start the disk may not be mounted yet"
+
+
+@pytest.mark.parametrize(
+    ("lasts", "read"),
+    [(0.0, [1.0]), (20.0, [21.0]), (70.0, [30.0, 60.5, 71.0])],
+    ids=["saved", "written for a while", "written on and on"],
+)
+def test_a_folder_is_read_when_nothing_has_changed_there_for_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: float, read: list[float]
+) -> None:
+    """Half of a file is none; what never rests is read from time to time, and no other folder waits for that."""
+    busy, other = str(tmp_path / "busy"), str(tmp_path / "other")
+    now, told = 0.0, list[tuple[str, float]]()
+    monkeypatch.setattr("common.library.watching.time", SimpleNamespace(monotonic=lambda: now))
+
+    def changes(*asked: object) -> Iterator[set[tuple[Change, str]]]:
+        nonlocal now
+        for turn in range(200):
+            now = turn / 2
+            changed = [f"{busy}/slow.txt"] * (now <= lasts) + [f"{other}/note.txt"] * (turn == 4)
+            yield {(Change.modified, path) for path in changed}
+
+    def noted(changes: Changes) -> None:
+        told.extend((root, now) for root in changes)
+
+    watcher: Any = object.__new__(FolderWatcher)
+    watcher._library = SimpleNamespace(busy=False)
+    watcher._reading = SimpleNamespace(failed=dict, running=False, read=noted)
+    watcher._own, watcher._due, watcher._changed, watcher._not_before = str(tmp_path / "library"), {}, {}, 0.0
+    there = {busy: (0, 0), other: (0, 0)}
+    watcher._changes, watcher._there = changes, lambda: there
+    watcher._follow(there)
+    assert [moment for root, moment in told if root == busy] == read
+    assert [moment for root, moment in told if root == other] == [3.0]
 
 
 def test_a_note_is_found_while_much_is_read(
@@ -295,6 +331,21 @@ def test_what_is_removed_is_no_longer_watched(settings: Settings, library: Libra
     assert library.watched() == [str(documents)]
     commands.remove(settings, [str(documents)])
     assert library.watched() == []
+
+
+def test_what_is_removed_before_it_is_read_is_not_read(
+    settings: Settings, library: Library, documents: Path, write: Write
+) -> None:
+    """The process that reads it takes seconds to start."""
+    write("note.txt", "a note")
+    library.remove([documents])
+    left, told = [{str(documents): list[str]()}], list[dict[str, object]]()
+    daemon: Any = SimpleNamespace(
+        waiting=False, tell=lambda **line: told.append(line), take=lambda wait: left.pop() if left else {}
+    )
+    lent: Any = SimpleNamespace(lent=0)
+    FolderReader(daemon, settings, library, lent).run()
+    assert (told, library.files(), library.readings()) == ([{"read": str(documents), "done": True}], [], [])
 
 
 def test_it_stops_at_once(settings: Settings, library: Library, write: Write) -> None:

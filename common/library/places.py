@@ -1,0 +1,28 @@
+"""Paths as a library knows them: absolute, and where they lead when something is added."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from common.process.paths import expanded
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies below it; both absolute."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def on_disk(path: str | Path) -> str:
+    """The absolute path of what `path` leads to."""
+    return os.path.realpath(expanded(path))
+
+
+def as_written(path: str | Path) -> str:
+    """The absolute path of `path` itself, which may lead elsewhere: a link may have taken a folder's place."""
+    return os.path.abspath(expanded(path))
+
+
+def places(path: str | Path) -> tuple[str, str]:
+    """The absolute paths under which the library may know what `path` names."""
+    return on_disk(path), as_written(path)
