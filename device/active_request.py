@@ -107,6 +107,10 @@ class ActiveRequest:
 
     def cancel(self) -> None:
         self.end(None)
+        if not self._done:  # it was over: nobody waits for the report any more
+            self.send(Cancel(self.opening.session))
+            self._second.stop()
+            self._close(None)
 
     # --- from the engine
 
@@ -139,7 +143,8 @@ class ActiveRequest:
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
             case Contributions():
-                self._contributed(message)
+                if self._ended is not None:  # it is part of the report
+                    self.record.contributions.add(message, len(self.record.token_times))
             case Closed():
                 self._close(message)
             case Error(code="unknown-session"):
@@ -160,7 +165,9 @@ class ActiveRequest:
 
     def reopen(self) -> None:
         """Turn to a cloud that is connected (again) and does not know this answer."""
-        if self.phase.open:
+        if self._ended is not None:
+            self._close(None)  # it has nothing to report
+        elif self.phase.open:
             self._reopened = time.monotonic()
             self.half.reconnected()
 
@@ -282,8 +289,7 @@ class ActiveRequest:
             self.record.notes.append(sentence)
 
     def silent(self, now: float) -> float:
-        times = self.record.token_times
-        return now - (times[-1] if times else self.record.started)
+        return now - (self.record.token_times or [self.record.started])[-1]
 
     def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
         self._second.behind(apart, record)
@@ -302,7 +308,8 @@ class ActiveRequest:
     def _refuses(self, commit: Commit) -> bool:
         """Say that no document is close to the question, if so; whether that is all that will be said."""
         record, request, wanted = self.record, self.request, self.request.unmatched
-        record.closest = found = closest(self.request, record)
+        asked = request.privacy != "offline" and self.cloud.connection is not None
+        record.closest = found = closest(request, record, commit.degraded or not asked)
         if found is None or found >= self._match_from or wanted == "answer":
             return False
         record.unmatched = True
@@ -326,17 +333,15 @@ class ActiveRequest:
     def ended(self, failure: Exception | None) -> None:
         # Ask the cloud for its part of the report, or do without.
         self._ended = time.monotonic()
-        if failure is not None or self._shown.reason == "cancelled":
+        if failure is not None:
             self.send(Cancel(self.opening.session))
-            if failure is None:
-                self._close(None)
-            else:
-                self._finish(failure)
+            self._finish(failure)
             return
-        if not self.record.refused:
+        wanted = self._shown.reason != "cancelled"
+        if wanted and not self.record.refused:
             self._second.begin(self._tokens, self._ended - self.record.started, self._read_again)
-        if self.phase.joined and not self.half.away:
-            self.cloud.send(Close(self.opening.session, len(self.record.token_times)))
+        if wanted and self.phase.joined and not self.half.away:
+            self.send(Close(self.opening.session, len(self.record.token_times)))
         else:
             self.send(Cancel(self.opening.session))
             self._close(None)
@@ -347,11 +352,6 @@ class ActiveRequest:
         """Make the report, for which nothing else may lack: what each document says of the answer is known."""
         if self._closed is not None:
             self._close(*self._closed)
-
-    def _contributed(self, message: Contributions) -> None:
-        """Take in some of the cloud's part of the report."""
-        if self._ended is not None:
-            self.record.contributions.add(message, len(self.record.token_times))
 
     def _close(self, closed: Closed | None) -> None:
         """Make the report and the last event; `closed` is None without the cloud's part of the report."""

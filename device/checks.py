@@ -18,8 +18,9 @@ def check(request: Request, settings: DeviceSettings) -> Method:
         raise RequestError(f"There is no method {request.method!r}; there are {', '.join(METHODS)}.", "method")
     if not request.question.strip():
         raise RequestError("The question is empty.", "prompt")
-    if len(request.prompt.encode()) > LONGEST_QUESTION:
-        said = "question is" if len(request.question.encode()) > LONGEST_QUESTION else "question with all before it is"
+    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may stand for the prompt
+    if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
+        said = "question is" if long_question else "question with all before it is"
         raise RequestError(f"The {said} longer than {LONGEST_QUESTION} bytes.", "prompt")
     if request.max_tokens > settings.max_tokens:
         raise RequestError(

@@ -8,8 +8,11 @@ from common.answer.request import Request
 NOTHING = -1.0  # the closeness where no document was found
 
 
-def closest(request: Request, record: Record) -> float | None:
-    """The largest cosine of a document and the question; None where it is not known of every side that takes part."""
+def closest(request: Request, record: Record, alone: bool) -> float | None:
+    """The largest cosine of a document and the question; None where it is not known of every side that takes part.
+
+    `alone`: the first token was decided without the cloud.
+    """
     if request.documents == 0:
         return None  # nobody looked for any
     found = [NOTHING]
@@ -21,9 +24,10 @@ def closest(request: Request, record: Record) -> float | None:
                 return None
             found.append(origin.similarity)
     if request.sources != "device" and not record.alone:
-        if record.cloud_closest is None:
+        if record.cloud_closest is not None:
+            found.append(record.cloud_closest)
+        elif not (alone and request.sources == "both"):
             return None
-        found.append(record.cloud_closest)
     return max(found)
 
 

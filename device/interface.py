@@ -90,7 +90,7 @@ class Generation(Protocol):
     """A running answer."""
 
     def cancel(self) -> None:
-        """Free both sides at once."""
+        """Free both sides at once, also of an answer of which only the report lacks."""
         ...
 
 

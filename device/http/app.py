@@ -356,7 +356,8 @@ class Api:
 
 def _completions(body: CompletionBody | ChatBody, asked: Asked, served: Served, chat: bool) -> Completions:
     requests = asked.requests
-    return Completions(served, chat, len(requests), body.include_usage, requests[0].top_logprobs, asked.shape)
+    shape, formed = asked.shape, requests[0].response_format is not None
+    return Completions(served, chat, len(requests), body.include_usage, requests[0].top_logprobs, shape, formed)
 
 
 def _headers(notes: tuple[str, ...]) -> dict[str, str]:

@@ -53,6 +53,7 @@ class CallReader:
     """Tells the calls of one answer, whose format is that of `shape`, from its other text."""
 
     shape: CallShape
+    formed: bool  # the other text has a format: no calls come behind it, and it may quote what they begin with
     calls: list[Made] = field(default_factory=list)
     text: str = ""  # beside calls
     _held: str = ""
@@ -103,7 +104,7 @@ class CallReader:
         begun = self._held.find(trigger) if isinstance(trigger, str) and trigger else -1
         if trigger == "" and not self.text and self._held.lstrip()[:1] == "{":
             begun = 0
-        if begun >= 0:
+        if begun >= 0 and not (self.formed and (self.text or self._held[:begun].strip())):
             self._held, after = self._held[:begun], self._held[begun + len(str(trigger)) :]
             yield from self._end_text()
             self._held, self._calling = after, True

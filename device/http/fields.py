@@ -73,7 +73,7 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
             kept[name] = value
             if name in NEUTRAL and not _is_one_of(value, NEUTRAL[name]):
                 ignored.append(name)
-        elif get_close_matches(name, _PROTECTED, 1, _LIKENESS):
+        elif get_close_matches(name.lower(), _PROTECTED, 1, _LIKENESS):
             raise unknown(name[:64])
         elif name not in WITHOUT_EFFECT and not _is_one_of(value, NEUTRAL.get(name, ())):
             ignored.append(name)

@@ -58,6 +58,7 @@ class Completions:
     include_usage: bool = False  # of a stream
     logprobs: int | None = None  # alternatives of each token; None: no log-probabilities
     shape: CallShape | None = None  # of the calls of tools that a chat's answers may make
+    formed: bool = False  # the text that they may have instead has a format
     _readers: dict[int, CallReader] = field(default_factory=dict)  # of a stream's calls, by index
     _told: dict[int, Told] = field(default_factory=dict)  # of a stream, by index
     _shown: dict[int, int] = field(default_factory=dict)  # characters of a stream, by index
@@ -81,7 +82,7 @@ class Completions:
         if self.shape is None:
             deltas = [{"content": text} if self.chat else {"text": text}]
         else:
-            reader = self._readers.setdefault(index, CallReader(self.shape))
+            reader = self._readers.setdefault(index, CallReader(self.shape, self.formed))
             deltas = [self._delta(index, part) for part in reader.read(text, tokens)]
             if not deltas and logprobs is not None:
                 deltas = [{}]
@@ -130,7 +131,7 @@ class Completions:
     def _choice(self, index: int, told: Told) -> dict[str, Any]:
         text = told.finished.text
         choice: dict[str, Any] = {"index": index}
-        reader = None if self.shape is None else read_calls(self.shape, told)
+        reader = None if self.shape is None else read_calls(CallReader(self.shape, self.formed), told)
         if self.chat:
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
             if reader is not None:
@@ -182,9 +183,9 @@ class Completions:
         }
 
 
-def read_calls(shape: CallShape, told: Told) -> CallReader:
-    """The calls of a finished answer, and its text beside them."""
-    reader, shown = CallReader(shape), "".join(told.pieces)
+def read_calls(reader: CallReader, told: Told) -> CallReader:
+    """The `reader`, which tells the calls of a finished answer, and its text beside them."""
+    shown = "".join(told.pieces)
     for token in told.tokens:
         reader.read(token.text, [token])
     reader.read(told.finished.text[len(shown) :] if told.finished.text.startswith(shown) else "", ())

@@ -146,6 +146,8 @@ def make_request(fields: dict[str, Any], defaults: Request, question: str, query
     method = named_method(fields, defaults)
     texts = {"question": question, "earlier": earlier, "prompt": query.text, "controls": query.controls}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
+    if fields.get("privacy") == "strict":
+        shared["placement"] = "device"  # the only one that it allows, whatever the setting is
     return validated(method.request, shared | fields | texts)
 
 

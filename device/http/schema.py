@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isinf
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -221,7 +222,22 @@ def json_object(body: bytes) -> dict[str, Any]:
         raise ApiError(400, "The body of the request is not valid JSON.", code="invalid_json") from error
     if not isinstance(value, dict):
         raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_json")
+    if not _is_finite(value):
+        raise ApiError(400, "The body of the request has a number that is too large to read.", code="invalid_json")
     return value
+
+
+def _is_finite(value: object) -> bool:
+    """Whether no number in a JSON value is too large for a float."""
+    values = [value]
+    for each in values:
+        if isinstance(each, dict):
+            values += each.values()
+        elif isinstance(each, list):
+            values += each
+        elif isinstance(each, float) and isinf(each):
+            return False
+    return True
 
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)

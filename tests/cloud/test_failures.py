@@ -121,6 +121,14 @@ class TestCloud:
         assert report.notes == (f"The cloud did not take part: {reason}",)
         town.check_that_all_is_free()
 
+    def test_the_devices_documents_tell_what_is_far(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        break_search(town.cloud, monkeypatch)
+        report = device.ask("How many planets orbit the star Vega?", unmatched="refuse").report
+        assert (report.refused, report.tokens) == (True, 1), report.closest
+        town.check_that_all_is_free()
+
     @pytest.mark.parametrize("delivery", ["tokens", "sequence"])
     @pytest.mark.parametrize("break_", BREAKS)
     def test_an_answer_from_the_clouds_documents_alone(
@@ -235,6 +243,26 @@ class TestDevice:
         town.check_that_all_is_free()
         assert [type(message) for message in sent if isinstance(message, Cancel | Close)] == [Cancel]
         assert not read_again
+
+    def test_a_report_that_nobody_waits_for_is_not_made(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither side reads an answer again whose reader has gone away behind its last token."""
+        read_again = dict[Side, Rereading]()
+        for side in (device.side, town.cloud):
+            role, target = side.role, side.target
+
+            def for_ever(rereading: Rereading, peer: object = None, role: Side = role) -> None:
+                read_again[role] = rereading
+
+            monkeypatch.setattr(target, "reread", for_ever)
+        monkeypatch.setattr("common.daemon.rereading.LEAST_SECONDS", 60.0)
+        running = device.begin(QUESTION, aggregation="context", max_tokens=8)
+        wait_until(lambda: len(read_again) == 2, "both sides read the answer again", AT_ONCE)
+        running.cancel()
+        wait_until(lambda: device.engine.status().active == 0, "its place is free", AT_ONCE)
+        town.check_that_all_is_free()
+        assert all(reading.over for reading in read_again.values())
 
     def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("device.active_request.build_report", broken)

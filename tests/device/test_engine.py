@@ -78,6 +78,15 @@ def test_no_request_lists_or_counts_the_library(http: httpx.Client, statements: 
     assert not scans(statements)
 
 
+@pytest.mark.parametrize("fields", [{}, {"sources": "device"}, {"privacy": "offline"}], ids=str)
+def test_without_a_cloud_the_devices_documents_tell_what_is_far(http: httpx.Client, fields: dict[str, str]) -> None:
+    body = {"model": "dragon", "max_tokens": 2, "unmatched": "refuse"} | fields
+    for question, near in (("What is the name of my rabbit?", True), ("How many planets orbit the star Vega?", False)):
+        asked = body | {"messages": [{"role": "user", "content": question}]}
+        report = http.post("/v1/chat/completions", json=asked).json()["dragon"]
+        assert (report["unmatched"], report["refused"]) == (not near, not near), report["closest"]
+
+
 def test_a_listing_of_models_does_not_touch_the_library(http: httpx.Client, statements: list[str]) -> None:
     assert http.get("/v1/models").status_code == 200
     assert http.get("/v1/models/another").status_code == 404

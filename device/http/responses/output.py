@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.processors.calls import CallShape
 from device.http.answers import Told
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.logprobs import chat_entries
@@ -20,41 +19,37 @@ Event = tuple[str, Fields]  # type and fields, good until the next one is taken
 class Output:
     """Makes the items of one answer from its pieces, and the events that tell of them.
 
-    Where the answer can make no calls (`shape` is None) its message begins before the text; else with it, as there may
+    Where the answer can make no calls (`reader` is None) its message begins before the text; else with it, as there may
     be none.
     """
 
     identity: str
-    shape: CallShape | None
+    reader: CallReader | None  # of the answer's calls
     alternatives: int  # of each token's log-probability
     items: list[Fields] = field(default_factory=list)
     complete: bool = False  # the answer came to its end, and so did its calls
-    _reader: CallReader | None = None
     _unsaid: list[TokenEvent] = field(default_factory=list)  # whose text is held back
-
-    def __post_init__(self) -> None:
-        self._reader = None if self.shape is None else CallReader(self.shape)
 
     def begin(self) -> Iterator[Event]:
         """The events before the first piece."""
-        if self._reader is None:
+        if self.reader is None:
             yield from self._begin_message()
 
     def read(self, text: str, tokens: Sequence[TokenEvent]) -> Iterator[Event]:
         """The events of text that became final, and of the tokens that it took."""
         self._unsaid += tokens
-        for part in [Said(text)] if self._reader is None else self._reader.read(text, tokens):
+        for part in [Said(text)] if self.reader is None else self.reader.read(text, tokens):
             yield from self._tell(part)
 
     def finish(self, told: Told) -> Iterator[Event]:
         """The events after the last piece."""
-        for part in () if self._reader is None else self._reader.finish():
+        for part in () if self.reader is None else self.reader.finish():
             yield from self._tell(part)
         if not self.items:
             yield from self._begin_message()
-        if self._reader is None:
+        if self.reader is None:
             self._part["text"] = told.finished.text
-        cut = self._reader is not None and self._reader.calls and not self._reader.complete
+        cut = self.reader is not None and self.reader.calls and not self.reader.complete
         self.complete = told.finished.reason == "stop" and not cut
         yield from self._end("completed" if self.complete else "incomplete")
 

@@ -12,6 +12,7 @@ from common.answer.request import Request
 from common.methods.checks import top_p_of
 from common.processors.calls import CallShape
 from device.http.answers import Told
+from device.http.calls import CallReader
 from device.http.errors import ApiError
 from device.http.payloads import Served
 from device.http.rendering import DONE, event
@@ -33,7 +34,9 @@ class Responses:
     _output: Output = field(init=False)
 
     def __post_init__(self) -> None:
-        self._output = Output(self.served.identity, self.shape, self.request.top_logprobs or 0)
+        formed = self.request.response_format is not None
+        reader = None if self.shape is None else CallReader(self.shape, formed)
+        self._output = Output(self.served.identity, reader, self.request.top_logprobs or 0)
 
     def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
         """The finished response object."""
@@ -125,7 +128,7 @@ class Responses:
             "temperature": self.request.temperature,
             "top_p": top_p_of(self.request),
             "metadata": self.body.metadata or {},
-            "text": {"format": self.body.text.format},
+            "text": {"format": self.body.format},
             "tools": [_tool(tool) for tool in self.body.tools],
             "tool_choice": _choice(self.body.tool_choice),
             "parallel_tool_calls": bool(self.body.tools) and self.body.parallel_tool_calls is not False,

@@ -29,7 +29,7 @@ CallId = Annotated[str, Field(max_length=256)]
 class TextOptions(Lenient):
     """`text`: how the answer is put."""
 
-    format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
+    format: dict[str, Any] | None = None
 
 
 class MessageItem(ChatMessage):
@@ -120,6 +120,13 @@ class ResponsesBody(GenerationBody):
         return items
 
     @model_validator(mode="after")
+    def _one_format(self) -> ResponsesBody:
+        older = super().options.get("response_format")
+        if None not in (older, self.text.format) and older != self.text.format:
+            raise ValueError("'text.format' and 'response_format' differ")
+        return self
+
+    @model_validator(mode="after")
     def _tools(self) -> ResponsesBody:
         _ = self.toolbox
         return self
@@ -130,9 +137,16 @@ class ResponsesBody(GenerationBody):
         return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
+    def format(self) -> Any:
+        """Form of the answer, which may also be given by its name in chats."""
+        if self.text.format is not None:
+            return self.text.format
+        return super().options.get("response_format", {"type": "text"})
+
+    @property
     def options(self) -> dict[str, Any]:
         limit = self.max_output_tokens
-        options = super().options | {"response_format": self.text.format}
+        options = super().options | {"response_format": self.format}
         if LOGPROBS in self.include:
             options = {"top_logprobs": 0} | options
         return options | ({} if limit is None else {"max_tokens": limit})

@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import zmq
 
+from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from tests.device.cli.conftest import ROOT, Dragon, Typed, closed_port
 from tests.device.conftest import Serve
@@ -273,6 +275,29 @@ class TestChat:
             assert process.stdout.read() == "\nthree four\n"
             assert process.wait(WAIT) == 0
         assert engine.generation().request.prompt == "\nQuestion: three four\nAnswer:"
+
+    def test_a_daemon_that_starts_anew_does_not_end_the_conversation(self, dragon: Dragon, engine: TableEngine) -> None:
+        options = HttpOptions(port=closed_port())
+        with ExitStack() as stack:
+            first = HttpServer(options).serve(engine)
+            stack.callback(first.stop)
+            first.start()
+            process = stack.enter_context(dragon.start("chat", "--url", first.url))
+
+            def ask(question: str, last: str) -> None:
+                """Wait until a line that has `last` stands below it."""
+                assert process.stdin is not None
+                assert process.stderr is not None
+                process.stdin.write(f"{question}\n")
+                process.stdin.flush()
+                assert any(last in line for line in process.stderr)
+
+            ask("one two", "2 tokens")
+            first.stop()
+            ask("three", "no device daemon answers")
+            stack.enter_context(HttpServer(options).serve(engine))
+            ask("four", "1 tokens")
+        assert engine.generation().request.prompt == "\nQuestion: one two\nAnswer: one two\nQuestion: four\nAnswer:"
 
 
 class TestOthers:

@@ -179,6 +179,20 @@ class TestResponses:
         client.responses.create(model="dragon", input=turns)
         assert engine.generation().request.prompt == "\nQuestion: hi\nAnswer: hi\nQuestion: more\nAnswer:"
 
+    @pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"1" * 400 + b".0"])
+    def test_what_can_not_be_given_back_is_not_taken(self, http: httpx.Client, number: bytes) -> None:
+        """JSON can write these numbers, and there is no float for them."""
+        for body in (
+            b'"metadata": {"a": [%b]}',
+            b'"tools": [{"type": "function", "name": "f", "parameters": {"a": %b}}]',
+        ):
+            response = http.post(
+                "/v1/responses",
+                content=b'{"input": "one two", ' + body % number + b"}",
+                headers={"content-type": "application/json"},
+            )
+            assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+
     def test_a_failure_in_the_middle_is_the_last_event(self, client: openai.OpenAI) -> None:
         *_, last = client.responses.create(model="dragon", input="crash now", stream=True)
         assert last.type == "response.failed"

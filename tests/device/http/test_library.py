@@ -161,6 +161,21 @@ class TestUploads:
         assert settings.uploads.stat().st_mode & 0o077 == 0
         (settings.uploads / "same.txt").unlink()
 
+    def test_one_that_can_not_be_removed_is_not_forgotten(
+        self, client: httpx.Client, settings: DeviceSettings, library: Library
+    ) -> None:
+        path = settings.uploads / "stays.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("The kettle is from Yormcrus.")
+        library.add(path.parent)
+        (number,) = (document["id"] for document in client.get("/library").json()["documents"])
+        path.unlink()
+        path.mkdir()
+        refused(client.delete(f"/library/documents/{number}"), 500, "can't be removed: ")
+        assert names(client) == ["stays.txt"]
+        path.rmdir()
+        assert client.delete(f"/library/documents/{number}").status_code == 200
+
     def test_every_type_that_is_read_may_come(self, client: httpx.Client) -> None:
         documents = OwnDocuments.__new__(OwnDocuments)
         assert all(documents.most_bytes(f"A{suffix.upper()}") > 0 for suffix in SUFFIXES)
@@ -187,7 +202,15 @@ class TestRefusals:
     def test_passages(self, client: httpx.Client, chunk: str) -> None:
         refused(client.get(f"/library/passages/{chunk}"), 400, "must be a number")
 
-    @pytest.mark.parametrize(("path", "words"), [("notes", "the root on"), ("/nowhere/at/all", "is no such folder")])
+    @pytest.mark.parametrize(
+        ("path", "words"),
+        [
+            ("notes", "the root on"),
+            ("/nowhere/at/all", "is no such folder"),
+            ("/" + "n" * 300, "is no such folder"),
+            ("~\0x/notes", "has a null character"),
+        ],
+    )
     def test_folders(self, client: httpx.Client, path: str, words: str) -> None:
         refused(client.post("/library/folders", json={"path": path}), 400, words)
 

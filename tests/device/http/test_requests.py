@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.answer.errors import RequestError
+from common.answer.request import Request
 from common.methods.aggregate.request import SpeculativeRequest
+from common.methods.catalog import METHODS
 from common.methods.checks import top_p_of
 from common.processors.options import ProcessorOptions, received, travelling
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
 from device.http.fields import NEUTRAL, REFUSED
-from device.http.prompts import chat_asked
+from device.http.prompts import chat_asked, completion_asked
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, parse
 from device.http.tokens import DetokenizeBody, TokenizeBody
@@ -131,7 +135,7 @@ class TestFields:
         assert len(ask_completion(**{f"field{n}": n for n in range(100)}).notes[0]) < 300
         assert refusal(**{f"field{n}": n for n in range(300)}).code == "invalid_value"
 
-    @pytest.mark.parametrize("name", ["prvacy", "privcy", "Privacy", "source", "soruces"])
+    @pytest.mark.parametrize("name", ["prvacy", "privcy", "Privacy", "PRIVACY", "source", "SOURCES"])
     def test_a_misspelt_limit_of_privacy_is_refused(self, name: str) -> None:
         assert refusal(**{name: "offline"}).code == "unknown_parameter"
 
@@ -215,6 +219,21 @@ class TestFields:
         assert of_chat == responses == completion(response_format=told).response_format
         assert of_chat is not None and json.loads(of_chat) == schema | {"additionalProperties": False}
 
+    def test_responses_take_a_format_by_its_name_in_chats(self) -> None:
+        wanted, text = {"type": "json_object"}, {"type": "text"}
+        for fields, form in (
+            ({"response_format": wanted}, wanted),
+            ({"response_format": wanted, "text": {"verbosity": "low"}}, wanted),
+            ({"response_format": wanted, "text": {"format": wanted}}, wanted),
+            ({}, text),
+        ):
+            body, _ = parse(ResponsesBody, encode({"input": "x"} | fields))
+            (request,) = chat_asked(body.messages, body.options, 1, OPTIONS, ENGINE).requests
+            assert body.format == form
+            assert request.response_format == ('{"type":"object"}' if form is wanted else None)
+        with pytest.raises(ApiError, match="differ"):
+            parse(ResponsesBody, encode({"input": "x", "response_format": wanted, "text": {"format": text}}))
+
     def test_the_schema_of_a_json_object_binds_it_as_well(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
         older = {"type": "json_object", "schema": schema}
@@ -280,6 +299,30 @@ class TestFields:
             except ApiError as error:
                 status = error.status
             assert status in (200, 400)
+
+
+class TestAStricterRequest:
+    """Of a device whose placement needs privacy `balanced`."""
+
+    def asked(self, **fields: Any) -> Request:
+        defaults = OPTIONS.defaults.model_copy(update={"privacy": "balanced", "placement": "greedy"})
+        body, _ = parse(CompletionBody, encode({"prompt": "x"} | fields))
+        (request,) = completion_asked(body, replace(OPTIONS, defaults=defaults), ENGINE).requests
+        return request
+
+    def test_is_aggregated_here(self) -> None:
+        request = self.asked(privacy="strict")
+        assert request.placement == "device"
+        METHODS[request.method].check(request)
+
+    def test_is_refused_where_it_names_the_placement_itself(self) -> None:
+        request = self.asked(privacy="strict", placement="greedy")
+        with pytest.raises(RequestError, match="needs privacy 'balanced'"):
+            METHODS[request.method].check(request)
+
+    @pytest.mark.parametrize("fields", [{}, {"privacy": "balanced"}], ids=str)
+    def test_others_have_the_setting(self, fields: dict[str, Any]) -> None:
+        assert self.asked(**fields).placement == "greedy"
 
 
 class TestSeveralAnswers:

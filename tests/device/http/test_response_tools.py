@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from common.answer.request import Request
 from device.http.answers import Told
+from device.http.calls import CallReader
 from device.http.errors import ApiError
 from device.http.prompts import chat_asked
 from device.http.responses.output import Output
@@ -183,7 +184,7 @@ class TestAnswers:
 
 @pytest.mark.parametrize(("answer", "of_text"), [("call", ["See", "ing:\n<tool"]), ("text", ["Dry", " <tool"])])
 def test_log_probabilities_are_those_of_tokens_with_text_of_the_message(answer: str, of_text: list[str]) -> None:
-    output = Output("1", ENGINE.tools.shape, 0)
+    output = Output("1", CallReader(ENGINE.tools.shape, formed=False), 0)
     for at, text in enumerate(ANSWERS[answer]):
         list(output.read(text, [TokenEvent(text, at, at, False, (TokenChance(text, -1.0),))]))
     list(output.finish(Told(Finished("stop", "".join(ANSWERS[answer]), report(chat(QUESTION), 3)), ())))

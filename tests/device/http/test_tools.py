@@ -144,9 +144,11 @@ class TestBodies:
             client.completions.create(model="dragon", prompt="a", extra_body={"tools": TOOLS})
 
 
-def parts(shape: CallShape, pieces: list[str], tokens: dict[int, int] | None = None) -> tuple[CallReader, list[Part]]:
+def parts(
+    shape: CallShape, pieces: list[str], tokens: dict[int, int] | None = None, formed: bool = False
+) -> tuple[CallReader, list[Part]]:
     """Parts that a reader tells of an answer in pieces, some of which are of certain tokens."""
-    reader, told = CallReader(shape), list[Part]()
+    reader, told = CallReader(shape, formed), list[Part]()
     for at, piece in enumerate(pieces):
         told += reader.read(piece, [TokenEvent(piece, (tokens or {}).get(at, 1), at, False)])
     return reader, told + reader.finish()
@@ -174,6 +176,16 @@ class TestReader:
         for shape in (TAGS, LISTED, BARE):
             reader, _ = parts(shape, ["It ", "rains {now}. <tool_", "call\n "])
             assert (reader.text, reader.calls, reader.complete) == ("It rains {now}. <tool_call\n ", [], False)
+
+    def test_a_format_may_quote_what_calls_begin_with(self) -> None:
+        text = '{"note": "put it in <tool_call> marks"}'
+        for pieces in ([text], list(text), ["\n", text]):
+            reader, _ = parts(TAGS, pieces, formed=True)
+            assert (reader.text, reader.calls) == ("".join(pieces), [])
+        call = written(("clock", "{}"))
+        for pieces in ([call], list(call), ["\n", call]):
+            reader, _ = parts(TAGS, pieces, formed=True)
+            assert (reader.text, reader.complete) == ("", True)
 
     def test_a_token_marks_calls(self) -> None:
         call = ' [{"name": "clock", "arguments": {}}, {"name": "clock", "arguments": {"a": 1}}]'
@@ -207,6 +219,7 @@ class TestAnswers:
     @pytest.fixture(autouse=True)
     def _answers(self, engine: TableEngine) -> None:
         engine.answers = {"call": self.ANSWER, "text": ("Dry", " <tool"), "only": ("<tool", *self.ANSWER[2:])}
+        engine.answers["quote"] = ('{"a": "<tool', "_call>", '{"}')
 
     def ask(self, client: openai.OpenAI, question: str, **fields: Any) -> Any:
         messages: Any = [{"role": "user", "content": question}]
@@ -228,6 +241,20 @@ class TestAnswers:
         assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == ("Dry <tool", None, "stop")
         chunks = self.ask(client, "text", stream=True)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Dry <tool"
+
+    def test_a_format_that_quotes_a_call(self, client: openai.OpenAI) -> None:
+        wanted: Any = {"response_format": {"type": "json_object"}}
+        (choice,) = self.ask(client, "quote", **wanted).choices
+        assert (choice.message.content, choice.message.tool_calls) == ('{"a": "<tool_call>{"}', None)
+        chunks = self.ask(client, "quote", stream=True, **wanted)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == '{"a": "<tool_call>{"}'
+        answer = client.responses.create(
+            model="dragon",
+            input="quote",
+            tools=[{"type": "function", "name": "clock", "parameters": None, "strict": None}],
+            text={"format": {"type": "json_object"}},
+        )
+        assert answer.output_text == '{"a": "<tool_call>{"}'
 
     def test_a_call_that_is_cut_is_not_said_to_be_one(self, client: openai.OpenAI) -> None:
         (choice,) = self.ask(client, "call", max_tokens=5).choices

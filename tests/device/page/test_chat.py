@@ -74,6 +74,17 @@ class TestAsking:
         visit.ask("mark")
         assert notes(answers(visit)) == ["1", "2", "1", "2"]
 
+    def test_what_is_not_shown_takes_no_footnote(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        """The empty piece leaves the number of an item, and the name of a language, to the first document."""
+        engine.answers["list"] = ["Ann", "", "\n1.", " Bob"]
+        engine.answers["code"] = ["Ann", "", "\n```sh\n", "ls", "", "\n```"]
+        visit = visits(server.url)
+        for question in ("list", "code"):
+            visit.ask(question)
+            assert notes(answers(visit).last) == ["1", "2"], question
+
     def test_choices_go_along_with_the_next_question(
         self, visits: Open, server: HttpServer, engine: TableEngine
     ) -> None:
@@ -111,6 +122,21 @@ class TestAsking:
         hints = page.locator(".turn > .hint").all_inner_texts()
         assert len(hints) == 2
         assert all("only: journal/**, tag:work. Of the cloud" in hint for hint in hints)
+
+    def test_chosen_documents_go_with_their_conversation(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        page = visit.page
+        page.get_by_role("button", name="Documents").click()
+        page.get_by_label("Of this device").fill("journal/**")
+        visit.ask("first")
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Delete first").click()
+        page.get_by_role("heading", name="Ask your documents").wait_for()
+        visit.ask("next")
+        found = [engine.generation(number).request.device_documents for number in (0, 1)]
+        assert found == [("journal/**",), ()]
 
 
 class TestStreaming:
@@ -206,6 +232,19 @@ class TestConversations:
         (kept,) = json.loads((tmp_path / "all.json").read_text())["conversations"]
         assert [(turn["question"], turn["state"]) for turn in kept["turns"]] == [("take me along", "done")]
 
+    def test_an_export_can_be_read_for_a_while(self, visits: Open, server: HttpServer) -> None:
+        """Some browsers read it in a later task."""
+        visit = visits(server.url)
+        page = visit.page
+        page.clock.install()
+        visit.ask("take me along")
+        page.evaluate("revoked = []; URL.revokeObjectURL = (address) => revoked.push(address)")
+        with page.expect_download():
+            page.get_by_role("button", name="Export all").click()
+        assert page.evaluate("revoked.length") == 0
+        page.clock.fast_forward(120_000)
+        assert page.evaluate("revoked.length") == 1
+
 
 class TestText:
     def test_the_subset_of_markdown(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
@@ -222,6 +261,7 @@ class TestText:
             ".heading": ["End"],
         }
         assert answer.locator("ol").get_attribute("start") == "7"
+        assert answer.locator(".heading").get_attribute("dir") == "auto"
         link = answer.locator("a")
         assert link.inner_text() == "https://elsewhere.example/x"
         assert link.get_attribute("rel") == "noopener noreferrer nofollow"

@@ -159,6 +159,18 @@ class TestInTheMidst:
         assert words(answers(other)) == ["begin", "some words to come"]
 
 
+def test_choices_outlive_a_reload(visits: Open, server: HttpServer, engine: TableEngine) -> None:
+    """Browsers load a page again by themselves, and what was to stay here would leave."""
+    visit = visits(server.url)
+    visit.page.get_by_role("combobox", name="Privacy").select_option("offline")
+    visit.ask("first")
+    visit.page.reload()
+    titles(visit).first.click()
+    assert visit.page.get_by_role("combobox", name="Privacy").input_value() == "offline"
+    visit.ask("second")
+    assert [engine.generation(number).request.privacy for number in (0, 1)] == ["offline", "offline"]
+
+
 def test_no_room_is_told_once(visits: Open, server: HttpServer) -> None:
     visit = visits(server.url)
     visit.ask("kept")

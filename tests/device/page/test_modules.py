@@ -88,6 +88,31 @@ class TestAttribution:
         assert (part["text"], part["side"]) == ("a", "device")
 
 
+    def test_a_part_of_which_nothing_is_shown_has_no_footnote(self, call: Call) -> None:
+        pieces = {"Ann": (0.9, 0, 0), "\n1.": (0, 0.9, 0), " Bob": (0.9, 0, 0)}
+        found = self.found(call, "Ann\n1. Bob", pieces, [Citation(0, ("Ann", "Bob")), Citation(1, ("1.",))])
+        assert [(part["source"], part["note"]) for part in found] == [(0, None), (1, None), (0, 10)]
+
+
+def test_what_came_before_a_failure_is_shown(visits: Open, server: HttpServer) -> None:
+    """All of it is in one read."""
+    events = [*({"text": str(number)} for number in range(18)), {"error": {"message": "It failed.", "code": "x"}}]
+    found = visits(server.url).page.evaluate(
+        """async (events) => {
+            window.fetch = async () => new Response(events.map((each) => `data: ${JSON.stringify(each)}\n\n`).join(""));
+            const { stream } = await import("/page/modules/api.js");
+            const texts = [];
+            try {
+                for await (const chunks of stream("x", {})) texts.push(...chunks.map((chunk) => chunk.text));
+            } catch (error) {
+                return [texts, error.message];
+            }
+        }""",
+        events,
+    )
+    assert found == [[str(number) for number in range(18)], "It failed."]
+
+
 class TestTimeline:
     @staticmethod
     def span(side: str, kind: str, detail: str, position: int, start: int, end: int, epoch: int = 0) -> dict[str, Any]:

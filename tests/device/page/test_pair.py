@@ -82,6 +82,7 @@ class TestPipeline:
         slider = page.get_by_role("slider", name="Time")
         tokens = f"{report['tokens']} of {report['tokens']} tokens decided"
         assert tokens in slider.get_attribute("aria-valuetext")  # no motion: it stands at the end
+        assert page.locator(".pipeline output").first.get_attribute("aria-live") == "off"  # it changes at each frame
         assert page.locator(".cell.target").count() == report["tokens"]
         rejected = sum(verdicts.count(False) for verdicts in report["accepted"])
         assert page.locator(".draft.rejected").count() == rejected

@@ -140,6 +140,37 @@ class TestKeyboard:
         assert words(answers(visit)) == ["日本"]
 
 
+    def test_it_stays_near_what_vanishes(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
+        visit = visits(server.url)
+        page = visit.page
+        page.get_by_role("button", name="Documents").click()
+        page.get_by_label("Of this device").fill("journal/**")
+        page.get_by_role("button", name="Use all documents").press("Enter")
+        assert self.place(visit) == "question"
+        engine.allowed = 1
+        visit.write("go on")
+        answers(visit).get_by_text("go").wait_for()
+        page.get_by_role("button", name="Stop").focus()
+        engine.generation().allow(9)
+        visit.wait_for_answer()
+        assert self.place(visit) == "question"
+
+    def test_escape_ends_a_composed_word_before_the_editor(self, visits: Open, server: HttpServer) -> None:
+        visit = visits(server.url)
+        visit.ask("first words")
+        visit.page.get_by_role("button", name="Edit").click()
+        area = visit.page.locator(".edit textarea")
+        area.fill("日本")
+        area.evaluate(
+            """field => field.dispatchEvent(
+                new KeyboardEvent("keydown", { key: "Escape", isComposing: true, bubbles: true, cancelable: true })
+            )"""
+        )
+        assert area.input_value() == "日本"
+        area.press("Escape")
+        area.wait_for(state="detached")
+
+
 class TestEnds:
     def test_an_answer_that_was_cut_says_so(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
         engine.answers["count"] = [f" {number}" for number in range(300)]

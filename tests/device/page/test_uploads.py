@@ -28,10 +28,10 @@ class Slow(OwnDocuments):
     def listing(self) -> Listing:
         return Listing((), (), (), {})
 
-    def put(self, name: str, content: bytes) -> Path:
+    def put(self, name: str, content: bytes) -> bool:
         assert self.may.acquire(timeout=WAIT)
         self.taken.append(name)
-        return Path(name)
+        return name in self.taken[:-1]
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def choose(visit: Visit, files: Sequence[Path]) -> None:
     visit.page.get_by_label("Files to add").set_input_files(files)
 
 
-def drop(visit: Visit, files: Sequence[Path]) -> None:
+def drop(visit: Visit, files: Sequence[Path], onto: str = ".adding") -> None:
     """As a person does, from the machine's own windows."""
     devtools: Any = visit.page.context.new_cdp_session(visit.page)
-    box = visit.page.locator(".adding").bounding_box()
+    box = visit.page.locator(onto).bounding_box()
     data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
         place = {"type": kind, "x": box["x"] + 20, "y": box["y"] + 10}
@@ -121,3 +121,22 @@ def test_more_files_wait_behind_the_first(visit: Visit, documents: Slow, tmp_pat
     assert page.locator(".adding").get_attribute("aria-busy") == "false"
     assert [text.partition(":")[0] for text in results(visit)] == ["picture.heic", "a.md", "b.md", "c.md"]
     assert documents.taken == ["a.md", "b.md", "c.md"]
+
+
+def test_a_file_of_the_same_name_takes_the_place_of_the_earlier(visit: Visit, documents: Slow, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        documents.may.release()
+        choose(visit, written(tmp_path / folder, "notes.md"))
+        visit.page.get_by_text("10 B, ").wait_for()
+        told = results(visit)
+        visit.page.get_by_text("read next").wait_for()
+        assert told == [f"notes.md: 10 B, {'in place of the earlier file of this name, ' * (folder == 'b')}read next"]
+
+
+def test_a_file_that_is_dropped_elsewhere_is_not_opened(visit: Visit, documents: Slow, tmp_path: Path) -> None:
+    drop(visit, written(tmp_path, "a.html"), "h1:visible")
+    documents.may.release()
+    drop(visit, written(tmp_path, "b.md"))
+    visit.page.get_by_text("b.md: 10 B").wait_for()
+    assert documents.taken == ["b.md"]

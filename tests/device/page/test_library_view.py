@@ -1,0 +1,69 @@
+"""The view of the library: how much of it is drawn, and where the keyboard is."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.library.readings import Reading
+from common.library.store import FileRecord
+from device.documents import OwnDocuments
+from device.http.server import HttpServer
+from device.interface import Listing
+from tests.device.page.browsing import Open, Visit
+from tests.device.table_engine import TableEngine
+
+pytestmark = pytest.mark.timeout(600)  # a browser, on a busy machine
+
+ROOT = "/home/me/notes"
+
+
+class Many(OwnDocuments):
+    """A watched folder of 450 documents, of which as many were left out."""
+
+    def __init__(self) -> None:
+        self.watches = True
+
+    def listing(self) -> Listing:
+        names = [f"note {number:03}.md" for number in range(450)]
+        files = tuple(
+            FileRecord(number, f"{ROOT}/{name}", ROOT, f"Title {number}", "", 1, 1, "", 3)
+            for number, name in enumerate(names)
+        )
+        skipped = tuple((f"{ROOT}/{number}.doc", "it is old") for number in range(450))
+        reading = Reading(ROOT, 0.0, 1.0, 1, 1, "", False, self.watches, skipped)
+        return Listing(files, (ROOT,) if self.watches else (), (reading,), {})
+
+    def unwatch(self, folder: str) -> None:
+        self.watches = False
+
+
+@pytest.fixture
+def visit(visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch) -> Visit:
+    monkeypatch.setattr(engine, "documents", Many(), raising=False)
+    visit = visits(server.url)
+    visit.page.get_by_role("button", name="Library", exact=True).click()
+    visit.page.get_by_role("heading", name="450 documents").wait_for()
+    return visit
+
+
+@pytest.mark.parametrize(("rows", "list_"), [(".library tbody tr", ".scrolls"), (".folders details li", "details ul")])
+def test_long_lists_are_drawn_in_parts(visit: Visit, rows: str, list_: str) -> None:
+    page = visit.page
+    page.get_by_text("450 files left out").click()
+    more = page.locator(f"{list_} + button.more")
+    assert (page.locator(rows).count(), more.inner_text()) == (200, "Show 200 more of 450")
+    more.press("Enter")
+    assert (page.locator(rows).count(), more.inner_text()) == (400, "Show 50 more of 450")
+    assert page.evaluate("document.activeElement.className") == "more"
+    more.press("Enter")
+    assert (page.locator(rows).count(), more.count()) == (450, 0)
+    assert page.locator(list_).evaluate("element => element === document.activeElement")
+    assert visit.serious() == []
+
+
+def test_the_keyboard_stays_in_the_view(visit: Visit) -> None:
+    page = visit.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name=f"Remove folder {ROOT}").press("Enter")
+    page.get_by_text("watched", exact=True).wait_for(state="detached")
+    assert page.evaluate("document.activeElement.id") == "folders-title"
