@@ -15,7 +15,7 @@ from cloud.inbox import Inbox, Key
 from cloud.metrics import CloudMetrics, SessionNotes
 from cloud.settings import CloudSettings
 from common.answer.errors import NoPlace
-from common.answer.failures import failure_message, stopping, unknown_session
+from common.answer.failures import failure_message, no_handshake, stopping, unknown_session
 from common.daemon import handshake
 from common.daemon.failures import as_failure
 from common.daemon.side import SEARCH_FAILED, SideRuntime
@@ -153,7 +153,7 @@ class Sessions:
             key = peer, request.session
             known, there = peer in self._peers, key in self._sessions
         if not known:
-            self._send(peer, Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}."))
+            self._send(peer, no_handshake(request))
         elif there:
             self._lines.tell(logging.INFO, "answer %s is open already", AnswerName.of(request.session))
         elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
@@ -169,13 +169,24 @@ class Sessions:
         except Exception as error:  # of the library, which says how many passages there are
             self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED, request.session)))
             return
+        try:
+            notes = SessionNotes(self.metrics, request, self._settings)
+            session = opened_by(request).cloud(request, self._context(key, notes))
+        except ValueError as error:  # before others have to make room for it
+            self._send(key[0], Error(request.session, "unservable", str(error)))
+            return
         with self._lock:
+            if self._closing:
+                return  # its device has been told
             admission, ending = self._place(key, kv_bytes)
+            if admission.wait is None:
+                self._sessions[key] = session
+                self._kv_bytes[key], self._notes[key] = kv_bytes, notes
         self._end_for_others(ending)
         if admission.wait is not None:
             self._send(key[0], Busy(request.session, int(1e6 * admission.wait)))
         else:
-            self._start(key, request, kv_bytes)
+            session.begin()
 
     def _decodes_on(self) -> bool:
         """Whether few enough answers are under way for those to decode on that wait for their devices."""
@@ -220,20 +231,6 @@ class Sessions:
             session.end()
             self._send(peer, Busy(number, int(1e6 * wait([0.0], self._lasted))))
 
-    def _start(self, key: Key, request: Open | Fetch, kv_bytes: int) -> None:
-        try:
-            notes = SessionNotes(self.metrics, request, self._settings)
-            session = opened_by(request).cloud(request, self._context(key, notes))
-        except ValueError as error:
-            self._send(key[0], Error(request.session, "unservable", str(error)))
-            return
-        with self._lock:
-            if self._closing:
-                return  # its device has been told
-            self._sessions[key] = session
-            self._kv_bytes[key], self._notes[key] = kv_bytes, notes
-        session.begin()
-
     def _context(self, key: Key, notes: SessionNotes) -> CloudContext:
         peer = key[0]
 
@@ -261,11 +258,12 @@ class Sessions:
         with self._lock:
             session, notes = self._sessions.get(key), self._notes.get(key)
         if session is not None and notes is not None:
-            notes.closed(message.position)
-            report = partial(self._inbox.later, key, session, 0, partial(self._report, key, session, notes))
+            make = partial(self._report, key, session, notes, message.position)
+            report = partial(self._inbox.later, key, session, 0, make)
             self._inbox.later(key, session, 0, partial(session.finish, report))
 
-    def _report(self, key: Key, session: CloudHalf, notes: SessionNotes) -> None:
+    def _report(self, key: Key, session: CloudHalf, notes: SessionNotes, tokens: int) -> None:
+        notes.closed(tokens)
         for part in session.closing():
             notes.sent(part)
             self._send(key[0], part)

@@ -62,7 +62,7 @@ class CloudSettings(Settings):
     worker_gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """GPUs that Ray reserves for each of them; a fraction shares one."""
     worker_silence_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    """Silence of such a process after which it is killed and another one is started."""
+    """Silence of such a process, or of one of its threads, after which it is killed and another one is started."""
     eager: int = Field(default=4, ge=0, lt=2**20)
     """Answers under way up to which those of `coupled` decode on while they wait for proposals."""
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)

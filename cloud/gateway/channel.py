@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -20,8 +21,9 @@ from common.transport.sockets import NEVER, read_event
 from common.transport.turns import Turns
 from common.transport.zap import ZapAuthenticator
 
-MOST_MESSAGES: Final = 2**16  # that wait for one process
-MOST_BYTES: Final = 2**28
+MOST_BYTES: Final = 2**28  # that wait for one process, or that it has not taken in
+_LEAST: Final = 2**12  # bytes that a note counts for at least: it takes memory beside its own
+_TAKEN: Final = 2**18  # bytes that are taken in until the sender is told
 _BATCH: Final = 64  # messages that are taken before what waits is sent
 _ENDING: Final = 200  # milliseconds for what is queued, in the end
 # Events of a connection that there is no more, or won't be.
@@ -40,6 +42,7 @@ class Kind(IntEnum):
     GONE = 4  # the device's connection is lost
     PASSED = 5  # `value` bytes in all, of those for `peer`, wait here no more
     METRICS = 6  # asks for the worker's metrics; in the answer `frame` has them, in Prometheus' text format
+    TAKEN = 7  # `value` notes more have been taken in
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ class Channel:
     """The thread that owns one socket: sends what other threads hand in, and hands over what comes.
 
     One end listens, for as many others as come, by their names; the others connect, under the name that they are given,
-    once: a connection that is lost, and what was on its way, is not replaced, and `died` is told.
+    once: a connection that is lost, and what was on its way, is not replaced, and `died` is told. What the others are
+    sent waits for them until they have taken it in.
     """
 
     def __init__(
@@ -115,7 +119,9 @@ class Channel:
         self._socket = self._context.socket(zmq.ROUTER if self._listens else zmq.DEALER)
         self._socket.set_hwm(0)  # the outbox has the bounds
         self._socket.tcp_keepalive = 1
-        self._outbox = Outbox(MOST_MESSAGES, MOST_BYTES, self.turns.signal)
+        self._outbox = Outbox(MOST_BYTES // _LEAST, MOST_BYTES, self.turns.signal)
+        self._under_way: dict[int, deque[OutgoingMessage]] = {}  # to each of the others, without their frames
+        self._taken = [0, 0]  # notes, and their bytes, of which the listener has not been told
         self.sockets: list[tuple[Any, int]] = [(self._socket, zmq.POLLIN)]
         self.receiving = [self._receive]
         self.sending = [self._send, self._tick_when_due]
@@ -154,16 +160,22 @@ class Channel:
 
     def open(self, number: int) -> None:
         """Let notes be sent to the process of this number."""
+        self._under_way[number] = deque()
         self._outbox.open(number)
 
     def shut(self, number: int) -> None:
         """Send no more to it."""
         self._outbox.shut(number)
+        self._under_way.pop(number, None)
+
+    def full(self, number: int) -> bool:
+        """Whether so much waits for a process that the rest of the room is for what it must hear. From any thread."""
+        return 2 * self._outbox.pending(number) > MOST_BYTES
 
     def send(self, note: Note, number: int = 0) -> bool:
         """Hand a note over for a process, from any thread; False where it was dropped, as too much waits for it."""
         data = packed(note)
-        return self._outbox.put(OutgoingMessage(number, note.kind.name, data, len(data)))
+        return self._outbox.put(OutgoingMessage(number, note.kind.name, data, _size(data)))
 
     def _guarded(self, keys: ChannelKeys) -> ZapAuthenticator:
         """The answering end of handshakes, which lets workers in, and nobody else."""
@@ -191,13 +203,35 @@ class Channel:
                 *routing, data = self._socket.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
-            self._take(int(routing[0]) if routing else 0, unpacked(data))
+            number, note = int(routing[0]) if routing else 0, unpacked(data)
+            if note.kind is Kind.TAKEN:
+                self._confirm(number, note.value)
+            elif routing:
+                self._take(number, note)
+            else:
+                self._take_in(note, _size(data))
+
+    def _take_in(self, note: Note, size: int) -> None:
+        """Hand over what the listener has sent, and tell it now and then."""
+        self._taken = [self._taken[0] + 1, self._taken[1] + size]
+        if self._taken[1] >= _TAKEN:
+            self.send(Note(Kind.TAKEN, value=self._taken[0]))
+            self._taken = [0, 0]
+        self._take(0, note)
+
+    def _confirm(self, number: int, count: int) -> None:
+        under_way = self._under_way.get(number, deque())
+        for _ in range(min(count, len(under_way))):
+            self._outbox.mark_sent(under_way.popleft())
 
     def _send(self) -> None:
         for outgoing in self._outbox.take():
             routing = [_routing(outgoing.connection)] if self._listens else []
             self._socket.send_multipart([*routing, outgoing.frame], zmq.DONTWAIT)
-            self._outbox.mark_sent(outgoing)
+            if (under_way := self._under_way.get(outgoing.connection)) is None:
+                self._outbox.mark_sent(outgoing)
+            else:
+                under_way.append(OutgoingMessage(outgoing.connection, outgoing.kind, b"", outgoing.size))
 
     def _listen(self) -> None:
         """See whether the connection is lost."""
@@ -220,6 +254,10 @@ class Channel:
             self._doorman.close()
         self._outbox.close()
         self._context.term()
+
+
+def _size(data: bytes) -> int:
+    return max(len(data), _LEAST)
 
 
 def _routing(number: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -94,6 +94,7 @@ class Fleet:
         self._closing = False
         self._places: list[_Worker | None] = [None] * count
         self._leaving: list[_Worker] = []  # which others have replaced, and which have sessions still
+        self._killed: list[WorkerProcess] = []  # that have not ended yet: the system may take long, or for ever
         self._again: dict[int, tuple[float, float]] = dict.fromkeys(range(count), (0.0, _FIRST_PAUSE))
         self._closed = threading.Event()
 
@@ -119,6 +120,10 @@ class Fleet:
     def send(self, note: Note, number: int) -> bool:
         """Hand a note over for a worker, from any thread; False where it is gone, or too much waits for it."""
         return self._channel.send(note, number)
+
+    def full(self, number: int) -> bool:
+        """Whether so much waits for a worker that it gets no more of what may be dropped."""
+        return self._channel.full(number)
 
     def ask(self, answer: Callable[[], None]) -> None:
         """Have the thread call `answer` soon, as a sign that it works. From any thread."""
@@ -171,7 +176,8 @@ class Fleet:
         worker = next((each for each in self._workers() if each.number == number), None)
         if worker is None:
             return  # last words of one that was given up
-        worker.heard = time.monotonic()
+        if note.kind in (Kind.READY, Kind.ALIVE):  # all else comes from threads that may work while others hang
+            worker.heard = time.monotonic()
         if note.kind is Kind.READY:
             worker.ready = worker.heard
             self.vocabulary = note.value
@@ -209,6 +215,7 @@ class Fleet:
                     worker.process.awaited(),
                 )
         self._look_at_leaving(now)
+        self._killed = [process for process in self._killed if process.ended() is None]
         if self._serving is not None:
             self._serving.tick()
 
@@ -219,6 +226,7 @@ class Fleet:
             self._ends["ended"] += 1
         elif worker.ready is not None and now - worker.heard > self._silence:
             worker.process.kill()
+            self._killed.append(worker.process)
             self._ends["silent"] += 1
             how = f"was killed: no sign of life for {self._silence:.0f} s"
         return how
@@ -247,9 +255,19 @@ class Fleet:
     def _begin(self, place: int) -> None:
         self._last += 1
         number = self._last
+        pause = self._again[place][1]
         self._channel.open(number)
-        process = self._launcher.start(number, place, self._channel.address)
-        self._places[place] = _Worker(number, process, time.monotonic(), pause=self._again[place][1])
+        try:
+            process = self._launcher.start(number, place, self._channel.address)
+        except (OSError, RuntimeError) as error:  # there is no process or no thread to be had
+            log.warning("worker %d can't be started (%s); another one is tried in %.0f s", number, error, pause)
+            self._channel.shut(number)
+            self._again[place] = time.monotonic() + pause, min(2 * pause, _LAST_PAUSE)
+            self._lost[place] += 1
+            if min(self._lost) >= _ENOUGH:
+                self._begun.set()
+        else:
+            self._places[place] = _Worker(number, process, time.monotonic(), pause=pause)
 
     def _again_at(self, place: int, worker: _Worker, now: float) -> None:
         """Have another worker started in the place of one that has ended, later where it ends each time."""
@@ -276,13 +294,20 @@ class Fleet:
 
     def _end(self) -> None:
         self._closing = True
-        for worker in self._workers():
-            worker.process.terminate()
-        until = time.monotonic() + _ENDING
-        for worker in self._workers():
-            while worker.process.ended() is None and time.monotonic() < until:
-                time.sleep(_TURN)
-            if worker.process.ended() is None:
-                worker.process.kill()
+        processes = [worker.process for worker in self._workers()]
+        for process in processes:
+            process.terminate()
+        self._await(processes)
+        for process in processes:
+            if process.ended() is None:
+                process.kill()
+        self._await(processes)
         self._launcher.close()
         self._closed.set()
+
+    @staticmethod
+    def _await(processes: Sequence[WorkerProcess]) -> None:
+        """Wait for the end of processes, no longer than a moment."""
+        until = time.monotonic() + _ENDING
+        while any(process.ended() is None for process in processes) and time.monotonic() < until:
+            time.sleep(_TURN)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 from cloud.gateway.channel import Kind, Note
-from cloud.gateway.table import Table
-from common.answer.failures import starting, stopping, unknown_session
+from cloud.gateway.table import Opening, Table
+from common.answer.failures import no_handshake, starting, stopping, unknown_session
 from common.process.quiet_log import QuietLog
 from common.transport.interface import Peer
 from proto.errors import ProtocolError
@@ -48,6 +47,8 @@ class Link(Protocol):
 
 class Workers(Protocol):
     """The way to the workers."""
+
+    def full(self, number: int) -> bool: ...
 
     def send(self, note: Note, number: int) -> bool: ...
 
@@ -95,16 +96,20 @@ class Gateway:
             workers = self._table.gone(peer)
             for worker in workers:
                 self._passed.pop((worker, peer), None)
-        self._tell(workers, Note(Kind.GONE, peer))
+        for worker in workers:
+            self._workers.send(Note(Kind.GONE, peer), worker)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
             case Hello():
-                self._greet(peer, encode(message))
+                with self._lock:
+                    repeated = self._table.knows(peer)
+                self._greet(peer, encode(message), repeated)
             case ProbeReply():
                 with self._lock:
                     workers = self._table.known_to(peer)
-                self._tell(workers, Note(Kind.MESSAGE, peer, frame=encode(message)))
+                for worker in workers:
+                    self._forward(peer, message, worker)
             case Open() | Fetch():
                 self._open(peer, message)
             case _:
@@ -189,12 +194,12 @@ class Gateway:
             return last and self._table.fetches((peer, message.session))
         return isinstance(message, Closed | Busy | Error)
 
-    def _greet(self, peer: Peer, hello: bytes) -> None:
+    def _greet(self, peer: Peer, hello: bytes, repeated: bool = False) -> None:
         with self._lock:
             worker = self._table.greeted(peer, hello)
         if worker is None:
             self._send(peer, starting("waiting for a worker"))
-        else:
+        elif not (repeated and self._workers.full(worker)):
             self._workers.send(Note(Kind.MESSAGE, peer, frame=hello), worker)
 
     def _greet_anew(self) -> None:
@@ -207,19 +212,26 @@ class Gateway:
     def _open(self, peer: Peer, message: Open | Fetch) -> None:
         key = peer, message.session
         with self._lock:
-            worker, hello = self._table.find(key), None
-            full = worker is None and self._table.full(peer)
-            if worker is None and not full and not self._closing:
+            known, worker, opening = self._table.knows(peer), self._table.find(key), None
+            if worker is None and not self._closing and not self._table.full(peer):
                 opening = self._table.opened(key, fetches=isinstance(message, Fetch))
-                if opening is not None:
-                    worker, hello = opening.worker, opening.hello
-        if worker is None:
+        if not known:
+            self._send(peer, no_handshake(message))
+        elif worker is not None:
+            self._forward(peer, message, worker)  # which has it already
+        elif opening is None or not self._begin(peer, message, opening):
             self.busy += 1
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
-            return
-        if hello is not None:
-            self._workers.send(Note(Kind.MESSAGE, peer, frame=hello), worker)
-        self._workers.send(Note(Kind.MESSAGE, peer, frame=encode(message)), worker)
+
+    def _begin(self, peer: Peer, message: Open | Fetch, opening: Opening) -> bool:
+        """Have a worker begin a session; False where that gets no more now."""
+        if opening.hello is not None:
+            self._workers.send(Note(Kind.MESSAGE, peer, frame=opening.hello), opening.worker)
+        begun = self._forward(peer, message, opening.worker)
+        if not begun:
+            with self._lock:
+                self._table.free((peer, message.session))
+        return begun
 
     def _pass_on(self, peer: Peer, message: Message) -> None:
         session = session_of(message)
@@ -227,14 +239,18 @@ class Gateway:
             worker = self._table.find((peer, session))
             if isinstance(message, Cancel | Error):
                 self._table.free((peer, session))
-        if worker is not None:
+        if worker is None:
+            if isinstance(message, Sync | Close):
+                self._send(peer, unknown_session(session))
+        elif isinstance(message, Cancel | Error):
             self._workers.send(Note(Kind.MESSAGE, peer, frame=encode(message)), worker)
-        elif isinstance(message, Sync | Close):
-            self._send(peer, unknown_session(session))
+        else:
+            self._forward(peer, message, worker)
 
-    def _tell(self, workers: Iterable[int], note: Note) -> None:
-        for worker in workers:
-            self._workers.send(note, worker)
+    def _forward(self, peer: Peer, message: Message, worker: int) -> bool:
+        """Hand a device's message over for a worker; False where it was dropped, as too much waits for that already."""
+        note = Note(Kind.MESSAGE, peer, frame=encode(message))
+        return not self._workers.full(worker) and self._workers.send(note, worker)
 
     def _send(self, peer: Peer, message: Message) -> None:
         if self.link is not None:

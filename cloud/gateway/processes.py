@@ -34,7 +34,7 @@ class WorkerProcess(Protocol):
         """Have it end in order, soon."""
 
     def kill(self) -> None:
-        """Have it end at once."""
+        """Have it end at once. Nobody waits: the system may take long, or for ever."""
 
 
 class Launcher(Protocol):
@@ -117,4 +117,3 @@ class LocalProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()

@@ -69,6 +69,10 @@ class Table:
 
     # --- devices
 
+    def knows(self, peer: Peer) -> bool:
+        """Whether a device has said hello."""
+        return peer in self._devices
+
     def greeted(self, peer: Peer, hello: bytes) -> int | None:
         """Note a device's hello; the worker that answers it, None where there is none now."""
         device = self._devices.setdefault(peer, _Device(hello))

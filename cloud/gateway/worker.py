@@ -48,7 +48,15 @@ def main() -> None:
         stack.callback(partial(within, THREADS_END, side.close))
         sessions = Sessions(settings, side, process=True)
         ticker = Ticker(sessions.tick, end_process)
-        link = WorkerLink(address, number, sessions, keys=keys, metrics=sessions.metrics.text, died=end_process)
+        link = WorkerLink(
+            address,
+            number,
+            sessions,
+            keys=keys,
+            metrics=sessions.metrics.text,
+            silence=settings.worker_silence_seconds,
+            died=end_process,
+        )
         sessions.link = link
         keep_loaded()
         link.start()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
+from common.process.accounts import Accounts
 from common.process.vital import Died
-from common.transport.interface import Handler, Peer
+from common.transport.interface import Handler, Peer, owner
+from common.transport.limits import DEFAULT_LIMITS
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
-from proto.messages import Message
+from proto.messages import Busy, Cancel, Close, Error, Fetch, Message, Open
+
+_SIGN: Final = 20.0  # seconds within which there is a sign of life
 
 
 class WorkerLink:
     """Implements `Link` of `cloud.sessions`, and calls a handler as the devices' own link would.
 
-    Implements `Manager`, too: the gateway wants signs of life.
+    Each device has its share of this thread, as of the devices' own. Implements `Manager`, too: the gateway wants signs
+    of life.
     """
-
-    watchdog: Final = 20.0  # seconds
 
     def __init__(
         self,
@@ -29,10 +34,17 @@ class WorkerLink:
         *,
         keys: ChannelKeys | None = None,
         metrics: Callable[[], bytes] = bytes,
+        silence: float = math.inf,
         died: Died | None = None,
     ) -> None:
-        """`metrics` tells this worker's, in Prometheus' text format."""
+        """`metrics` tells this worker's, in Prometheus' text format; `silence` are the seconds without a sign of life
+        after which the gateway has the worker killed.
+        """
+        self.watchdog = min(_SIGN, silence)
         self._handler = handler
+        self._accounts = Accounts(DEFAULT_LIMITS.work_per_second, DEFAULT_LIMITS.work_burst)
+        rate = DEFAULT_LIMITS.errors_per_second
+        self._complaints = Accounts(rate, max(1.0, rate))
         self._metrics = metrics
         self._sent: dict[Peer, int] = {}  # bytes
         self._passed: dict[Peer, int] = {}  # bytes of these that wait nowhere any more
@@ -63,8 +75,10 @@ class WorkerLink:
         with self._lock:
             if peer not in self._sent:
                 return 0
+            if not self._channel.send(Note(Kind.MESSAGE, peer, frame=frame)):
+                return 0
             self._sent[peer] += len(frame)
-        return wire_size(frame) if self._channel.send(Note(Kind.MESSAGE, peer, frame=frame)) else 0
+        return wire_size(frame)
 
     def queued(self, peer: Peer) -> int:
         """Bytes that wait for `peer`, here or at the gateway."""
@@ -81,11 +95,11 @@ class WorkerLink:
             return
         match note.kind:
             case Kind.MESSAGE:
-                if peer not in self._sent:
+                if new := peer not in self._sent:
                     with self._lock:
                         self._sent[peer] = 0
-                    self._handler.on_connected(peer)
-                self._handler.on_message(peer, decode(note.frame, LARGEST_PAYLOAD), wire_size(note.frame))
+                    self._call(self._handler.on_connected, peer)
+                self._call(self._hand_over, peer, note.frame, new)
             case Kind.PASSED:
                 with self._lock:
                     self._passed[peer] = note.value
@@ -93,6 +107,36 @@ class WorkerLink:
                 with self._lock:
                     del self._sent[peer]
                     self._passed.pop(peer, None)
-                self._handler.on_gone(peer)
+                self._call(self._handler.on_gone, peer)
             case _:
                 pass
+
+    def _hand_over(self, peer: Peer, frame: bytes, new: bool) -> None:
+        """Charge the work to its device. One that has overdrawn its account is refused whatever causes more; but its
+        first message, by which it is known here, and the ends of sessions are taken in.
+        """
+        begun, now = time.thread_time(), time.monotonic()
+        message = decode(frame, LARGEST_PAYLOAD)
+        account = self._accounts.of(owner(peer), now)
+        wait = account.wait(now)
+        if wait and not new and not isinstance(message, Cancel | Close | Error):
+            self._refuse(peer, message, wait, now)
+            return
+        try:
+            self._handler.on_message(peer, message, wire_size(frame))
+        finally:
+            account.charge(now, time.thread_time() - begun)
+
+    def _refuse(self, peer: Peer, message: Message, wait: float, now: float) -> None:
+        if isinstance(message, Open | Fetch):
+            self._handler.on_message(peer, Cancel(message.session), 0)  # the gateway frees it by what follows
+            self.send(peer, Busy(message.session, int(1e6 * wait)))
+        elif self._complaints.of(owner(peer), now).take(now):
+            self.send(peer, Error(0, "quota", "This cloud does less work per second for one device; slow down."))
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        """An exception over one device's message must not cost the others their turn."""
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._channel.turns.mishaps.note(getattr(function, "__name__", "handler"), error)

@@ -86,10 +86,11 @@ class Delivery:
                     self.reply(connection, connection.window.last_probe(now))
 
     def _resume(self, connection: Connection) -> None:
-        while connection.backlog and self._offer(connection, connection.backlog[0]):
-            self._outbox.mark_sent(connection.backlog.popleft())
+        number = connection.peer.connection
+        while number in self._stuck and connection.backlog and self._offer(connection, connection.backlog[0]):
+            self._outbox.mark_sent(connection.backlog.popleft())  # or, where it was found to be gone, `forget` has all
         if not connection.backlog:
-            self._stuck.pop(connection.peer.connection, None)
+            self._stuck.pop(number, None)
 
     def _begin(self, outgoing: OutgoingMessage) -> None:
         receiver = self._connections.get(outgoing.connection)

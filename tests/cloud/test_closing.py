@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from common.answer.contributions import ContributionRows
+from common.answer.errors import AnswerFailed, RequestError
+from common.answer.failures import failure_message
 from common.daemon.model_runtime import LONGEST_TITLE
 from common.methods.aggregate.cloud_answer import CloudAnswer, fitting
 from proto.framing import decode, encode
-from proto.messages import Close, Closed, Contributions, Open, Ready
+from proto.messages import Close, Closed, Contributions, Error, Open, Ready
 from tests.cloud.town import AT_ONCE, Stranger, Town
 from tests.daemons.streaming import wait_until
+from tests.support.metrics import Metrics
 
 QUESTION = "What is the best-selling horror game?"
 TOKENS, DOCUMENTS = 2048, 64
@@ -60,6 +64,34 @@ def test_a_long_answer_from_many_documents(town: Town, stranger: Stranger) -> No
     for part in stranger.of(Contributions):
         rows.add(part, TOKENS)
     assert rows.shares(DOCUMENTS) == [(128 / 255, 64 / 255, 64 / 255, *[0.0] * (DOCUMENTS - 2))] * TOKENS
+
+
+def test_tokens_are_counted_once_however_often_the_end_is_told(
+    town: Town, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted() -> float:
+        return Metrics(town.sessions.metrics.text().decode())["dragon_generation_tokens_total"]
+
+    before, told = counted(), list[Callable[[], object]]()
+    monkeypatch.setattr(opened(town, stranger), "finish", told.append)
+    for position in (5, 5, 6):
+        stranger.send(Close(SESSION, position))
+    wait_until(lambda: len(told) == 3, "all have come", AT_ONCE)
+    for report in told:
+        report()
+    wait_until(lambda: bool(stranger.of(Closed)), "the session is closed", AT_ONCE)
+    town.check_that_all_is_free()
+    assert counted() == before + 5
+
+
+@pytest.mark.parametrize("letter", ["t", "ü", "\U0001f409"])
+@pytest.mark.parametrize("kind", [AnswerFailed, lambda text: RequestError(text, "long_document")])
+def test_a_failure_of_any_length_can_be_told(letter: str, kind: Callable[[str], Exception]) -> None:
+    text = f"It failed, for {letter * 2**13}."
+    told = failure_message(SESSION, kind(text))
+    assert decode(encode(told)) == told
+    assert isinstance(told, Error) and text.startswith(told.text) and len(told.text.encode()) > 2040
+    assert decode(encode(failure_message(SESSION, kind("\ud800 is no text")))) == replace(told, text="? is no text")
 
 
 def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ import pytest
 from common.answer.errors import AnswerFailed
 from common.methods.aggregate.device_half import AggregateDevice
 from common.methods.aggregate.samplers.race import RaceAggregation
-from device.cloud_view import CloudView
+from device.cloud_view import NEVER, CloudView
+from device.interface import Finished
 from proto.errors import malformed
-from proto.messages import Draft, Error, Fetch, Message, Open, Ready, Sync
+from proto.messages import Close, Draft, Error, Fetch, Message, Open, Ready, Sync
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
 from tests.daemons.streaming import wait_until
 
@@ -141,6 +142,45 @@ class TestDevice:
         assert report.degraded == tuple(range(report.degraded[0], report.tokens))
         monkeypatch.undo()
         town.sessions.tick(time.monotonic() + LATER)  # the real one was never told by this test
+
+    @pytest.mark.parametrize("happens", ["it does not know the answer", "it was away"])
+    def test_a_cloud_that_has_nothing_to_report_is_not_waited_for(
+        self, town: Town, device: Resident, happens: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The answer has ended, and its worker was lost, or its session with the connection."""
+        monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", NEVER)
+        closing, ended = list[int](), list[Finished]()
+        monkeypatch.setattr(town.sessions, "_close", lambda peer, told: closing.append(told.session))
+        generation = device.begin(QUESTION)
+        town.run(lambda: ended.append(finished(generation)))
+        wait_until(lambda: bool(closing), "the cloud is asked for its part of the report", AT_ONCE)
+        if happens == "it was away":
+            device.engine._on_welcome()
+            wait_until(lambda: bool(ended), "the answer has its report", AT_ONCE)
+        for later in (LATER, 2 * LATER):  # the last tokens may be news at first
+            town.sessions.tick(time.monotonic() + later)
+        wait_until(lambda: bool(ended), "the answer has its report", AT_ONCE)
+        town.check_that_all_is_free()
+
+    def test_an_end_is_told_behind_what_is_being_told(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An `Open` that another thread has in its hands comes before it, or not at all."""
+        generation = device.begin(QUESTION)
+        (active,) = device.engine._active.values()
+        connection, told = device.engine.cloud.connection, list[bool]()
+        assert connection is not None
+        send = connection.send
+
+        def noting(message: Message) -> int:
+            if isinstance(message, Close):
+                told.append(active._order.locked())
+            return send(message)
+
+        monkeypatch.setattr(connection, "send", noting)
+        finished(generation)
+        assert told == [True]
+        town.check_that_all_is_free()
 
     def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         """The cloud must not go on when the device no longer waits for it, which is as long as the settings say."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 import select
 
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.process.accounts import TokenBucket
 from common.transport.address import TransportError, is_loopback, require_safe, split_address
-from common.transport.limits import Limits
+from common.transport.counters import LinkCounters
+from common.transport.delivery import Delivery
+from common.transport.interface import Peer
+from common.transport.limits import Limits, Quota
 from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
 from common.transport.signal import Signal
+from common.transport.sockets import Connection
+from common.transport.window import PATIENCE, SendWindow
+from proto.framing import decode
 from proto.messages import Probe, ProbeReply
 
 STEPS = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200)
@@ -203,6 +210,57 @@ def test_each_connection_has_its_own_share_of_the_queue() -> None:
     assert not outbox.put(outgoing(1))
     outbox.mark_sent(taken[1])  # after the end: nothing to account for
     assert outbox.refused == 6
+    outbox.close()
+    signal.close()
+
+
+class Socket:
+    """A ROUTER's, that takes what comes until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.fails: zmq.ZMQError | None = None
+
+    def send_multipart(self, frames: list[bytes], flags: int) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.sent.append(frames[1])
+
+
+def test_a_connection_that_ends_while_it_is_sent_to_is_forgotten() -> None:
+    """The next one that waits for ZeroMQ's room is offered it soon."""
+    limits, signal, socket, connections = Limits(window_bytes=8000), Signal(), Socket(), dict[int, Connection]()
+    outbox, counters = Outbox(limits.queue_messages, limits.queue_bytes, signal), LinkCounters()
+
+    def forget(connection: Connection) -> None:
+        if connections.pop(connection.peer.connection, None) is not None:
+            delivery.forget(connection)
+            outbox.shut(connection.peer.connection)
+
+    def connect(number: int) -> Connection:
+        quota, complaints, window = Quota(limits, 0.0), TokenBucket(1.0, 1.0, 0.0), SendWindow(limits, 0.0)
+        connections[number] = made = Connection(Peer(number, None), b"r", 9, quota, complaints, window)
+        outbox.open(number)
+        return made
+
+    delivery = Delivery(outbox, counters, connections, forget)
+    delivery.socket = socket  # type: ignore[assignment]
+    gone = connect(1)
+    assert all(outbox.put(outgoing(1, 500)) for _ in range(40))
+    delivery.send()
+    retries = [delivery.retry]  # its window is full
+    probes = [each for each in map(decode, (each for each in socket.sent if any(each))) if isinstance(each, Probe)]
+    gone.window.replied(answer(probes[0], 0))
+    socket.fails = zmq.ZMQError(zmq.EHOSTUNREACH)
+    delivery.send()
+    retries.append(delivery.retry)
+    assert counters.dropped == 24
+    connect(2)
+    socket.fails = zmq.Again()
+    outbox.put(outgoing(2))
+    delivery.send()
+    retries.append(delivery.retry)
+    assert retries == [PATIENCE, None, 0.002]
     outbox.close()
     signal.close()
 
