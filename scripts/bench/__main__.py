@@ -27,7 +27,8 @@ SUITES = {
         "scripts.bench.latency.suite:run_long",
     ),
     "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
-    "real": ("the default model on real text: acceptance, answers", "scripts.bench.real.suite"),
+    "real-acceptance": ("drafts of the default model on real text", "scripts.bench.real.suite:run_acceptance"),
+    "real-answers": ("its answers from real text, by methods and weights", "scripts.bench.real.suite:run_answers"),
     "real-perplexity": (
         "its perplexity by documents per side, and by how they are read (Fig. 5)",
         "scripts.bench.real.suite:run_perplexity",

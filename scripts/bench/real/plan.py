@@ -1,4 +1,4 @@
-"""Sizes of the suites `real`, `real-perplexity` and `real-latency`."""
+"""Sizes of the suites on real text."""
 
 from __future__ import annotations
 

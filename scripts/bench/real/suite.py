@@ -29,17 +29,26 @@ from scripts.bench.workload import Texts
 EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, and what I have to do about it."
 
 
-def run(results: Results) -> None:
-    """Count: acceptance in this process, then answers of two daemons."""
+def run_acceptance(results: Results) -> None:
+    """Count, in this process."""
+    plan = SHORT if results.short else FULL
+    peps, _ = _texts()
+    with _model(results, peps.is_dir()) as settings:
+        if settings is None:
+            return
+        texts, _ = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
+        found = acceptance.measure(plan.acceptance, RealTexts(texts, settings), results)
+        acceptance.report(found, plan.acceptance, results)
+
+
+def run_answers(results: Results) -> None:
+    """Count right answers of two daemons. Two hours on two cores without AVX-512."""
     plan = SHORT if results.short else FULL
     peps, _ = _texts()
     with _model(results, peps.is_dir()) as settings:
         if settings is None:
             return
         texts, asked = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
-        acceptance.report(
-            acceptance.measure(plan.acceptance, RealTexts(texts, settings), results), plan.acceptance, results
-        )
         found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
         results.samples("answers to questions", found)
         results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")

@@ -30,7 +30,7 @@ NOT_IN_SHORT = (
     "Differences in per cent: Perplexity of WikiText-2",
     "Eager answers",
 )
-OF_REAL_TEXT = ("real", "real-perplexity", "real-latency", "rapid", "questions")
+OF_REAL_TEXT = ("real-acceptance", "real-answers", "real-perplexity", "real-latency", "rapid", "questions")
 PICTURES = {
     "acceptance": 1,
     "codecs": 1,
@@ -55,7 +55,7 @@ MORE = {each.pep: "Asked about" for each in first_of_each(SHORT.questions) if ea
     20: "The Zen",
     257: "Docstrings",
     440: "Versions",
-}  # with whose facts `real` asks
+}  # with whose facts `real-answers` asks
 
 Samples = dict[str, Any]
 
