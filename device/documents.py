@@ -68,8 +68,10 @@ class OwnDocuments:
             raise PathError("the name has control characters")
         return most_bytes(suffix)
 
-    def put(self, name: str, content: bytes) -> Path:
-        """Keep an upload, in place of another one of the same name; it is read soon. Raises `LibraryError`."""
+    def put(self, name: str, content: bytes) -> bool:
+        """Keep an upload, in place of an earlier one of the same name, and tell whether there was one; it is read
+        soon. Raises `LibraryError`.
+        """
         if len(content) > self.most_bytes(name):
             raise PathError("the file is too large")
         path = self._uploads / name
@@ -78,12 +80,13 @@ class OwnDocuments:
                 private_folder(self._uploads)
                 if shutil.disk_usage(self._uploads).free < len(content) + _DISK_LEFT:
                     raise PathError("the disk is nearly full")
+                replaced = path.exists()
                 self._library.watch(self._uploads)  # or nobody would read what is kept
                 with replacing(path, temporary=self._uploads / f".{name}") as file:  # hidden files are not read
                     file.write(content)
             except OSError as error:
                 raise LibraryError(f"the file can't be kept: {(error.strerror or str(error)).lower()}") from None
-        return path
+        return replaced
 
     def forget(self, document: int) -> None:
         """Remove a document; an upload's file, too. Raises `LibraryError`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -165,8 +164,10 @@ class Documents(Protocol):
         """Most bytes of an upload of this name. Raises `PathError` for a name that can't be taken."""
         ...
 
-    def put(self, name: str, content: bytes) -> Path:
-        """Keep an upload, in place of another one of the same name; it is read soon."""
+    def put(self, name: str, content: bytes) -> bool:
+        """Keep an upload, in place of an earlier one of the same name, and tell whether there was one; it is read
+        soon.
+        """
         ...
 
     def forget(self, document: int) -> None:

@@ -210,7 +210,7 @@ class Api:
         return JSONResponse(value, headers=_headers(notes))
 
     async def _library(self, _: HttpRequest) -> Response:
-        return JSONResponse(listing_json(await done(self._engine.documents.listing)))
+        return await done(lambda: JSONResponse(listing_json(self._engine.documents.listing())))
 
     async def _library_search(self, http: HttpRequest) -> Response:
         text, count = sought(http.query_params)
@@ -233,10 +233,10 @@ class Api:
         try:
             await place.reached()
             content = await file_body(http, self._options, limit)
-            await done(lambda: documents.put(name, content))
+            replaced = await done(lambda: documents.put(name, content))
         finally:
             place.leave()
-        return JSONResponse({"name": name, "bytes": len(content)}, 201)
+        return JSONResponse({"name": name, "bytes": len(content), "replaced": replaced}, 201)
 
     async def _library_forget(self, http: HttpRequest) -> Response:
         document = number(http.path_params["document"], "document")

@@ -22,8 +22,8 @@ def test_an_upload_that_is_refused_is_not_kept(tmp_path: Path) -> None:
         with writer_lock(library.folder), pytest.raises(LibraryBusy):
             documents.put("note.txt", b"a note")
         assert list(settings.uploads.iterdir()) == []
-        documents.put("note.txt", b"a note")
+        assert not documents.put("note.txt", b"a note")
         with writer_lock(library.folder):  # it is watched by now, which nobody has to note again
-            documents.put("note.txt", b"another note")
+            assert documents.put("note.txt", b"another note")
         assert (settings.uploads / "note.txt").read_bytes() == b"another note"
         assert library.watched() == [str(settings.uploads)]

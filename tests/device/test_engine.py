@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -99,3 +100,28 @@ def test_status_sees_what_changed(http: httpx.Client, side: SideRuntime, tmp_pat
     assert http.get("/status").json()["documents"] == 3
     side.library.remove([tmp_path])
     assert http.get("/status").json()["documents"] == 2
+
+
+class TestALongConversation:
+    """Of short questions, but for the first one."""
+
+    def ask(self, http: httpx.Client, words: int, last: str = "My rabbit is called what?", **fields: Any) -> Any:
+        told = [("user", "kettle " * words), ("assistant", "Yes."), ("user", last)]
+        messages = [{"role": role, "content": content} for role, content in told]
+        return http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 4} | fields).json()
+
+    def test_that_leaves_documents_little_room_is_told_of(self, http: httpx.Client, side: SideRuntime) -> None:
+        fewer, more = (self.ask(http, words, documents=0)["usage"]["prompt_tokens"] for words in (100, 101))
+        notes = []
+        for room in (100, 5):
+            words = 100 + (side.decoder.max_context - fewer - 5 - room) // (more - fewer)
+            report = self.ask(http, words, sources="device")["dragon"]
+            assert len(report["sources"]) == len(NOTES)
+            notes.append(report["notes"])
+        assert notes[0] == []
+        assert any("2 of 2 documents were read in part or not at all" in note for note in notes[1])
+
+    def test_that_is_too_long(self, http: httpx.Client) -> None:
+        said = "too long: the model's context holds 1024 tokens"
+        assert f"The question with all before it is {said}" in self.ask(http, 1100)["error"]["message"]
+        assert f"The question is {said}" in self.ask(http, 1, "kettle " * 1100)["error"]["message"]

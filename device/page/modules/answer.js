@@ -26,7 +26,7 @@ export function Answer({ turn, provisional, onCite }) {
             paint=${paint}
           />`,
       )}
-      ${provisional && html`<p class="provisional">${seen(provisional)}</p>`}
+      ${provisional && html`<p class="provisional" dir="auto">${seen(provisional)}</p>`}
     </div>
     ${report && html`<${Origins} parts=${parts} notes=${notes} report=${report} onCite=${onCite} />`}
   `;

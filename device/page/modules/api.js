@@ -46,7 +46,10 @@ export async function* stream(path, body, signal) {
         return;
       }
       const chunk = JSON.parse(data);
-      if (chunk.error) throw new ApiError(chunk.error.message, 0, chunk.error.code);
+      if (chunk.error) {
+        yield found;
+        throw new ApiError(chunk.error.message, 0, chunk.error.code);
+      }
       found.push(chunk);
       if (found.length === BURST) {
         yield found.splice(0);

@@ -1,9 +1,11 @@
 // The API key, in this tab until that is closed.
 
+import { keep, kept } from "./tab.js";
+
 const KEY = "dragon.key";
 const SENDABLE = /^[\x20-\x7e\xa0-\xff]+$/; // what a header can carry
 const listeners = new Set();
-let key = remembered();
+let key = kept(KEY);
 
 /** Use the key that the address's fragment brings, and take it out of the address. */
 export function takeKey() {
@@ -17,12 +19,7 @@ export function takeKey() {
 /** Use this key from now on; false, and there is none, where it can't be sent and so is nobody's. */
 export function setKey(text) {
   key = SENDABLE.test(text) ? text : null;
-  try {
-    if (key === null) sessionStorage.removeItem(KEY);
-    else sessionStorage.setItem(KEY, key);
-  } catch {
-    // Where the browser keeps no data of sites, it lasts as long as the page.
-  }
+  keep(KEY, key);
   return key !== null;
 }
 
@@ -40,14 +37,6 @@ export function wantKey() {
 export function onKeyWanted(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
-}
-
-function remembered() {
-  try {
-    return sessionStorage.getItem(KEY);
-  } catch {
-    return null;
-  }
 }
 
 function decoded(text) {

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "./html.js";
 import { onKeyWanted } from "./api_key.js";
 import { Chat } from "./chat.js";
+import { keepChoices, keptChoices } from "./composer.js";
 import { KeyDialog } from "./key_dialog.js";
 import { Library } from "./library.js";
 import { LinkButton, LinkPanel } from "./link.js";
@@ -19,7 +20,7 @@ const VIEWS = [
 export function App({ chats }) {
   const [, redraw] = useState(0);
   const [view, setView] = useState("chat");
-  const [choices, setChoices] = useState({ sources: "", privacy: "", pipeline: false });
+  const [choices, setChoices] = useState(keptChoices);
   const [linked, setLinked] = useState(false);
   const [wanted, setWanted] = useState(false);
   const [said, setSaid] = useState("");
@@ -37,6 +38,10 @@ export function App({ chats }) {
     if (turn.state === "done") setSaid(`Answer: ${seen(turn.answer)}`);
     else if (turn.state === "stopped") setSaid("The answer was stopped.");
   });
+  const choose = (made) => {
+    setChoices(made);
+    keepChoices(made);
+  };
   const closeLink = () => {
     setLinked(false);
     button.current?.querySelector("button")?.focus();
@@ -79,7 +84,7 @@ export function App({ chats }) {
       <${Chat}
         chats=${chats}
         choices=${choices}
-        onChoose=${setChoices}
+        onChoose=${choose}
         status=${status.value}
         onView=${setView}
         hidden=${view !== "chat"}

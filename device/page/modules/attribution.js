@@ -6,6 +6,9 @@ const LEADING = 0.6; // share of a part above which it is a side's
 const UNSPACED =
   /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}]/u;
 
+// Of Markdown, what has letters or digits and is not shown: numbers of items, and what stands behind a fence of code.
+const UNSHOWN = /^ {0,3}(?:\d{1,9}[.)](?=[ \t])|(?:```+(?![^\n]*`)|~~~+).*)/gm;
+
 /**
  * The parts of `text` in order, whole words with the same largest share: `{start, end, side, source, cited, note}`.
  * `source` is an index into the report's sources, or null for what the model would have said without any; `cited` says
@@ -32,10 +35,11 @@ export function partsOf(text, report) {
     const cited = quotes[source]?.some((quote) => text.slice(start, end).includes(quote)) ?? false;
     return { start, end, source, side: sideOf(mean, source, report.sources), cited, note: null };
   });
-  const cited = found.filter((part) => part.cited);
+  const blanked = text.replace(UNSHOWN, (signs) => " ".repeat(signs.length));
+  const shown = ({ start, end }) => blanked.slice(start, end);
+  const cited = found.filter((part) => part.cited && shown(part).trim());
   cited.forEach((part, place) => {
-    if (cited[place + 1]?.source !== part.source)
-      part.note = part.start + lastWordEnd(text.slice(part.start, part.end));
+    if (cited[place + 1]?.source !== part.source) part.note = part.start + lastWordEnd(shown(part));
   });
   return found;
 }

@@ -9,6 +9,7 @@ import { count, line } from "./text.js";
 
 const NEAR = 80; // pixels from the end at which the view follows the answer
 const ABOVE = 16; // pixels above a finished one
+const EXPORTING = 60000; // milliseconds; some browsers read what is downloaded in a later task
 
 export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   const [cited, setCited] = useState(null); // {source, from}
@@ -192,5 +193,5 @@ function download(conversations) {
   link.href = URL.createObjectURL(new Blob([exported(conversations)], { type: "application/json" }));
   link.download = "dragon-conversations.json";
   link.click();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), EXPORTING);
 }

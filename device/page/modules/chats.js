@@ -61,7 +61,10 @@ export class Chats {
   drop(id) {
     this.forget(this.conversations.find((each) => each.id === id)?.turns ?? []);
     this.conversations = this.conversations.filter((each) => each.id !== id);
-    if (this.current?.id === id) this.current = null;
+    if (this.current?.id === id) {
+      this.current = null;
+      this.unasked = ALL;
+    }
     this.stopLost();
   }
 

@@ -1,7 +1,8 @@
 // Where questions are written, with what holds for the next one.
 
-import { html, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { ALL, ChosenDocuments, inWords } from "./chosen.js";
+import { keep, kept } from "./tab.js";
 import { sends } from "./typing.js";
 
 const SOURCES = [
@@ -17,6 +18,16 @@ const PRIVACY = [
   ["offline", "offline: nothing leaves"],
 ];
 const UNKEPT = "This browser keeps no conversations: they last as long as this page.";
+const CHOICES = "dragon.choices"; // what this tab keeps of them
+
+/** The choices that this tab has kept: browsers load a page again by themselves, and none may be lost by that. */
+export function keptChoices() {
+  return { sources: "", privacy: "", pipeline: false, ...JSON.parse(kept(CHOICES)) };
+}
+
+export function keepChoices(choices) {
+  keep(CHOICES, JSON.stringify(choices));
+}
 
 /** The fields of a request that the choices stand for. */
 export function requestFields({ sources, privacy, pipeline }) {
@@ -26,6 +37,11 @@ export function requestFields({ sources, privacy, pipeline }) {
 export function Composer({ field, busy, choices, onChoose, chosen, conversation, unkept, onDocuments, onAsk, onStop }) {
   const [text, setText] = useState("");
   const [choosing, setChoosing] = useState(false);
+  const stop = useRef(null);
+  const onStopButton = stop.current !== null && stop.current === document.activeElement;
+  useLayoutEffect(() => {
+    if (onStopButton && !busy) field.current.focus(); // it vanishes with the end of the answer
+  });
   const send = (event) => {
     event.preventDefault();
     if (!text.trim() || busy) return;
@@ -34,6 +50,7 @@ export function Composer({ field, busy, choices, onChoose, chosen, conversation,
   };
   const narrowed = inWords(chosen);
   const useAll = () => {
+    field.current.focus(); // what was pressed vanishes
     onDocuments(ALL);
     setChoosing(false);
   };
@@ -53,7 +70,7 @@ export function Composer({ field, busy, choices, onChoose, chosen, conversation,
         ></textarea>
         ${
           busy
-            ? html`<button type="button" class="primary" key="stop" onClick=${onStop}>Stop</button>`
+            ? html`<button type="button" class="primary" key="stop" ref=${stop} onClick=${onStop}>Stop</button>`
             : html`<button type="submit" class="primary" key="ask" disabled=${!text.trim()}>Ask</button>`
         }
       </div>

@@ -1,7 +1,8 @@
 // Folders of the library: read once or watched, how far reading is, and what was left out.
 
-import { html, useState } from "./html.js";
+import { html, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
+import { useParts } from "./more.js";
 import { patiently } from "./patience.js";
 import { bytes, count, line, seen } from "./text.js";
 
@@ -9,6 +10,7 @@ export function Folders({ library, refresh }) {
   const [path, setPath] = useState("");
   const [problem, setProblem] = useState(null);
   const [waiting, setWaiting] = useState(false);
+  const heading = useRef(null);
   const change = async (work) => {
     setProblem(null);
     try {
@@ -26,15 +28,16 @@ export function Folders({ library, refresh }) {
     const body = { path: path.trim() };
     if (body.path && (await change(() => ask("POST", "library/folders", { body })))) setPath("");
   };
-  const remove = (folder) => {
+  const remove = async (folder) => {
     if (!confirm(`Take the folder “${line(folder)}” and its documents out of the library?`)) return;
-    change(() => ask("DELETE", `library/folders?path=${encodeURIComponent(folder)}`));
+    await change(() => ask("DELETE", `library/folders?path=${encodeURIComponent(folder)}`));
+    heading.current?.focus(); // what was pressed vanishes
   };
   const running = new Set(library.readings.map((reading) => reading.root));
   const quiet = library.watched.filter((folder) => !running.has(folder));
   return html`
     <section aria-labelledby="folders-title">
-      <h2 id="folders-title">Folders</h2>
+      <h2 id="folders-title" tabindex="-1" ref=${heading}>Folders</h2>
       <form class="inline" onSubmit=${add}>
         <label for="folder">Folder on this device, read now and whenever something changes in it</label>
         <input
@@ -70,6 +73,7 @@ export function Folders({ library, refresh }) {
 
 function Reading({ reading, onRemove }) {
   const { root, ended, done, total, path, running, watched, skipped } = reading;
+  const [drawn, more] = useParts(skipped);
   return html`<li>
     <p>
       <bdi>${line(root)}</bdi> ${watched && html`<span class="tag">watched</span>`}
@@ -93,9 +97,10 @@ function Reading({ reading, onRemove }) {
       skipped.length > 0 &&
       html`<details>
         <summary>${count(skipped.length, "file")} left out</summary>
-        <ul>
-          ${skipped.map((file) => html`<li><bdi>${line(file.path)}</bdi>: ${seen(file.reason)}</li>`)}
+        <ul tabindex="-1">
+          ${drawn.map((file) => html`<li><bdi>${line(file.path)}</bdi>: ${seen(file.reason)}</li>`)}
         </ul>
+        ${more}
       </details>`
     }
   </li>`;

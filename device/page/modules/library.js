@@ -3,6 +3,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
 import { Folders } from "./folders.js";
+import { useParts } from "./more.js";
 import { patiently } from "./patience.js";
 import { usePolling } from "./polling.js";
 import { Search } from "./search.js";
@@ -93,6 +94,7 @@ function Documents({ documents, refresh }) {
   const [problem, setProblem] = useState(null);
   const [waiting, setWaiting] = useState(false);
   const heading = useRef(null);
+  const [drawn, more] = useParts(documents);
   const roots = new Set(documents.map((each) => each.root)).size;
   const remove = async (document) => {
     if (!confirm(`Remove “${line(document.title)}” from the library?`)) return;
@@ -103,7 +105,7 @@ function Documents({ documents, refresh }) {
       setProblem(error.message);
     }
     refresh();
-    heading.current.focus();
+    heading.current?.focus();
   };
   return html`
     <section aria-labelledby="documents-title">
@@ -125,7 +127,7 @@ function Documents({ documents, refresh }) {
                   </tr>
                 </thead>
                 <tbody>
-                  ${documents.map(
+                  ${drawn.map(
                     (each) =>
                       html`<tr key=${each.id}>
                         <th scope="row"><bdi>${line(each.title)}</bdi></th>
@@ -149,7 +151,7 @@ function Documents({ documents, refresh }) {
                   )}
                 </tbody>
               </table>
-            </div>`
+            </div>${more}`
       }
     </section>
   `;

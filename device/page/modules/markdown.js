@@ -50,7 +50,7 @@ export class Block extends Component {
       return html`<pre tabindex="0"><code>${leaf(start, end)}</code></pre>`;
     }
     if (kind === "heading")
-      return html`<p class="heading">${inside(HEADING.exec(source)[0].length, source.length)}</p>`;
+      return html`<p class="heading" dir="auto">${inside(HEADING.exec(source)[0].length, source.length)}</p>`;
     if (kind === "ul" || kind === "ol") {
       const items = itemsOf(source).map(({ start, end }) => html`<li dir="auto">${inside(start, end)}</li>`);
       const first = Number(ITEM.exec(source)[1] ?? 1);

@@ -84,7 +84,7 @@ export function Pipeline({ report, trace }) {
             setStep(Number(event.currentTarget.value));
           }}
         />
-        <output>${now}</output>
+        <output aria-live="off">${now}</output>
       </div>
       <p class="key" aria-hidden="true">
         <span class="chip kept">draft, right</span><span class="chip rejected">✕ rejected</span

@@ -4,7 +4,7 @@ import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { Answer } from "./answer.js";
 import { Pipeline } from "./pipeline.js";
 import { count, seen } from "./text.js";
-import { sends } from "./typing.js";
+import { leaves, sends } from "./typing.js";
 
 const LONGER = 4; // times the tokens of an answer that was cut
 
@@ -27,7 +27,7 @@ export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk
     onAsk(draft.trim());
   };
   const onKey = (event) => {
-    if (event.key === "Escape") close();
+    if (leaves(event)) close();
     if (sends(event)) send(event);
   };
   const name = `question-${number}`;
@@ -71,7 +71,11 @@ export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk
       ${turn.chosen && html`<p class="hint">${seen(turn.chosen)}</p>`}
       ${turn.doubt && html`<p class="hint">${seen(turn.doubt)}</p>`}
       ${turn.answer && html`<${Answer} turn=${turn} provisional=${live ? provisional : ""} onCite=${onCite} />`}
-      ${live && !turn.answer && html`<p class="thinking">${provisional ? seen(provisional) : "Reading …"}</p>`}
+      ${
+        live &&
+        !turn.answer &&
+        html`<p class="thinking" dir="auto">${provisional ? seen(provisional) : "Reading …"}</p>`
+      }
       ${turn.state === "stopped" && html`<p class="stopped">Stopped.</p>`}
       ${turn.state === "failed" && html`<p class="problem" role="alert">${seen(turn.error)}</p>`}
       ${turn.state === "done" && !turn.answer && html`<p class="stopped">The answer is empty.</p>`}

@@ -60,8 +60,9 @@ export class Uploads {
     if (!(await readable(file))) return refusal(UNREADABLE);
     try {
       const path = `library/documents?name=${encodeURIComponent(file.name)}`;
-      const { name, bytes: size } = await patiently(() => ask("POST", path, { body: file }), onWait);
-      return { name, text: `${bytes(size)}, read next`, ok: true };
+      const { name, bytes: size, replaced } = await patiently(() => ask("POST", path, { body: file }), onWait);
+      const instead = replaced ? "in place of the earlier file of this name, " : "";
+      return { name, text: `${bytes(size)}, ${instead}read next`, ok: true };
     } catch (error) {
       return refusal(error.status || (await readable(file)) ? error.message : UNREADABLE);
     }

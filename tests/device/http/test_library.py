@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,11 +18,14 @@ from common.library.readers.formats import SUFFIXES
 from common.library.watching import FolderWatcher
 from device.access.api_keys import ApiKeyFiles
 from device.documents import OwnDocuments
+from device.http import app
+from device.http.library import listing_json
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
+from device.interface import Listing
 from device.settings import DeviceSettings
 from tests.device.key_files import admission_of
-from tests.device.table_engine import TableEngine
+from tests.device.table_engine import WAIT, TableEngine
 
 PATIENCE = 300.0  # seconds; the reader lets everybody else go first
 FILE = {"content-type": "application/octet-stream"}
@@ -87,7 +93,7 @@ def test_a_document_comes_is_found_opened_and_forgotten(
         made = client.post(
             "/library/documents", params={"name": "viola.md"}, content=b"# Viola\n\non Monday", headers=FILE
         )
-        assert (made.status_code, made.json()) == (201, {"name": "viola.md", "bytes": 18})
+        assert (made.status_code, made.json()) == (201, {"name": "viola.md", "bytes": 18, "replaced": False})
         assert client.post("/library/folders", json={"path": str(tmp_path)}).status_code == 202
         until(lambda: sorted(names(client)), ["bicycle.txt", "viola.md"])
         (hit,) = client.get("/library/search", params={"query": "gears of a bicycle", "count": 1}).json()["hits"]
@@ -114,6 +120,25 @@ def test_a_document_comes_is_found_opened_and_forgotten(
         refused(client.delete("/library/folders", params={"path": str(tmp_path)}), 404, "o such folder is watched")
     finally:
         watcher.close()
+
+
+def test_while_a_long_list_is_made_others_are_answered(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, answered = threading.Event(), threading.Event()
+
+    def slow(listing: Listing) -> dict[str, Any]:
+        made.set()
+        assert answered.wait(WAIT)
+        return listing_json(listing)
+
+    monkeypatch.setattr(app, "listing_json", slow)
+    with ThreadPoolExecutor(1) as pool:
+        listed = pool.submit(client.get, "/library")
+        try:
+            assert made.wait(WAIT)
+            assert client.get("/health", timeout=WAIT / 2).status_code == 200
+        finally:
+            answered.set()
+        assert listed.result().status_code == 200
 
 
 class TestUploads:
@@ -154,9 +179,9 @@ class TestUploads:
         assert not (settings.uploads / "a.md").exists()
 
     def test_an_upload_takes_the_place_of_its_namesake(self, client: httpx.Client, settings: DeviceSettings) -> None:
-        for content in (b"one", b"two"):
+        for content, replaced in ((b"one", False), (b"two", True)):
             sent = client.post("/library/documents", params={"name": "same.txt"}, content=content, headers=FILE)
-            assert sent.status_code == 201
+            assert (sent.status_code, sent.json()["replaced"]) == (201, replaced)
         assert [path.read_bytes() for path in settings.uploads.glob("*")] == [b"two"]
         assert settings.uploads.stat().st_mode & 0o077 == 0
         (settings.uploads / "same.txt").unlink()

@@ -87,7 +87,6 @@ class TestAttribution:
         (part,) = self.found(call, "a", {" a": (1, 0, 0), " b": (0, 1, 0)})
         assert (part["text"], part["side"]) == ("a", "device")
 
-
     def test_a_part_of_which_nothing_is_shown_has_no_footnote(self, call: Call) -> None:
         pieces = {"Ann": (0.9, 0, 0), "\n1.": (0, 0.9, 0), " Bob": (0.9, 0, 0)}
         found = self.found(call, "Ann\n1. Bob", pieces, [Citation(0, ("Ann", "Bob")), Citation(1, ("1.",))])

@@ -139,12 +139,12 @@ class TestKeyboard:
         visit.wait_for_answer()
         assert words(answers(visit)) == ["日本"]
 
-
     def test_it_stays_near_what_vanishes(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
         visit = visits(server.url)
         page = visit.page
         page.get_by_role("button", name="Documents").click()
         page.get_by_label("Of this device").fill("journal/**")
+        page.get_by_label("Of the cloud").focus()
         page.get_by_role("button", name="Use all documents").press("Enter")
         assert self.place(visit) == "question"
         engine.allowed = 1

@@ -52,10 +52,10 @@ def choose(visit: Visit, files: Sequence[Path]) -> None:
     visit.page.get_by_label("Files to add").set_input_files(files)
 
 
-def drop(visit: Visit, files: Sequence[Path], onto: str = ".adding") -> None:
+def drop(visit: Visit, files: Sequence[Path]) -> None:
     """As a person does, from the machine's own windows."""
     devtools: Any = visit.page.context.new_cdp_session(visit.page)
-    box = visit.page.locator(onto).bounding_box()
+    box = visit.page.locator(".adding").bounding_box()
     data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
         place = {"type": kind, "x": box["x"] + 20, "y": box["y"] + 10}
@@ -134,9 +134,16 @@ def test_a_file_of_the_same_name_takes_the_place_of_the_earlier(visit: Visit, do
         assert told == [f"notes.md: 10 B, {'in place of the earlier file of this name, ' * (folder == 'b')}read next"]
 
 
-def test_a_file_that_is_dropped_elsewhere_is_not_opened(visit: Visit, documents: Slow, tmp_path: Path) -> None:
-    drop(visit, written(tmp_path, "a.html"), "h1:visible")
-    documents.may.release()
-    drop(visit, written(tmp_path, "b.md"))
-    visit.page.get_by_text("b.md: 10 B").wait_for()
-    assert documents.taken == ["b.md"]
+def test_what_is_dropped_elsewhere_is_not_opened(visits: Open, server: HttpServer) -> None:
+    """Browsers open a file in place of the page, unless it tells them not to; words go where they are dropped."""
+    taken = visits(server.url).page.evaluate(
+        """() => ["dragover", "drop"].map((kind) => ["file", "words"].map((what) => {
+            const dataTransfer = new DataTransfer();
+            if (what === "file") dataTransfer.items.add(new File(["words"], "a.html"));
+            else dataTransfer.setData("text/plain", "words");
+            const event = new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true });
+            document.getElementById("question").dispatchEvent(event);
+            return event.defaultPrevented;
+        }))"""
+    )
+    assert taken == [[True, False], [True, False]]
