@@ -123,8 +123,8 @@ def refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> 
         checked(request.only)
     except ValueError as error:
         return f"The patterns of the cloud's documents can't be followed: {error}."
-    query = request.prompt if isinstance(request, Open) else request.question
-    if len(query.encode()) > settings.max_query_bytes:
+    texts = [request.question, request.earlier, *([request.prompt] if isinstance(request, Open) else [])]
+    if max(len(text.encode()) for text in texts) > settings.max_query_bytes:
         return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."
     limits = [("documents", request.documents, settings.max_documents)]
     if isinstance(request, Open):

@@ -71,6 +71,7 @@ class ActiveRequest:
         released: Callable[[int], None],
         match_from: float,
         scope: Scope,
+        came: float,  # when the request did, before its files were read
     ) -> None:
         """Raises `RequestError`, or `AnswerFailed` where the cloud is needed and not there."""
         self.request = request
@@ -78,7 +79,7 @@ class ActiveRequest:
         self.side = side
         self.scope = scope
         self.cloud = cloud.of(request)
-        self.record = Record(time.monotonic(), opening.seed, opening.session)
+        self.record = Record(came, opening.seed, opening.session)
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
@@ -207,7 +208,7 @@ class ActiveRequest:
         """Do without what takes too long of it."""
         self._second.tick(now)
         ended = now if self._ended is None else self._ended
-        reading = self.opening.aggregation != "output" and now - ended <= longest(ended - self.record.started)
+        reading = self.opening.aggregation != "output" and now - ended <= longest(ended - self.record.begun)
         if self._done or self._closed is not None or reading:
             return  # the cloud, too, may read the answer again
         come = self.record.contributions.size // CLOSING_BYTES
@@ -268,9 +269,8 @@ class ActiveRequest:
     def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
         if not self.request.trace:
             return None
-        cloud = self.cloud
-        recorder = Recorder("device", cloud.estimates, aggregator, alone)
-        self._tracing = Tracing(recorder, lambda: cloud.peer.meter, self.record.started)
+        recorder = Recorder("device", self.cloud.estimates, aggregator, alone)
+        self._tracing = Tracing(recorder, lambda: self.cloud.peer.meter, self.record.started)
         return recorder
 
     def send(self, message: Message) -> None:
@@ -289,7 +289,7 @@ class ActiveRequest:
             self.record.notes.append(sentence)
 
     def silent(self, now: float) -> float:
-        return now - (self.record.token_times or [self.record.started])[-1]
+        return now - (self.record.token_times or [self.record.begun])[-1]
 
     def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
         self._second.behind(apart, record)
@@ -339,7 +339,7 @@ class ActiveRequest:
             return
         wanted = self._shown.reason != "cancelled"
         if wanted and not self.record.refused:
-            self._second.begin(self._tokens, self._ended - self.record.started, self._read_again)
+            self._second.begin(self._tokens, self._ended - self.record.begun, self._read_again)
         if wanted and self.phase.joined and not self.half.away:
             self.send(Close(self.opening.session, len(self.record.token_times)))
         else:

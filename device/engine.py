@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -89,6 +90,7 @@ class DeviceEngine:
 
     def _prepared(self, request: Request, tell: Tell, number: int | None, wanted: Callable[[], bool]) -> ActiveRequest:
         """The answer to a request, which is checked. Raises `RequestError`, or `AnswerFailed`."""
+        came = time.monotonic()
         method = check(request, self._settings)
         run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
         opening = open_message(method, request, run_ahead, estimates, self._side.eos, number)
@@ -100,7 +102,17 @@ class DeviceEngine:
         try:
             self._side.check(scope)
             return ActiveRequest(
-                method, request, opening, self._side, self.cloud, tell, self._metrics, self._release, match_from, scope
+                method,
+                request,
+                opening,
+                self._side,
+                self.cloud,
+                tell,
+                self._metrics,
+                self._release,
+                match_from,
+                scope,
+                came,
             )
         except BaseException:
             self._forget(scope)
@@ -185,12 +197,16 @@ class DeviceEngine:
         return done.result()
 
     def _check_length(self, request: Open) -> None:
-        if self._side.target.room(request) < 0:
-            raise RequestError(
-                f"The question is too long: the model's context holds {self._side.decoder.max_context} tokens, "
-                f"and {request.max_tokens} of them are for the answer.",
-                "prompt",
-            )
+        if self._side.target.room(request) >= 0:
+            return
+        most = self._side.decoder.max_context
+        question = len(self.encode(request.question)) + request.max_tokens
+        raise RequestError(
+            f"The question{' with all before it' if question < most else ''} is too long: the model's context holds "
+            f"{most} tokens, and {request.max_tokens} of them are for the answer; shorten it, start a new "
+            "conversation, or lower max_tokens.",
+            "prompt",
+        )
 
     # --- the link's events
 

@@ -60,10 +60,10 @@ def load_settings(
     try:
         settings = kind(**values)
     except ValidationError as error:
-        reason = _explained(error, kind, origins)
-        if file is None and _named(file) is not None and str(path) in reason:
-            reason += f" (${CONFIG_VARIABLE} names this file for both roles)"
-        raise ConfigurationError(reason) from None
+        wrong = _explained(error, kind, origins)
+        if file is None and _named(file) is not None and str(path) in wrong:
+            wrong += f" (${CONFIG_VARIABLE} names this file for both roles)"
+        raise ConfigurationError(wrong) from None
     if reason := foreign(settings.library):
         raise ConfigurationError(_refused("library", str(settings.library), reason, origins))
     settings._origins = origins

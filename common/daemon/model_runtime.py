@@ -86,7 +86,8 @@ class ModelRuntime:
                 "max_tokens.",
                 "prompt",
             ) from None
-        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity)
+        short = room is not None and len(tokens) == room < len(self.format.document_tokens(text))
+        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, cut=short)
 
     def room(self, request: Open, reserve: int | None = None) -> int:
         """Tokens that the context leaves for documents; `reserve` are for what follows the query, None: an answer."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from common.answer.report import Origin, Record
 from common.engine.kv.claims import Part
 from common.engine.kv.document_states import shortened
 from common.engine.kv.layout import DocumentStates
 from common.engine.sequences import Blocks, Prompt
+
+CUT: Final = (
+    "The question, all before it and the answer leave too little room in the model's context: {} of {} documents were"
+    " read in part or not at all; begin a new conversation, or lower max_tokens or documents."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,7 @@ class Document:
     states: DocumentStates | None = None  # its keys and values, where they came along
     origin: Origin | None = None  # in this side's library
     passing: bool = False  # it is for one answer: its keys and values are not kept
+    cut: bool = False  # its end had no room
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,8 @@ class PromptRows:
     closest: float = -1.0  # the largest similarity of a document, of either side
     apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
+    found: int = 0  # documents
+    cut: int = 0  # those of them that had no room, or not all
 
     @property
     def documents(self) -> tuple[tuple[int, ...], ...]:
@@ -50,6 +59,8 @@ class PromptRows:
         record.documents = self.documents
         if self.fetched_titles:
             record.cloud_titles = self.fetched_titles
+        if self.cut:
+            record.notes.append(CUT.format(self.cut, self.found))
 
 
 def rows(
@@ -76,7 +87,9 @@ def rows(
         passing=frozenset(document.tokens for document in documents if document.passing),
     )
     tokens = len(query) + sum(map(len, prompt.documents))
-    return PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), max(prompt.similarity))
+    closest, shorter = max(prompt.similarity), sum(document.cut for document in documents)
+    found = PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), closest)
+    return replace(found, found=len(documents), cut=shorter)
 
 
 def one_row(
@@ -93,9 +106,10 @@ def one_row(
     At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit. `blank` is as
     for `rows`; with `blocks` each document is read by itself.
     """
+    found = len(own) + len(fetched)
     kept = _fitting([*own, *fetched], begin, room)
     if not kept:
-        return _without(query, begin)
+        return replace(_without(query, begin), found=found, cut=found)
     most_last = [kept[index] for index in reversed(kept)]
     read = Blocks(tuple(document.tokens for document in most_last), len(begin))
     order = sorted(kept)
@@ -116,7 +130,8 @@ def one_row(
         passing=passing | {row} if passing else passing,
         blocks={0: read} if blocks else {},
     )
-    return replace(apart, prompt=prompt, tokens=len(query) + len(row), apart=apart.prompt)
+    tokens, without = len(query) + len(row), apart.cut + found - len(kept)
+    return replace(apart, prompt=prompt, tokens=tokens, apart=apart.prompt, found=found, cut=without)
 
 
 def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -> dict[int, Document]:
@@ -141,7 +156,7 @@ def cut(document: Document, room: int) -> Document:
     if len(document.tokens) <= room:
         return document
     states = None if document.states is None else shortened(document.states, room)
-    return replace(document, tokens=document.tokens[:room], states=states)
+    return replace(document, tokens=document.tokens[:room], states=states, cut=True)
 
 
 def _without(query: tuple[int, ...], begin: tuple[int, ...]) -> PromptRows:

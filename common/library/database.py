@@ -18,7 +18,7 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-_FORMAT = 6
+FORMAT = 6  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -75,7 +75,7 @@ _SCHEMA = (
     _TAGS,
     *_REMOVED,
     *_COPIES,
-    f"PRAGMA user_version = {_FORMAT}",
+    f"PRAGMA user_version = {FORMAT}",
 )
 
 
@@ -105,8 +105,8 @@ def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
         version = _recognise(connection, path)  # first: what follows would change another program's database
         if version in _SINCE and not upgrade:
             raise LibraryOutdated(
-                f"the library {path.parent} has format {version} of an earlier version: `dragon library list` brings it"
-                " up to date, as every command and daemon that opens it"
+                f"the library {path.parent} has format {version} of an earlier version: `dragon library list`, with"
+                " `--role cloud` for a cloud's, brings it up to date, as every daemon that opens it"
             )
         if not published:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -141,10 +141,10 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> int:
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     found = _tables(connection)
     connection.execute("COMMIT")
-    if version not in (0, _FORMAT, *_SINCE):
+    if version not in (0, FORMAT, *_SINCE):
         raise LibraryError(
             f"the library {path.parent} has format {version} and this program reads format"
-            f" {_FORMAT}: use the program that wrote it, or another folder"
+            f" {FORMAT}: use the program that wrote it, or another folder"
         )
     if found != (_library_tables(version) if version else set()):
         raise LibraryError(
@@ -279,7 +279,7 @@ class Database:
                 ((present,),) = self.all("PRAGMA user_version")
                 for statement in _SINCE.get(present, ()):
                     self.run(statement)
-                self.run(f"PRAGMA user_version = {_FORMAT}")
+                self.run(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

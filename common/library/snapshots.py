@@ -1,8 +1,8 @@
 """Snapshots of a library for processes on other machines, which can't open the database that is being written.
 
 SQLite's log of writes works on one machine only. So each content is copied to a folder of its own below the library's,
-named after its commit and its index's lists, and never changed: any number may read it, over whatever file system they
-share.
+named after its commit, its format and its index's lists, and never changed: any number may read it, over whatever file
+system they share.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from common.configuration.settings import Settings
-from common.library import index_header
-from common.library.database import PUBLISHED
-from common.library.errors import LibraryError
+from common.library import index_header, seal
+from common.library.database import FORMAT, PUBLISHED
+from common.library.errors import LibraryError, LibraryOutdated
 from common.library.store import DATABASE, INDEX, Store
+from common.library.writer_lock import writer_lock
 from common.process.durable_files import put_in_place, replacing
 from common.process.private_files import private_folder
 from common.process.sole_process import LockHeld, sole_process
@@ -39,7 +40,7 @@ def publish(library: Path) -> Path:
     try:
         private_folder(library)
         private_folder(folder)
-        store = Store(library)
+        store = _opened(library)
         try:
             with store.reading():
                 made = _made(store, library, folder)
@@ -90,6 +91,16 @@ def forget_unread(settings: Settings) -> None:
             forget(settings.library)
 
 
+def _opened(library: Path) -> Store:
+    """The database, brought up to date where it is of an earlier version; the next search seals it."""
+    try:
+        return Store(library)
+    except LibraryOutdated:
+        with writer_lock(library):
+            seal.remove(library)
+            return Store(library, upgrade=True)
+
+
 def _made(store: Store, library: Path, folder: Path) -> Path:
     """Make the copy, unless there is one; its folder. Call inside of `store.reading()`."""
     commit, made, former = store.state().commit, folder / _MADE, newest(library)
@@ -97,7 +108,7 @@ def _made(store: Store, library: Path, folder: Path) -> Path:
         return former
     shutil.rmtree(made, ignore_errors=True)
     private_folder(made)
-    if former is not None and former.name.startswith(f"{commit or _NOTHING}-"):
+    if former is not None and former.name.startswith(_content(commit)):
         _link(former / DATABASE, made / DATABASE)  # another index of the same content
     else:
         store.copy(made)
@@ -112,7 +123,12 @@ def _made(store: Store, library: Path, folder: Path) -> Path:
 
 def _name(commit: str, library: Path) -> str:
     """Name of the snapshot of a commit with the kind of index that is in this folder."""
-    return f"{commit or _NOTHING}-{index_header.lists(library)}"
+    return f"{_content(commit)}{index_header.lists(library)}"
+
+
+def _content(commit: str) -> str:
+    """Beginning of the names of snapshots that have the same database."""
+    return f"{commit or _NOTHING}-{FORMAT}-"
 
 
 def _link(path: Path, made: Path) -> None:

@@ -9,11 +9,11 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from common.process.child import allow_seconds, limit
 from common.process.python import child_command, python_environment
@@ -59,28 +59,38 @@ def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
 
     Raises `TrialFailed` when that does not show; `Unwanted`, and ends the trial, when it is not `wanted` any more.
     """
-    # From a file without a name: a pipe holds the beginning of a long schema, and then somebody must go on writing.
-    with TemporaryFile() as given:
-        given.write(grammar.encode())
-        given.seek(0)
-        with subprocess.Popen(
-            child_command("common.processors.trial"),
-            stdin=given,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # may quote the grammar
-            env=python_environment(),
-        ) as process:
-            try:
-                told = _told(process, wanted)
-            except BaseException:
-                process.kill()
-                raise
+    with subprocess.Popen(
+        child_command("common.processors.trial"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # may quote the grammar
+        env=python_environment(),
+    ) as process:
+        try:
+            _hand_over(grammar, process)
+            told = _told(process, wanted)
+        except BaseException:
+            process.kill()
+            raise
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"it takes more than {SECONDS} s to find out what it means"
     if process.returncode:
         raise TrialFailed(f"it takes more than {MEMORY >> 20} MiB to find out what it means")
     reason: str | None = json.loads(told)
     return reason
+
+
+def _hand_over(grammar: str, process: subprocess.Popen[bytes]) -> None:
+    """Have a thread write the grammar to the process, until that ends: a pipe holds the beginning of a long one, and
+    `communicate` does not go on writing after a time-out. No file has it: it may be private.
+    """
+    given, process.stdin = process.stdin, None
+    threading.Thread(target=_write, args=(grammar.encode(), given), name="grammar", daemon=True).start()
+
+
+def _write(given: bytes, file: IO[bytes]) -> None:
+    with suppress(BrokenPipeError), file:  # closing writes, too
+        file.write(given)
 
 
 def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import select
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from device.cli import options
-from device.cli.failures import NOT_REACHABLE, CommandFailed
+from device.cli.failures import CommandFailed
 from device.cli.typed import from_stdin
 
 if TYPE_CHECKING:
-    from device.cli.daemon import Daemon
+    from device.cli.answers import Printed
 
 PROMPT, MORE = "> ", "  "
 PASTED = 0.05  # seconds within which a terminal hands over the next line of a pasted text
@@ -32,14 +33,22 @@ def chat(
     Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows
     where the last one came from; /quit ends. Lines that are pasted at once are one question.
     """
-    from device.cli.connection import ready_daemon
+    from device.cli.answers import stream_answer
+    from device.cli.connection import asked, ready_daemon
 
-    with ready_daemon(url, api_key_file, ca) as daemon:
-        _converse(daemon, fields)
+    with ready_daemon(url, api_key_file, ca):
+        pass  # it is there, or is said not to be before anything is typed
+
+    def answer(messages: list[dict[str, str]]) -> Printed:
+        """Ask whatever daemon is there now: one that was started anew has another key for this user."""
+        body = {"messages": messages} | fields
+        return asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stdout))
+
+    _converse(answer)
 
 
-def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
-    from device.cli.answers import conversation, stream_answer, to_stderr
+def _converse(answer: Callable[[list[dict[str, str]]], Printed]) -> None:
+    from device.cli.answers import conversation, to_stderr
     from device.cli.render import full_report, summary
 
     turns: list[tuple[str, str]] = []
@@ -54,12 +63,10 @@ def _converse(daemon: Daemon, fields: dict[str, Any]) -> None:
             to_stderr(HELP)
             continue
         try:
-            printed = stream_answer(daemon, {"messages": conversation(turns, line)} | fields, sys.stdout)
+            printed = answer(conversation(turns, line))
         except KeyboardInterrupt:
             to_stderr("cancelled; the question is not part of the conversation")
         except CommandFailed as failure:
-            if failure.exit_code == NOT_REACHABLE:
-                raise
             to_stderr(f"dragon: {failure.text}")
         else:
             turns.append((line, printed.text))

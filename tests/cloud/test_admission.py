@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Admission, Places, Taken, admit
+from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Admission, Places, Taken, admit, refusal
+from cloud.settings import CloudSettings
 from common.answer.errors import AnswerFailed
 from common.engine.model.tokenizer import Tokenizer
 from common.library.library import Library
 from common.transport.interface import Peer
 from device.active_request import BUSY_PATIENCE
 from device.interface import TokenEvent
-from proto.messages import Busy, Cancel, Ready
+from proto.messages import Busy, Cancel, Fetch, Ready
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
 from tests.daemons.streaming import wait_until
@@ -28,8 +29,6 @@ QUESTION = "What is the best-selling game of the kind I like?"
 BUSY = "The cloud did not take part: it serves as many answers as it can."
 PLACES = Places(sessions=4, per_key=2)
 seconds = st.floats(0, 1e6)
-
-
 OTHERS = ("one", "another", "a third", "a fourth")
 
 
@@ -172,6 +171,14 @@ def taken_by_one(town: Town, stranger: Stranger) -> int:
     return needed
 
 
+@pytest.mark.parametrize(("size", "refused"), [(100, False), (101, True)])
+def test_every_text_that_is_searched_for_has_the_limit_of_a_prompt(size: int, refused: bool) -> None:
+    text, settings = "\u00e9" * size, CloudSettings(max_query_bytes=200)
+    opened = (replace(OPEN, question=text), replace(OPEN, earlier=text), replace(OPEN, prompt=text))
+    for request in (*opened, Fetch(1, text, 4, "text"), Fetch(1, "?", 4, "text", text)):
+        assert (refusal(request, settings, 512) is not None) == refused
+
+
 class TestCloud:
     def test_a_device_has_places_of_its_own(self, town: Town) -> None:
         greedy, other = town.stranger(), town.stranger()
@@ -183,6 +190,18 @@ class TestCloud:
         wait_until(lambda: bool(other.of(Ready)), "a place for another device", AT_ONCE)
         greedy.close()
         other.close()
+        town.check_that_all_is_free()
+
+    def test_what_can_not_be_served_ends_nobodys_answer(self, town: Town) -> None:
+        """Though its device has fewer than its share, and another one more."""
+        greedy, other, asking = (town.stranger() for _ in range(3))
+        take(town, greedy, 2)
+        take(town, other, 1)
+        asking.send(replace(OPEN, method="nonsense"))
+        assert asking.code() == "unservable"
+        assert town.sessions.open == 3
+        for stranger in (greedy, other, asking):
+            stranger.close()
         town.check_that_all_is_free()
 
     def test_more_connections_of_a_key_give_no_more_places(self, town: Town) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import MOST_FILES, Request, RequestFile
+from common.library.library import Library
 from device.interface import Finished
 from device.request_files import MOST_FILE_BYTES, RequestFiles
 from device.settings import DeviceSettings
@@ -167,6 +169,20 @@ def test_where_there_is_no_use_for_them_they_are_refused(device: Resident, field
 def test_an_answer_that_is_refused_later_leaves_nothing(device: Resident) -> None:
     with pytest.raises(RequestError, match="sources"):
         ask(device, LETTER, method="coupled", sources="device")
+
+
+def test_reading_them_is_part_of_the_wait(device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, reading = device.engine._files, 0.5
+
+    def slow(*given: Any) -> Library:
+        time.sleep(reading)
+        return RequestFiles.open(files, *given)
+
+    monkeypatch.setattr(files, "open", slow)
+    report = ask(device, letter("the time"), trace=True).report
+    assert report.trace is not None
+    assert report.ttft > reading
+    assert min(span.start for span in report.trace.spans if span.side == "device") > reading * 1e9
 
 
 def test_reading_ends_when_nobody_wants_the_answer(device: Resident) -> None:

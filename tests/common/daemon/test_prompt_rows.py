@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from common.answer.errors import RequestError
+from common.answer.report import Record
 from common.daemon.model_runtime import ModelRuntime
-from common.daemon.prompt_rows import Document, one_row, rows
+from common.daemon.prompt_rows import Document, PromptRows, cut, one_row, rows
 from common.engine.model.prompt import TextFormat
 from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER
 
@@ -65,6 +66,28 @@ class TestRows:
         assert (prompt.documents, prompt.absent) == ((BEGIN,), True)
 
 
+class TestWhatHadNoRoom:
+    """Documents of which the model has read a part, or nothing: the report says so."""
+
+    @pytest.mark.parametrize(
+        ("found", "said"),
+        [
+            (rows(QUERY, [NEAR], [MIDDLE], BEGIN), None),
+            (rows(QUERY, [cut(NEAR, 2)], [cut(MIDDLE, 4), cut(FAR, 1)], BEGIN), "2 of 3 documents"),
+            (one_row(QUERY, [FAR, NEAR], [MIDDLE], BEGIN, room=7), None),
+            (one_row(QUERY, [FAR, NEAR], [MIDDLE], BEGIN, room=5), "2 of 3 documents"),
+            (one_row(QUERY, [FAR, cut(NEAR, 2)], [MIDDLE], BEGIN, room=7), "1 of 3 documents"),
+            (one_row(QUERY, [NEAR], [], BEGIN, room=1), "1 of 1 documents"),
+            (one_row(QUERY, [], [], BEGIN, room=0), None),
+        ],
+    )
+    def test_is_noted(self, found: PromptRows, said: str | None) -> None:
+        record = Record(0.0, 1, 2)
+        found.note(record)
+        assert len(record.notes) == (said is not None)
+        assert said is None or f"in the model's context: {said} were read in part or not at all" in record.notes[0]
+
+
 class TestDocument:
     """A passage in the document format."""
 
@@ -77,6 +100,11 @@ class TestDocument:
         whole = model.document("title", "text " * 40, 0.5).tokens
         cut = model.document("title", "text " * 40, 0.5, 20).tokens
         assert (len(cut), cut[:3], cut[-2:]) == (20, whole[:3], whole[-2:])
+
+    def test_knows_that_it_was(self, model: ModelRuntime) -> None:
+        whole = len(model.document("title", "text " * 5, 0.5).tokens)
+        told = [model.document("title", "text " * 5, 0.5, room).cut for room in (None, whole + 1, whole, whole - 1)]
+        assert told == [False, False, False, True]
 
     @pytest.mark.parametrize("room", [-3, 0, 1])
     def test_a_question_that_leaves_no_room_for_one_is_too_long(self, model: ModelRuntime, room: int) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from common.library import database, publishing, snapshots
 from common.library.errors import LibraryError
 from common.library.library import Library
 from common.library.publishing import Follower, Publisher
+from common.library.seal import SEAL
 from common.library.snapshots import forget, newest, publish, tidy
 from common.library.store import DATABASE, INDEX
 from tests.common.library.conftest import Write
@@ -182,6 +184,29 @@ def test_forgotten_ones_are_gone(library: Library) -> None:
     assert newest(library.folder) is None
     assert not any(path.is_dir() for path in library.folder.iterdir())
     assert texts(library) == [FIRST]
+
+
+@pytest.mark.parametrize("upgraded", [False, True], ids=["by publishing", "before"])
+def test_one_of_a_former_format_is_made_anew(
+    library: Library, opened: Callable[[Path], Library], upgraded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same content: nobody could bring the former one up to date."""
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "FORMAT", 5, raising=False)
+        former = publish(library.folder)
+    library.close()
+    for folder in (library.folder, former):
+        (folder / SEAL).unlink(missing_ok=True)
+        with closing(sqlite3.connect(folder / DATABASE)) as connection:
+            connection.executescript("DROP TABLE copies; PRAGMA user_version = 5")
+    if upgraded:
+        opened(library.folder).close()
+    made = publish(library.folder)
+    assert made == newest(library.folder) == publish(library.folder)
+    for folder in (made, library.folder):
+        with opened(folder) as found:
+            assert texts(found) == [FIRST]
+    assert (library.folder / SEAL).exists()
 
 
 @pytest.fixture

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -16,7 +19,7 @@ from common.configuration.settings import EMBEDDED_TOKENIZER
 from common.engine.model.tokenizer import Tokenizer
 from common.processors.grammar import Grammar, Grammars
 from common.processors.options import ProcessorError
-from common.processors.trial import Unwanted, json_grammar, why_not
+from common.processors.trial import TrialFailed, Unwanted, json_grammar, why_not
 from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
 
 TOKENIZER = Tokenizer.load(str(EMBEDDED_TOKENIZER))
@@ -120,6 +123,15 @@ class TestRefusals:
         large = {"enum": [f"{number:08}" for number in range(2**14)]}
         assert len(json.dumps(large)) > 2**17
         assert why_not(json_grammar(json.dumps(large))) is None
+
+    def test_none_is_written_to_a_disk(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "there is no place for files"))
+        assert why_not(json_grammar(json.dumps(CAR))) is None
+
+    def test_one_that_ends_before_it_has_read_all_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("common.processors.trial.child_command", lambda module: [sys.executable, "-c", "exit(1)"])
+        with pytest.raises(TrialFailed):
+            why_not("x" * 2**20)
 
     @pytest.mark.parametrize("name", COSTLY)
     def test_a_costly_schema_is_followed_in_steps_that_neighbours_hardly_notice_or_ends(self, name: str) -> None:

@@ -57,7 +57,7 @@ class RapidRequest(LatticeRequest):
     retrieval_threshold: float = Field(
         default=0.3, ge=-1.0, le=1.0, allow_inf_nan=False, description="Least similarity of such a passage"
     )
-    # Read by the drafter in place of the document's passages. They do not travel.
+    # Read by the drafter in place of the document's passages. They do not travel, but what is computed from them does.
     passages: Texts = Field(default=(), exclude=True, repr=False)
     verifier: Literal["cloud", "device"] = Field(
         default="cloud", description="Where the document is, and is read whole"
@@ -79,6 +79,12 @@ def check_rapid(request: RapidRequest) -> None:
     check_document(request.method, request.long_document, request.aggregation)
     if request.verifier == "cloud":
         check_draft(request)
+        if request.passages and request.privacy != "balanced":
+            raise RequestError(
+                "Distributions computed from passages of your own go to the cloud: that needs privacy 'balanced', or "
+                "verifier 'device'; without passages the drafter reads the document's own.",
+                "passages",
+            )
     elif request.sources != "device":
         raise RequestError(
             f"A verifier on this device reads this device's documents: sources must be 'device', not "

@@ -33,7 +33,9 @@ class EdgeRequest(Request):
 
 
 class EdgeLlm:
-    """Implements `Method`. The question leaves the device where the cloud's documents are asked for, nothing else."""
+    """Implements `Method`. Where the cloud's documents are asked for, the question leaves the device, those before it,
+    and nothing else.
+    """
 
     name: ClassVar[str] = "edgellm"
     request: ClassVar[type[Request]] = EdgeRequest

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from common.answer.errors import RequestError
+from common.answer.request import Privacy
 from common.draft_policy.values import Extension
 from common.methods.drafted.method import Scheme
+from common.methods.drafted.rapid.request import RapidRequest, check_rapid
 from common.methods.drafted.rapid.scheme import RapidJudge, RapidScheme
 from common.sampling.augmentation import augmented, likeliest
 from common.sampling.draws import Place
@@ -101,6 +104,19 @@ def test_without_strength_it_is_plain_speculative_decoding(seed: int, temperatur
     assert pairs[0].run() == pairs[1].run()
     counted = [(pair.device.counters.proposed, pair.device.counters.accepted) for pair in pairs]
     assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("privacy", ["strict", "offline"])
+def test_nothing_is_computed_for_the_cloud_from_the_callers_own_texts_unless_balanced(privacy: Privacy) -> None:
+    """The drafter's distributions go to the verifier, and these texts could be read out of them."""
+    texts: dict[str, Any] = {"question": "?", "prompt": "?", "method": "rapid", "long_document": "?"}
+    own = texts | {"passages": ("A private note.",)}
+    with pytest.raises(RequestError, match="needs privacy 'balanced'") as refused:
+        check_rapid(RapidRequest(**own, privacy=privacy))
+    assert refused.value.field == "passages"
+    check_rapid(RapidRequest(**own, privacy="balanced"))
+    check_rapid(RapidRequest(**own, privacy=privacy, verifier="device", sources="device"))
+    check_rapid(RapidRequest(**texts, privacy=privacy))
 
 
 class TestThePapersResidual:
