@@ -16,7 +16,12 @@ from unicodedata import category
 from common.library.readers.content import Unreadable
 from common.library.readers.latin import central_european
 
-_MARKED: Final = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# The longer marks first, which begin as shorter ones do.
+_MARKED: Final = {
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
+    codecs.BOM_UTF8: "utf-8-sig",
+}
 # Those that old programs write, the likelier first. Latin-1 is Windows' Western one without the quotation marks.
 _NARROW: Final = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "cp949", "big5", "cp1250", "cp1253"),
@@ -34,6 +39,31 @@ _WIDER: Final = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
+# Names that browsers know and Python does not.
+_ALSO_CALLED: Final = {
+    "cp1252": "iso88591 x-cp1252",
+    "cp1250": "x-cp1250",
+    "cp1251": "x-cp1251",
+    "cp1254": "iso88599 x-cp1254",
+    "cp874": "windows-874 dos-874 iso885911",
+    "cp932": "x-sjis windows-31j",
+    "cp949": "windows-949 iso-ir-149 cseuckr csksc56011987 ksc_5601 ks_c_5601-1989",
+    "big5hkscs": "cn-big5 x-x-big5",
+    "euc_jp": "x-euc-jp cseucpkdfmtjapanese",
+    "gb18030": "x-gbk csgb2312 gb_2312 gb_2312-80",
+    "iso8859-2": "iso88592",
+    "iso8859-5": "iso88595",
+    "iso8859-6": "iso88596 iso-8859-6-e iso-8859-6-i csiso88596e csiso88596i",
+    "iso8859-7": "iso88597 sun_eu_greek",
+    "iso8859-8": "iso88598 iso-8859-8-e iso-8859-8-i csiso88598e csiso88598i logical visual",
+    "iso8859-15": "iso885915 csisolatin9",
+    "koi8-r": "koi koi8",
+    "koi8-u": "koi8-ru",
+    "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    "mac-roman": "x-mac-roman mac csmacintosh",
+    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
+}
+_CALLED: Final = {name: encoding for encoding, names in _ALSO_CALLED.items() for name in names.split()}
 _NAMED: Final = ("cp", "iso", "koi8", "mac", "ascii", "gb", "hz", "big5", "shift", "euc", "johab", "tis", "utf-7")
 _OF_ASCII_BYTES: Final = ("iso2022", "hz", "utf-7")  # begin the names of encodings whose bytes are valid UTF-8, too
 _STRAY: Final = 16  # bytes for each NUL in a text that is not UTF-16
@@ -51,15 +81,17 @@ _CONTROL_BYTES: Final = re.compile(f"[{_CONTROLS}]".encode())
 _CONTROL_CHARACTERS: Final = re.compile(f"[{_CONTROLS}\x80-\x9f\ufffd-\uffff]")
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]+")
 _NOT_LATIN: Final = re.compile(rb"[\x80-\x9f]")  # Latin-1 has nothing there
+_WITH_NUL: Final = "it is not text: it contains NUL bytes"
 _ALWAYS_CHARACTERS: Final = (b"\n", b" ", b",", b".")  # never a part of another one
-_NOT_ASCII: Final = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
 
 
 def decoded(content: bytes) -> str:
     """The text of a file that is nothing but text. Raises `Unreadable`."""
-    for mark, encoding in _MARKED.items():
-        if content.startswith(mark):
-            return _decoded(content, encoding)
+    marked = _marked(content)
+    if marked is not None:
+        if "\0" in marked:
+            raise Unreadable(_WITH_NUL)
+        return marked
     if b"\0" in content:
         return _wide(content)
     try:
@@ -72,11 +104,14 @@ def decoded_as(content: bytes, said: str) -> str:
     """The text of a file that says, or is said, to be encoded in `said`: which may be empty, unknown, too narrow or not
     true. Raises `Unreadable`.
     """
-    if content.startswith(tuple(_MARKED)) or content.count(0) * _STRAY > len(content):
+    marked = _marked(content)
+    if marked is not None:
+        return marked.replace("\0", "")  # nobody sees it
+    if content.count(0) * _STRAY > len(content):
         return decoded(content)
-    content = content.replace(b"\0", b"")  # nobody sees it
+    content = content.replace(b"\0", b"")
     try:
-        name = codecs.lookup(said).name
+        name = codecs.lookup(_CALLED.get(said.strip().lower(), said)).name
     except (LookupError, ValueError):  # the second for a NUL in it
         return decoded(content)
     if not name.startswith(_OF_ASCII_BYTES):
@@ -89,6 +124,11 @@ def decoded_as(content: bytes, said: str) -> str:
     if not name.startswith(_NAMED):  # nothing that the bytes of a text are in
         return decoded(content)
     return content.decode(_WIDER.get(name, name), "replace")
+
+
+def _marked(content: bytes) -> str | None:
+    """The text of a file that begins with a mark of its encoding; else None. Raises `Unreadable`."""
+    return next((_decoded(content, encoding) for mark, encoding in _MARKED.items() if content.startswith(mark)), None)
 
 
 def _decoded(content: bytes, encoding: str) -> str:
@@ -117,7 +157,7 @@ def _wide(content: bytes) -> str:
         text = content.decode(encoding, "replace")
         if not _CONTROL_CHARACTERS.search(text) and _is_likely(content[:_SAMPLE], encoding, upper, text[:_SAMPLE]):
             return text
-    raise Unreadable("it is not text: it contains NUL bytes")
+    raise Unreadable(_WITH_NUL)
 
 
 def _is_likely(sample: bytes, encoding: str, upper: bytes, text: str) -> bool:
@@ -142,9 +182,11 @@ def _narrow(content: bytes) -> str:
 def _sample(content: bytes) -> bytes:
     """Lines that have more than ASCII, which every encoding shares."""
     lines, size = list[bytes](), 0
-    for line in _NOT_ASCII.finditer(content):
-        lines.append(line.group())
-        size += len(lines[-1])
+    for line in content.splitlines(keepends=True):
+        if line.isascii():
+            continue
+        lines.append(line)
+        size += len(line)
         if size > _SAMPLE:
             break
     sample = b"".join(lines)

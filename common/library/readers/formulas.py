@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain, repeat
 from typing import Any, Final
 
 from bs4 import Tag
@@ -18,8 +19,15 @@ def office_in_line(element: Any) -> str:
     if kind == "t":
         return element.text or ""
 
+    def parts(name: str) -> list[str]:
+        return list(map(office_in_line, element.iterchildren(MATHS + name)))
+
     def part(name: str) -> str:
-        return "".join(map(office_in_line, element.iterchildren(MATHS + name)))
+        return "".join(parts(name))
+
+    def sign(name: str, default: str) -> str:
+        stated = element.find(f"{MATHS}{kind}Pr/{MATHS}{name}")
+        return default if stated is None else stated.get(MATHS + "val", "")
 
     match kind:
         case "f":
@@ -32,6 +40,25 @@ def office_in_line(element: Any) -> str:
             return f"{part('e')}_{_grouped(part('sub'))}^{_grouped(part('sup'))}"
         case "rad":
             return f"{part('deg')}√{_grouped(part('e'))}"
+        case "d":
+            return sign("begChr", "(") + sign("sepChr", "|").join(parts("e")) + sign("endChr", ")")
+        case "nary":
+            ends = [(before, part(name)) for before, name in (("_", "sub"), ("^", "sup"))]
+            shown = "".join(before + _grouped(end) for before, end in ends if end)
+            return f"{sign('chr', '∫')}{shown} {part('e')}"
+        case "m":
+            rows = "; ".join(parts("mr"))
+            return rows if element.getparent().getparent().tag == MATHS + "d" else f"[{rows}]"
+        case "mr":
+            return ", ".join(parts("e"))
+        case "eqArr":
+            return "; ".join(parts("e"))
+        case "limLow":
+            return f"{part('e')}_{_grouped(part('lim'))}"
+        case "limUpp":
+            return f"{part('e')}^{_grouped(part('lim'))}"
+        case "func":
+            return f"{part('fName')} {part('e')}"
     return "".join(map(office_in_line, element))
 
 
@@ -60,7 +87,21 @@ def _of_page(element: Tag) -> str:
             return f"√{_grouped(''.join(parts))}"
         case "mroot", [base, degree]:
             return f"{degree}√{_grouped(base)}"
+        case "mfenced", _:
+            return _fenced(element, parts)
+        case "mtable", _:
+            return "; ".join(parts)
+        case "mtr", _:
+            return " ".join(parts)
     return "".join(parts) if parts else element.get_text(strip=True)
+
+
+def _fenced(element: Tag, parts: list[str]) -> str:
+    """Parts in brackets, with signs between them of which the last one is repeated."""
+    signs = "".join(str(element.get("separators", ",")).split())
+    between = chain(signs, repeat(signs[-1:]))
+    inner = "".join(chain.from_iterable(zip(parts[:-1], between, strict=False))) + "".join(parts[-1:])
+    return f"{element.get('open', '(')}{inner}{element.get('close', ')')}"
 
 
 def _grouped(part: str) -> str:

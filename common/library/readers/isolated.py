@@ -13,6 +13,8 @@ from contextlib import suppress
 from threading import Timer
 from typing import Any, get_args
 
+import psutil
+
 from common.library.readers.content import Content, Section, Unit, Unreadable
 from common.process.python import child_command, python_environment
 
@@ -21,6 +23,7 @@ PROCESSOR_SECONDS = 60  # for one document
 SECONDS = 300.0  # for one document, on a machine with other work
 MEMORY = 2 * 2**30  # bytes of address space
 MOST_TEXT = 20_000_000  # characters
+_KEPT = 4  # part of the memory that a process may keep of documents which it has read
 _LONGEST_ANSWER = 2**28  # bytes, of a text of characters that take twelve each
 
 
@@ -50,6 +53,8 @@ class IsolatedReader:
             answer = _answer(process, suffix, content)
         finally:
             timer.cancel()
+            if _resident(process) > self._memory // _KEPT:
+                self.close()
         if answer is None:
             self.close()
             if late[0]:
@@ -83,6 +88,14 @@ class IsolatedReader:
                 stderr=subprocess.DEVNULL,  # what a library complains of may be of the document
             )
         return self._process
+
+
+def _resident(process: subprocess.Popen[bytes]) -> int:
+    """Bytes that a process has in memory; nothing where it has ended."""
+    try:
+        return int(psutil.Process(process.pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _answer(process: subprocess.Popen[bytes], suffix: str, content: bytes) -> Content | None:

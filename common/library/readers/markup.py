@@ -5,13 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
+from bs4.element import NavigableString, PageElement
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
@@ -26,9 +27,12 @@ _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
     *("legend", "main", "menu", "nav", "search", "summary", "button", "label", "optgroup", "option"),
 )
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_CELLS = ("td", "th")
 _PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
 _MOST_SPANNED = 1000  # columns or rows, as browsers have it
 _SPACE = re.compile(r"\n{3,}")
+_WORDS = re.compile(r"\S")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -83,6 +87,9 @@ def markdown(page: BeautifulSoup) -> str:
         element.decompose()
     for element in page(_BLOCKS):
         element.name = "div"
+    for drawn in page(class_="katex-html"):  # beside a formula that says the same
+        if drawn.parent is not None and drawn.parent.find("math"):
+            drawn.decompose()
     for formula in page("math"):
         formula.replace_with(page_in_line(formula))
     for box in page("input", type="checkbox"):
@@ -91,35 +98,89 @@ def markdown(page: BeautifulSoup) -> str:
         heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, escape_misc=False
     )
     for table in page("table"):
-        if table.find("table") is None:
-            _write_out(table, page, converter)
-        else:  # one that lays a page out
+        _complete(table, page)
+        rows = _rows(table)
+        if not _lays_out(table, rows):
+            _write_out(table, rows, page, converter)
+        else:
             for part in [*(each for each in table(_PARTS) if each.find_parent("table") is table), table]:
                 part.name = "div"
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()
 
 
-def _write_out(table: Tag, page: BeautifulSoup, converter: MarkdownConverter) -> None:
+def _complete(table: Tag, page: BeautifulSoup) -> None:
+    """Put a table's cells that stand in no row into rows, and words that stand in no cell above it, as browsers do."""
+    row: Tag | None = None
+    for cell in table(_CELLS):
+        if _above(cell, ("tr", "table")) is table:
+            if row is None or cell.find_previous_sibling() is not row:
+                row = page.new_tag("tr")
+                cell.insert_before(row)
+            row.append(cell)
+    for words in table(string=_WORDS):
+        outer = _above(words, ("table", *_PARTS))
+        if type(words) is not NavigableString or outer is None or outer.name in ("caption", *_CELLS):
+            continue  # a comment, or where it should be
+        part: PageElement = words
+        while part.parent is not None and part.parent is not outer:
+            part = part.parent
+        apart = page.new_tag("div")
+        table.insert_before(apart)
+        apart.append(words if isinstance(part, Tag) and part.find(_CELLS) else part)
+
+
+def _rows(table: Tag) -> list[list[Tag]]:
+    """The cells of a table by row, wherever in it they are."""
+    rows: dict[int, list[Tag]] = {id(row): [] for row in table("tr")}
+    for cell in table(_CELLS):
+        rows.get(id(_above(cell, ("tr", *_CELLS))), []).append(cell)
+    return list(rows.values())
+
+
+def _above(part: PageElement, names: Sequence[str]) -> Tag | None:
+    """The innermost element of some names that a part of a page is in."""
+    outer = part.parent
+    while outer is not None and outer.name not in names:
+        outer = outer.parent
+    return outer
+
+
+def _lays_out(table: Tag, rows: Sequence[Sequence[Tag]]) -> bool:
+    """Whether a table is there for a page's looks: it has one column, or holds what no row of a table does."""
+    return (
+        table.find("table") is not None
+        or all(len(cells) < 2 for cells in rows)
+        or any("\n" in code.get_text().strip() for code in table("pre"))
+        or any(_is_part_of(heading, _above(heading, _CELLS)) for heading in table(_HEADINGS))
+    )
+
+
+def _is_part_of(heading: Tag, cell: Tag | None) -> bool:
+    """Whether there is more in a cell than a heading."""
+    return cell is not None and cell.get_text(strip=True) != heading.get_text(strip=True)
+
+
+def _write_out(table: Tag, rows: Sequence[Sequence[Tag]], page: BeautifulSoup, converter: MarkdownConverter) -> None:
     """Put lines in a table's place that name their columns: a piece of it may stand alone."""
-    first = table.find("tr")
-    marked = first is not None and first.find("th") is not None and first.find("td") is None
+    marked = bool(rows and rows[0]) and all(cell.name == "th" for cell in rows[0])
+    for part in table((*_HEADINGS, "pre")):  # which have lines to themselves elsewhere
+        part.name = "div"
     written = page.new_tag("p")
-    for line in table_text(_grid(table, converter), OF_TEXTS, stated=marked).split("\n"):
+    for line in table_text(_grid(rows, converter), OF_TEXTS, stated=marked).split("\n"):
         written.extend([line, page.new_tag("br")])
-    caption = table.find("caption")
-    if caption is not None:
+    for caption in table("caption"):
         caption.name = "div"
         table.insert_before(caption)
     table.replace_with(written)
 
 
-def _grid(table: Tag, converter: MarkdownConverter) -> Iterator[list[str]]:
-    """Texts of a table's cells by row; that of one that spans several rows is in all of them."""
+def _grid(rows: Iterable[Iterable[Tag]], converter: MarkdownConverter) -> Iterator[list[str]]:
+    """Texts of cells by row; that of one that spans several rows is in all of them."""
     below: dict[int, tuple[int, str]] = {}  # rows that a text is still in, by column
-    for row in table("tr"):
+    for row in rows:
         values: list[str] = []
-        cells = deque(row(("td", "th"), recursive=False))
-        while cells or any(column >= len(values) for column in below):
+        cells, last = deque(row), max(below, default=-1)
+        while cells or len(values) <= last:
             if len(values) in below:
                 left, text = below.pop(len(values))
                 if left > 1:
@@ -130,9 +191,10 @@ def _grid(table: Tag, converter: MarkdownConverter) -> Iterator[list[str]]:
                 wide, tall = (_span(cell, name) for name in ("colspan", "rowspan"))
                 cell.name = "div"
                 text = " ".join(converter.convert_soup(cell).split())
+                parts = [text, *[""] * (wide - 1)]
                 if tall > 1:
-                    below[len(values)] = tall - 1, text
-                values += [text, *[""] * (wide - 1)]
+                    below |= {column: (tall - 1, part) for column, part in enumerate(parts, len(values))}
+                values += parts
             else:
                 values.append("")
         yield values

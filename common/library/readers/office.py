@@ -9,12 +9,12 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
-from datetime import datetime, time
-from itertools import zip_longest
+from datetime import datetime, time, timedelta
+from itertools import chain, groupby
 from typing import Any, Final
 
 from common.library.readers.archive import COMPATIBILITY, open_archive, parsed_part
-from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, whole
 from common.library.readers.formulas import office_in_line
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
@@ -22,6 +22,7 @@ _HYPHEN = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is 
 _WITHIN_PARAGRAPH = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
 _MOST_PARTS: Final = 32  # of fields within fields
 _DRAWING: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_CHART: Final = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _DIAGRAM: Final = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _OF_OUTLINE: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
 _FORMULA: Final = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
@@ -49,11 +50,21 @@ def read_pdf(content: bytes) -> Content:
         # One that is encrypted against changes only, or with an empty password, opens for anybody.
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable(NEEDS_PASSWORD)
-        pages = ["\n".join([_flowing(page.extract_text()), *_filled_in(page)]) for page in reader.pages]
+        pages, damage = list[str](), None
+        for page in reader.pages:
+            try:
+                pages.append("\n".join([_flowing(page.extract_text()), *_filled_in(page)]))
+            except (FileNotDecryptedError, MemoryError):
+                raise
+            except Exception as error:  # whatever the library makes of a page that is damaged
+                pages.append("")
+                damage = error
         title = reader.metadata.title if reader.metadata else None
     except FileNotDecryptedError as error:
         raise Unreadable(NEEDS_PASSWORD) from error
     sections = tuple(Section(text, f"page {number}") for number, text in enumerate(pages, 1) if text.strip())
+    if not sections and damage is not None:
+        raise damage
     if not sections:
         raise Unreadable("it has no text: pages that were scanned are not read")
     return Content(sections, str(title or "").strip())
@@ -166,9 +177,14 @@ def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
         return
     for row, formulas in zip(sheet.iter_rows(), written.iter_rows(), strict=True):
         yield [
-            str(formula.value) if cell.value is None and formula.data_type == "f" else _shown(cell)
+            _formula(formula.value) if cell.value is None and formula.data_type == "f" else _shown(cell)
             for cell, formula in zip(row, formulas, strict=True)
         ]
+
+
+def _formula(value: Any) -> str:
+    """A formula as it was typed, also one of several cells; empty for a table that the program computes."""
+    return value if isinstance(value, str) else str(getattr(value, "text", ""))
 
 
 def _show_new(shapes: Any) -> None:
@@ -220,10 +236,39 @@ def _of_chart(chart: Any) -> Iterator[str]:
     """The title of a chart, and what it shows as a table."""
     if chart.has_title and chart.chart_title.has_text_frame:
         yield chart.chart_title.text_frame.text
-    for plot in chart.plots:
-        names = [series.name for series in plot.series]
-        values = zip_longest(plot.categories, *(series.values for series in plot.series), fillvalue=None)
-        yield table_text([["", *names], *([_plain(value) for value in row] for row in values)])
+    area = chart.element.find(f"{_CHART}chart/{_CHART}plotArea")
+    for plot in () if area is None else area:
+        yield from _of_plot(plot)
+
+
+def _of_plot(plot: Any) -> Iterator[str]:
+    """A table of the series of a plot, of whatever kind; of each by itself where they have points at other places."""
+    series = list(plot.iterchildren(_CHART + "ser"))
+    categories = next(filter(None, (_points(each, "cat") for each in series)), {})
+    for first, several in groupby(series, lambda each: _points(each, "xVal") or categories):
+        same = list(several)
+        names = ["".join(_points(each, "tx").values()) or each.findtext(f"{_CHART}tx/{_CHART}v", "") for each in same]
+        columns = [first, *(_points(each, "val", "yVal") for each in same)]
+        rows = sorted(set(chain.from_iterable(columns)))
+        yield table_text([["", *names], *([column.get(row, "") for column in columns] for row in rows)])
+
+
+def _points(series: Any, *names: str) -> dict[int, str]:
+    """What the part of a series of one of these names holds, by the numbers of its points."""
+    part = next(series.iterchildren(*(_CHART + name for name in names)), None)
+    if part is None:
+        return {}
+    numbers = next(part.iter(_CHART + "numCache", _CHART + "numLit"), None) is not None
+    level = next(part.iter(_CHART + "lvl"), part)  # the innermost of categories within others
+    values = {whole(each.get("idx", ""), 0): each.findtext(_CHART + "v", "") for each in level.iter(_CHART + "pt")}
+    return {number: _rounded(value) if numbers else value for number, value in values.items()}
+
+
+def _rounded(number: str) -> str:
+    try:
+        return _plain(float(number))
+    except ValueError:  # such as an error in a formula
+        return number
 
 
 def _flowing(text: str) -> str:
@@ -254,4 +299,7 @@ def _plain(value: object) -> str:
         return f"{value:.{_DIGITS}g}"
     if isinstance(value, datetime) and value.time() == time.min:
         return value.date().isoformat()
+    if isinstance(value, timedelta):
+        minutes, seconds = divmod(round(abs(value).total_seconds()), 60)
+        return f"{'-' if value < timedelta() else ''}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
     return str(value)

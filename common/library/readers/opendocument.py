@@ -22,13 +22,18 @@ _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _FORMULA: Final = "{http://www.w3.org/1998/Math/MathML}annotation"
 _REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
 _CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
+_PARAGRAPHS: Final = TEXT + "p", TEXT + "h", TEXT + "list"
 _STYLES: Final = "styles.xml"
 _MOST_LEVELS: Final = 6  # of Markdown's headings
 _MOST_COLUMNS: Final = 16_384  # of a spreadsheet
 _MOST_SPACES: Final = 1_000  # that one element stands for
+_MOST_OF_NAME: Final = 31  # characters of a sheet's, as other programs have it: a place has room for its row, too
 _MOST_ROWS: Final = 1_048_576
-# What was deleted, what nobody sees, and what others said of the text.
-_SILENT: Final = {TEXT + "tracked-changes", TEXT + "sequence-decls", TEXT + "variable-decls", _OFFICE + "annotation"}
+# What was deleted, what nobody sees, how words are spoken, and what others said of the text.
+_SILENT: Final = {
+    *(TEXT + name for name in ("tracked-changes", "sequence-decls", "variable-decls", "ruby-text")),
+    _OFFICE + "annotation",
+}
 _SPACE: Final = re.compile(r"[ \t\r\n]+")
 
 
@@ -65,7 +70,7 @@ def read_ods(content: bytes) -> Content:
         for sheet in _body(archive, "spreadsheet").iterchildren(_TABLE + "table"):
             text = table_text(filled_down(_rows(sheet), _spans(sheet)))
             if text.strip():
-                sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')}", "row"))
+                sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')[:_MOST_OF_NAME]}", "row"))
         return Content(tuple(sections), title_in(archive, "meta.xml"))
 
 
@@ -146,12 +151,17 @@ def _blocks(element: Iterable[Any], depth: int = 0) -> Iterator[str]:
 
 
 def _framed(element: Any) -> Iterator[str]:
-    """The blocks in the frames that are anchored in a paragraph."""
+    """The blocks in the frames and shapes that are anchored in a paragraph."""
     for child in element:
-        if child.tag == _DRAWING + "text-box":
+        if child.tag == _DRAWING + "text-box" or (_is_drawn(child) and any(each.tag in _PARAGRAPHS for each in child)):
             yield from _blocks(child)
         elif child.tag not in _SILENT and child.tag != TEXT + "note":
             yield from _framed(child)
+
+
+def _is_drawn(element: Any) -> bool:
+    """Whether an element is a frame or a shape, whose words are not those of the line that it is in."""
+    return isinstance(element.tag, str) and element.tag.startswith(_DRAWING) and element.tag != _DRAWING + "a"
 
 
 def _list(element: Any, depth: int) -> str:
@@ -237,7 +247,7 @@ def _write(element: Any, out: io.StringIO) -> None:
         elif child.tag == TEXT + "note":
             note = " ".join(_blocks(child))
             out.write(f" ({note})" if note else "")
-        elif child.tag not in _SILENT and child.tag != _DRAWING + "frame" and isinstance(child.tag, str):
+        elif child.tag not in _SILENT and not _is_drawn(child) and isinstance(child.tag, str):
             _write(child, out)
         out.write(_SPACE.sub(" ", child.tail or ""))
 

@@ -6,18 +6,23 @@ import email
 import email.policy
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
+from email.headerregistry import HeaderRegistry, UnstructuredHeader
 from email.message import EmailMessage, MIMEPart
+from email.policy import EmailPolicy
 from itertools import chain, groupby, islice
-from typing import Any
+from typing import Any, Final
 
-from common.library.readers.content import Content, Section, Unreadable, front_title
+from common.library.readers.content import Content, Section, Unreadable, front_title, in_lines
 from common.library.readers.encodings import decoded, decoded_as
 from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _RICH = b"{\\rtf"
+_OF_MAC: Final = re.compile(r"(\{\\rtf\d*\s*)\\mac(?![a-z])(?:\s*\\ansicpg10000)?")  # a page that Python has not
+_PICTURE: Final = re.compile(r"data:[\w.+/-]+(?:;[\w=-]+)*;base64,[A-Za-z0-9+/=]{64,}")  # all of its bytes
 _HAS_WORDS = re.compile(r"\w")
 
 
@@ -28,7 +33,7 @@ def read_text(content: bytes) -> Content:
 
 def read_markdown(content: bytes) -> Content:
     """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
-    text = decoded(content).replace("\r\n", "\n")
+    text = _PICTURE.sub("", in_lines(decoded(content)))
     return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text))
 
 
@@ -38,7 +43,9 @@ def read_rtf(content: bytes) -> Content:
 
     if not content.lstrip().startswith(_RICH):
         raise Unreadable("it is not rich text: it does not begin as such")
-    text = rtf_to_text(content.decode("latin-1"), errors="replace")  # type: ignore[no-untyped-call]
+    written, of_mac = _OF_MAC.subn(r"\1", content.decode("latin-1"), count=1)
+    text = rtf_to_text(written, "mac_roman" if of_mac else "cp1252", "replace")  # type: ignore[no-untyped-call]
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of characters are put together
     return Content((Section(_rich_with_rows_named(text).strip()),))
 
 
@@ -58,14 +65,15 @@ def read_notebook(content: bytes) -> Content:
         sources = [cell["source"] for cell in cells]
     except (ValueError, KeyError, TypeError) as error:
         raise Unreadable("it is not a Jupyter notebook of format 4") from error
-    texts = ["".join(source) if isinstance(source, list) else str(source) for source in sources]
+    joined = ("".join(source) if isinstance(source, list) else str(source) for source in sources)
+    texts = [_PICTURE.sub("", text) for text in joined]
     sections = tuple(Section(text, f"cell {number}") for number, text in enumerate(texts, 1) if text.strip())
     return Content(sections, _first_heading(cells, texts))
 
 
 def read_mail(content: bytes) -> Content:
     """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
-    message = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
+    message = email.message_from_bytes(content.removeprefix(BOM_UTF8), _class=EmailMessage, policy=_policy())
     headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
     if not headers:
         raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
@@ -73,10 +81,19 @@ def read_mail(content: bytes) -> Content:
     return Content((Section("\n".join([*headers, *(f"\n{text}" for text in texts)])),), str(message["Subject"] or ""))
 
 
+def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
+    """Headers as they are written: addresses that are taken apart and put together lose what no standard allows."""
+    registry = HeaderRegistry()
+    for name in _HEADERS:
+        registry.map_to_type(name.lower(), UnstructuredHeader)  # type: ignore[arg-type]  # it need not be a whole one
+    return email.policy.default.clone(header_factory=registry)
+
+
 def _texts(part: MIMEPart) -> Iterator[str]:
     """The texts that a mail program shows: of alternatives the first one that has words, and no files."""
     kind = part.get_content_type()
-    if kind in ("text/plain", "text/html"):
+    undivided = kind.startswith("multipart/") and not part.is_multipart()
+    if kind in ("text/plain", "text/html") or undivided:
         payload, said = part.get_payload(decode=True), part.get_content_charset("")
         if isinstance(payload, bytes):
             with suppress(Unreadable):  # a part that is no text takes no other one along

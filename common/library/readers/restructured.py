@@ -11,14 +11,15 @@ from docutils.core import publish_parts
 from docutils.parsers.rst import Directive, directives, roles
 from docutils.parsers.rst.languages import en
 
-from common.library.readers.content import Content, Section
+from common.library.readers.content import Content, Section, in_lines
 from common.library.readers.encodings import decoded
 from common.library.readers.markup import markdown
 
 _SETTINGS: Final = {
     "file_insertion_enabled": False,
     "raw_enabled": False,
-    "report_level": 5,
+    "report_level": 3,  # what it finds an error in is in the message of that, and nowhere else
+    "warning_stream": False,
     "halt_level": 5,
     "input_encoding": "unicode",
     "output_encoding": "unicode",
@@ -39,14 +40,43 @@ def read_rst(content: bytes) -> Content:
     elsewhere is read. Raises `Unreadable`.
     """
     text = decoded(content)
-    for name in {found.lower() for found in _DIRECTIVE.findall(text)} - en.directives.keys():
-        directives.register_directive(name, _Unknown)
+    for name in {found.lower() for found in _DIRECTIVE.findall(text)}:
+        directives.register_directive(name, _with_any_option(name) if name in en.directives else _Unknown)
     for name in {found.lower() for pair in _ROLE.findall(text) for found in pair if found} - en.roles.keys():
         roles.register_canonical_role(name, _unknown_role)
     parts = publish_parts(text, writer="html5", settings_overrides=_SETTINGS)
-    preamble = _PREAMBLE_TITLE.match(text.replace("\r\n", "\n"))
+    preamble = _PREAMBLE_TITLE.match(in_lines(text))
     title = preamble.group(1).strip() if preamble else BeautifulSoup(parts["title"], "lxml").get_text()
-    return Content((Section(markdown(BeautifulSoup(parts["html_body"], "lxml")), unit="heading"),), title)
+    page = BeautifulSoup(parts["html_body"], "lxml")
+    for message in page(class_="system-message"):
+        source = message.find("pre")
+        message.replace_with(*[source] if source else [])
+    for emptied in page(class_="system-messages"):
+        emptied.decompose()
+    return Content((Section(markdown(page), unit="heading"),), title)
+
+
+class _Any(dict[str, Any]):
+    """Options of a directive, and every other one."""
+
+    def __missing__(self, name: str) -> Any:
+        return directives.unchanged
+
+
+def _with_any_option(name: str) -> Any:
+    """A directive of docutils, of which other programs know more options."""
+    known, _ = directives.directive(name, en, None)
+    if not known.option_spec or isinstance(known.option_spec, _Any):
+        return known
+
+    class Tolerant(known):  # type: ignore[misc, valid-type]
+        option_spec = _Any(known.option_spec, name=directives.unchanged)
+
+        def run(self) -> list[Any]:
+            caption = self.options.pop("caption", None)
+            return [*([nodes.paragraph("", caption)] if caption else []), *super().run()]
+
+    return Tolerant
 
 
 class _Unknown(Directive):  # type: ignore[misc]
@@ -55,10 +85,6 @@ class _Unknown(Directive):  # type: ignore[misc]
     optional_arguments = 1
     final_argument_whitespace = True
     has_content = True
-
-    class _Any(dict[str, Any]):
-        def __missing__(self, name: str) -> Any:
-            return directives.unchanged
 
     option_spec = _Any(name=directives.unchanged)  # an empty one would mean that there are none
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, zip_longest
 from typing import Final, Literal
 
-from common.library.readers.content import Content, Section, outside_code
+from common.library.readers.content import Content, Section, in_lines, outside_code
 from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
@@ -26,7 +26,7 @@ _NUMBER: Final = re.compile(r"\W{0,3}\d[\d.,'\u2019 e+-]*\W{0,3}")
 
 def read_csv(content: bytes) -> Content:
     """A file of values separated by commas, semicolons or tabs. Raises `Unreadable`."""
-    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
+    text = in_lines(decoded(content))
     stated = _STATED.match(text)
     if stated:
         text = text[stated.end() :]
@@ -35,6 +35,7 @@ def read_csv(content: bytes) -> Content:
     try:
         dialect = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
         dialect.doublequote = True  # a sample without a pair of quotes says nothing
+        dialect.quotechar = '"'  # words may stand between single ones
     except csv.Error:
         pass
     delimiter = stated[1] if stated else dialect.delimiter

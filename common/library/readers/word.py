@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,11 +14,12 @@ from bs4 import BeautifulSoup
 from lxml import etree
 
 from common.library.readers.archive import COMPATIBILITY, open_archive, parsed, title_in
-from common.library.readers.content import Content, Section, margin_lines
+from common.library.readers.content import Content, Section, margin_lines, whole
 from common.library.readers.formulas import MATHS, office_in_line
 from common.library.readers.markup import markdown
 from common.library.readers.numbering import WORDS, Numbering
 
+# Parts where nothing says that they have other names.
 _BODY: Final = "word/document.xml"
 _STYLES: Final = "word/styles.xml"
 _NUMBERING: Final = "word/numbering.xml"
@@ -32,7 +34,8 @@ def read_docx(content: bytes) -> Content:
     with open_archive(content) as archive:
         title = title_in(archive, "docProps/core.xml")
         top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
-        prepared = _prepared(archive) if _BODY in archive.namelist() else content
+        body = _related(archive, "", "officeDocument", _BODY)
+        prepared = _prepared(archive, body) if body in archive.namelist() else content
     page = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda image: []).value
     text = "\n\n".join(filter(None, ["\n".join(top), markdown(BeautifulSoup(page, "lxml")), "\n".join(bottom)]))
     return Content((Section(text, unit="heading"),), title)
@@ -43,13 +46,29 @@ def _margins(archive: ZipFile, part: str) -> Iterator[str]:
     for name in sorted(archive.namelist()):
         if re.fullmatch(rf"word/{part}[0-9]*\.xml", name):
             for paragraph in parsed(archive, name).iter(WORDS + "p"):
-                parts = (run for run in paragraph.iter(WORDS + "t", *_BETWEEN) if run.getparent().tag == WORDS + "r")
+                parts = (
+                    part
+                    for part in paragraph.iter(WORDS + "t", *_BETWEEN)
+                    # Those of a text box are in paragraphs of their own.
+                    if part.getparent().tag == WORDS + "r" and next(part.iterancestors(WORDS + "p")) is paragraph
+                )
                 yield from "".join(_BETWEEN.get(part.tag) or part.text or "" for part in parts).split("\n")
 
 
-def _prepared(archive: ZipFile) -> bytes:
+def _related(archive: ZipFile, name: str, kind: str, default: str) -> str:
+    """The name of a part of some kind to which a part refers, or the document itself, which has no name."""
+    folder, last = posixpath.split(name)
+    references = posixpath.join(folder, "_rels", last + ".rels")
+    if references in archive.namelist():
+        for each in parsed(archive, references).iter("{*}Relationship"):
+            if each.get("Type", "").endswith(f"/{kind}"):
+                return posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/")
+    return default
+
+
+def _prepared(archive: ZipFile, body: str) -> bytes:
     """The document with what the converter leaves out: formulas, numbers, and words in what it does not know."""
-    root = parsed(archive, _BODY)
+    root = parsed(archive, body)
     for formula in list(root.iter(MATHS + "oMath")):
         run = etree.Element(WORDS + "r")
         etree.SubElement(run, WORDS + "t").text = office_in_line(formula)
@@ -61,10 +80,15 @@ def _prepared(archive: ZipFile) -> bytes:
     )
     for line_end in root.iter(WORDS + "cr"):
         line_end.tag = WORDS + "br"
-    changed = {_BODY: root}
-    if _NUMBERING in archive.namelist() and _STYLES in archive.namelist():
-        changed[_NUMBERING] = numbering = parsed(archive, _NUMBERING)
-        Numbering(numbering, parsed(archive, _STYLES)).write(root)
+    for tab in root.iter(WORDS + "ptab"):
+        tab.tag = WORDS + "tab"
+    for before in list(root.iter(WORDS + "gridBefore")):
+        _begin_later(before.getparent(), whole(before.get(WORDS + "val", ""), 0))
+    changed = {body: root}
+    numbers, styles = _related(archive, body, "numbering", _NUMBERING), _related(archive, body, "styles", _STYLES)
+    if numbers in archive.namelist() and styles in archive.namelist():
+        changed[numbers] = numbering = parsed(archive, numbers)
+        Numbering(numbering, parsed(archive, styles)).write(root)
         for level in numbering.iter(WORDS + "lvl"):  # those of a style are in the text by now
             kind = level.find(WORDS + "numFmt")
             if kind is None or kind.get(WORDS + "val") != "bullet":
@@ -75,6 +99,16 @@ def _prepared(archive: ZipFile) -> bytes:
             if not name.startswith(_PICTURES):
                 written.writestr(name, etree.tostring(changed[name]) if name in changed else archive.read(name))
     return prepared.getvalue()
+
+
+def _begin_later(properties: Any, columns: int) -> None:
+    """Put an empty cell over so many columns at the beginning of the row that has these properties."""
+    if columns:
+        cell = etree.Element(WORDS + "tc")
+        wide = etree.SubElement(etree.SubElement(cell, WORDS + "tcPr"), WORDS + "gridSpan")
+        wide.set(WORDS + "val", str(columns))
+        etree.SubElement(cell, WORDS + "p")
+        properties.addnext(cell)
 
 
 def _show_boxes(root: Any) -> None:

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from PIL import Image
 from pptx import Presentation
-from pptx.chart.data import CategoryChartData
+from pptx.chart.data import CategoryChartData, XyChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.opc.package import Part
 from pptx.opc.packuri import PackURI
@@ -173,10 +173,23 @@ def chart_pptx(title: str, categories: Sequence[str], series: Mapping[str, Seque
     data.categories = categories
     for name, values in series.items():
         data.add_series(name, values)
+    return _chart_pptx(title, XL_CHART_TYPE.COLUMN_CLUSTERED, data)
+
+
+def points_pptx(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
+    """One slide, with a chart of points."""
+    data: Any = XyChartData()  # type: ignore[no-untyped-call]
+    for name, points in series.items():
+        added = data.add_series(name)
+        for point in points:
+            added.add_data_point(*point)
+    return _chart_pptx(title, XL_CHART_TYPE.XY_SCATTER, data)
+
+
+def _chart_pptx(title: str, kind: Any, data: Any) -> bytes:
     deck = Presentation()
     shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
-    where = Inches(1), Inches(1), Inches(5), Inches(3)
-    chart = shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *where, data).chart
+    chart = shapes.add_chart(kind, Inches(1), Inches(1), Inches(5), Inches(3), data).chart
     chart.has_title = True
     chart.chart_title.text_frame.text = title
     buffer = io.BytesIO()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.library.documents import File, content_of
 from common.library.readers.content import Unreadable
 from common.library.readers.encodings import decoded, decoded_as
+from common.library.readers.isolated import IsolatedReader
 from common.library.readers.markup import read_html
+from tests.common.library.readers import files
 
 GERMAN = "Müller läßt grüßen: Der Schlüssel liegt unter der Fußmatte, die Tür klemmt.\n"
 FRENCH = "Le café est fermé à Noël, déjà réservé pour l'été.\n"
@@ -22,10 +27,12 @@ POLISH = "Wczoraj byliśmy na spacerze w lesie, żeby zjeść świeże jagody. P
 CZECH = "Příští týden přijede babička, ať má čistý ručník. Klíč leží pod květináčem a šálky jsou v myčce.\n"
 HUNGARIAN = "A kulcs a virágcserép alatt van. Jövő kedden jön a szerelő, a hűtőt előtte ürítsd ki, légy szíves.\n"
 SPANISH = "¿Dónde está la niña? Mañana por la mañana llega el señor Núñez, ¡qué alegría! El avión sale a las ocho.\n"
+MAIL = "From: ann@example.org\n\nDear all,\nthe boat leaves.\nAnn\n"
+NOTEBOOK = files.notebook([("markdown", "# Load\r\nfirst\r\nthen")])
 TEXTS = {"german": GERMAN, "french": FRENCH, "russian": RUSSIAN, "japanese": JAPANESE, "note": NOTE, "sign": SIGN}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_unicode(text: str, encoding: str) -> None:
     assert decoded(text.encode(encoding)) == text
@@ -83,6 +90,13 @@ def test_a_character_across_the_end_of_what_is_guessed_from() -> None:
         assert decoded(text.encode("shift_jis")) == text
 
 
+def test_a_long_line_of_ascii_in_an_old_encoding() -> None:
+    """As scripts are that programs write, which the daemon itself reads. A pattern that goes back took minutes."""
+    began = time.process_time()
+    assert decoded(b"/*! \xa9 2014 */\n" + b"var a=1;" * 12_500).startswith("/*! © 2014")
+    assert time.process_time() - began < 5
+
+
 @given(st.text())
 def test_utf_8_is_never_taken_for_anything_else(text: str) -> None:
     content = text.encode()
@@ -100,8 +114,13 @@ def test_utf_8_is_never_taken_for_anything_else(text: str) -> None:
         (b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1" + bytes(range(256)), "it contains NUL bytes"),
         (b"\x89\x1f\x02words", "it contains control characters"),
         (b"\xff\xfeab\x00", "UTF-16"),
+        (b"\xff\xfe\0\0abcd", "UTF-32"),
+        (b"\xef\xbb\xbfa\0b", "it contains NUL bytes"),
     ],
-    ids=["NUL", "pairs", "few bytes", "numbers", "picture", "controls", "half a character"],
+    ids=[
+        *("NUL", "pairs", "few bytes", "numbers", "picture", "controls", "half a character", "no character"),
+        "NUL behind a mark",
+    ],
 )
 def test_what_is_not_text(content: bytes, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
@@ -151,6 +170,11 @@ def test_utf_8_with_a_damaged_byte(text: str) -> None:
         ("utf-7", "utf-7", "Grüße"),
         ("utf-16-le", "utf-16-le", "plain words"),
         ("unicode_escape", "utf-8", r"C:\new"),
+        ("iso-8859-8-i", "iso8859-8", "שלום חבר"),
+        ("windows-874", "cp874", "สวัสดีครับ"),
+        ("X-Mac-Cyrillic", "mac_cyrillic", "Привет всем"),
+        ("x-sjis", "cp932", "①髙橋"),
+        ("x-gbk", "gb18030", "朱镕基总理㐀"),
     ],
 )
 def test_what_a_page_says_is_believed_where_it_is_possible(said: str, encoding: str, text: str) -> None:
@@ -162,7 +186,8 @@ def test_what_a_page_says_is_believed_where_it_is_possible(said: str, encoding: 
 
 @pytest.mark.parametrize("said", ["utf-8", "iso-8859-1", ""])
 def test_a_stray_nul_byte_costs_nothing_on_a_page(said: str) -> None:
-    assert decoded_as(b"The code\0 is 4711.", said) == "The code is 4711."
+    for mark in (b"", b"\xef\xbb\xbf"):
+        assert decoded_as(mark + b"The code\0 is 4711.", said) == "The code is 4711."
 
 
 def test_damages_behind_a_mark() -> None:
@@ -172,3 +197,25 @@ def test_damages_behind_a_mark() -> None:
 def test_a_byte_that_is_none_costs_one_character() -> None:
     assert decoded_as(b"caf\xe9 \x81 tea", "windows-1252") == "café \ufffd tea"
     assert decoded_as("Köln, Grüße ".encode() + b"\xff tea", "utf-8") == "Köln, Grüße \ufffd tea"
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+@pytest.mark.parametrize("suffix", [".txt", ".py", ".md"])
+def test_line_ends_of_other_systems(suffix: str, end: str) -> None:
+    content = "---\ntitle: Tea\n---\n# One\ntwo\n".replace("\n", end).encode()
+    found = content_of(File(suffix, content, "", 0, 0), IsolatedReader())
+    assert found.sections[0].text == "---\ntitle: Tea\n---\n# One\ntwo\n"
+    assert found.title == ("Tea" if suffix == ".md" else "")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "text"),
+    [
+        (".eml", MAIL.replace("\n", "\r\n").encode(), MAIL.rstrip()),
+        (".ipynb", NOTEBOOK, "# Load\nfirst\nthen"),
+    ],
+    ids=[".eml", ".ipynb"],
+)
+def test_line_ends_within_other_formats(suffix: str, content: bytes, text: str) -> None:
+    with closing(IsolatedReader()) as reader:
+        assert content_of(File(suffix, content, "", 0, 0), reader).sections[0].text == text

@@ -67,5 +67,7 @@ def test_time_is_linear_in_the_text() -> None:
         "#" + " \t" * 500_000,
         "`" * 500_000 + "x`",
         "=" * 500_000,
+        "data:image/png" + ";a" * 250_000 + ";base64" * 50_000,
+        "data:a" * 100_000,
     ):
         assert len(list(headings(text))) <= 1 and read_markdown(text.encode()).sections

@@ -162,6 +162,12 @@ def test_too_much_memory() -> None:
         goes_on(reader)
 
 
+def test_what_takes_all_memory_leaves_it_to_the_next() -> None:
+    with closing(IsolatedReader(memory=160 * 2**20)) as reader:
+        assert refusal(reader, ".html", b"<p>a" * 200_000) is not None
+        assert refusal(reader, ".csv", b"a;b\n" + (b"w" * 1000 + b";1\n") * 15_000) is None
+
+
 def test_too_slow() -> None:
     with closing(IsolatedReader()) as reader:
         goes_on(reader)

@@ -67,6 +67,10 @@ def test_texts_that_say_another_encoding_or_none(kind: str, text: str, encoding:
     assert text_of(HEAD + part(kind, text.encode(encoding))) == text
 
 
+def test_behind_a_mark() -> None:
+    assert text_of(b"\xef\xbb\xbf" + HEAD + b"\n" + GREETING.encode()) == GREETING
+
+
 def test_without_headers_for_its_kind() -> None:
     assert text_of(HEAD + b"\n" + GREETING.encode()) == GREETING
 
@@ -95,6 +99,33 @@ def test_a_page_with_what_belongs_to_it() -> None:
 def test_a_part_that_is_no_text_takes_no_other_along() -> None:
     noise = part("text/plain; charset=utf-8", bytes(range(1, 256)) * 3)
     assert text_of(HEAD + several("mixed", part("text/plain", b"The code is 4711."), noise)) == "The code is 4711."
+
+
+@pytest.mark.parametrize(
+    ("header", "shown"),
+    [
+        ("From: [JIRA] Ada <jira@example.org>", ""),
+        ("From: Ada [Sales] <ada@example.org>", ""),
+        ("From: Info@Example.org <info@example.org>", ""),
+        ("Cc: a@example.org; b@example.org; c@example.org", ""),
+        ("To: (no address)", ""),
+        ("From: Ada@", ""),
+        ("To: a@[1.2.3.4", ""),
+        ("From: =?utf-8?q?J=C3=B6rg_M?= <joerg@example.org>", "From: Jörg M <joerg@example.org>"),
+        ("From: Jörg <joerg@example.org>", ""),
+        ("To: a@example.org,\n b@example.org", "To: a@example.org, b@example.org"),
+        ("Date: the third of May", ""),
+    ],
+)
+def test_addresses_that_programs_write_in_their_own_way(header: str, shown: str) -> None:
+    content = read_mail(f"{header}\nSubject: The key\n\nIt is here.".encode())
+    assert content.sections[0].text == f"{shown or header}\nSubject: The key\n\nIt is here."
+
+
+def test_parts_that_nothing_separates() -> None:
+    """They are said to be parts, and what would stand between them does not occur."""
+    for kind in ("multipart/mixed; boundary=B", "multipart/mixed"):
+        assert text_of(HEAD + part(kind, b"On Friday.\n")) == "On Friday."
 
 
 def test_without_a_text() -> None:

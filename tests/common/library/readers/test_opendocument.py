@@ -60,6 +60,18 @@ def test_a_comment_in_an_embedded_text_is_no_formula() -> None:
     assert text.sections[0].text.startswith("Sales")
 
 
+def test_words_of_shapes_and_readings_do_not_run_into_others() -> None:
+    described = '<svg:desc xmlns:svg="urn:svg">A sign</svg:desc>'
+    shapes = (
+        "<text:p>One <draw:line/>a</text:p><text:list><text:list-item><text:p>b</text:p></text:list-item></text:list>"
+    )
+    group = f"<draw:g><draw:rect>{described}<text:p>Two</text:p></draw:rect></draw:g>"
+    ruby = "<text:ruby><text:ruby-base>漢字</text:ruby-base><text:ruby-text>かんじ</text:ruby-text></text:ruby>です"
+    body = f"<text:p>Before <draw:custom-shape>{shapes}</draw:custom-shape>after{group}, {ruby}</text:p>"
+    blocks = ["Before after, 漢字です", "One a", "- b", "Two"]
+    assert parser_of(".odt")(files.opendocument("text", body)).sections[0].text.split("\n\n") == blocks
+
+
 def level(depth: int, form: str, suffix: str = ".", shown: int = 1) -> str:
     return (
         f'<text:list-level-style-number text:level="{depth}" style:num-format="{form}" style:num-suffix="{suffix}"'

@@ -107,6 +107,17 @@ REGIONS = ["region, town, sales", *(f"region: {region}; town: {town}; sales: {n}
 ))]  # fmt: skip
 
 
+def test_words_between_single_quotes_are_no_fields_of_a_csv() -> None:
+    """They may be more than fields between quotes, and stand at the beginning of one."""
+    rows = ["Nr;Text;Preis", '1;"Schraube; lang";5', "2;Modell 'Alpha' neu;3", "3;'tis 'Beta' alt;4", "4;'n;6"]
+    assert parser_of(".csv")("\n".join(rows).encode()).sections[0].text.split("\n")[1:] == [
+        "Nr: 1; Text: Schraube; lang; Preis: 5",
+        "Nr: 2; Text: Modell 'Alpha' neu; Preis: 3",
+        "Nr: 3; Text: 'tis 'Beta' alt; Preis: 4",
+        "Nr: 4; Text: 'n; Preis: 6",
+    ]
+
+
 def test_merged_cells_of_a_workbook() -> None:
     book = openpyxl.Workbook()
     for row in (["region", "town", "sales"], ["north", "Oslo", 3], [None, "Bergen", 4], ["south", "Rome", 5]):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from io import BytesIO
+from zipfile import ZipFile
+
 import pytest
 
 from common.library.readers.numbering import in_form
@@ -122,19 +126,68 @@ class TestNumbers:
         assert in_form(count, form) == text
 
 
+def formula(inner: str) -> str:
+    return f"<w:p>{run('so ')}<m:oMath>{inner}</m:oMath>{run(' holds')}</w:p>"
+
+
+def maths(text: str) -> str:
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+def part(name: str, *inner: str) -> str:
+    """Parts of a formula by the same name."""
+    return "".join(f"<m:{name}>{each}</m:{name}>" for each in inner)
+
+
+MATRIX = part("m", part("mr", part("e", maths("1"), maths("2")), part("e", maths("3"), maths("4"))))
+
+
 class TestWords:
     def test_in_formulas_and_fields(self) -> None:
-        def formula(inner: str) -> str:
-            return f"<w:p>{run('so ')}<m:oMath>{inner}</m:oMath>{run(' holds')}</w:p>"
-
-        def maths(text: str) -> str:
-            return f"<m:r><m:t>{text}</m:t></m:r>"
-
         fraction = f"<m:f><m:num>{maths('a+1')}</m:num><m:den>{maths('2')}</m:den></m:f>"
         power = f"<m:sSup><m:e>{maths('x')}</m:e><m:sup>{maths('2')}</m:sup></m:sSup>"
         field = f'<w:p>{run("due on ")}<w:fldSimple w:instr="DATE">{run("3 May")}</w:fldSimple></w:p>'
         text = "so y=(a+1)/2-x^2 holds\n\ndue on 3 May"
         assert text_of(formula(maths("y=") + fraction + maths("-") + power) + field) == text
+
+    @pytest.mark.parametrize(
+        ("inner", "text"),
+        [
+            (maths("f") + part("d", part("e", maths("x+1"))), "f(x+1)"),
+            (part("d", '<m:dPr><m:begChr m:val="["/><m:endChr m:val=""/></m:dPr>' + part("e", maths("x"))), "[x"),
+            (part("d", part("e", maths("x"), maths("y"))), "(x|y)"),
+            (part("d", '<m:dPr><m:sepChr m:val=","/></m:dPr>' + part("e", maths("x"), maths("y"))), "(x,y)"),
+            (
+                part(
+                    "nary",
+                    '<m:naryPr><m:chr m:val="∑"/></m:naryPr>'
+                    + part("sub", maths("i=1"))
+                    + part("sup", maths("n"))
+                    + part("e", maths("x")),
+                ),
+                "∑_(i=1)^n x",
+            ),
+            (part("nary", "<m:sub/><m:sup/>" + part("e", maths("x dx"))), "∫ x dx"),
+            (MATRIX, "[1, 2; 3, 4]"),
+            (part("d", part("e", MATRIX)), "(1, 2; 3, 4)"),
+            (part("eqArr", part("e", maths("x=1"), maths("y=2"))), "x=1; y=2"),
+            (
+                part(
+                    "func",
+                    part("fName", part("limLow", part("e", maths("lim")) + part("lim", maths("n→∞"))))
+                    + part("e", maths("a")),
+                ),
+                "lim_(n→∞) a",
+            ),
+            (part("limUpp", part("e", maths("x")) + part("lim", maths("def"))), "x^def"),
+        ],
+        ids=[
+            *("brackets", "one bracket", "parts", "signs between", "sum", "integral", "matrix", "matrix in brackets"),
+            *("equations", "limit", "above"),
+        ],
+    )
+    def test_in_parts_of_formulas(self, inner: str, text: str) -> None:
+        assert text_of(formula(inner)) == f"so {text} holds"
 
     @pytest.mark.parametrize(
         ("inner", "text"),
@@ -145,8 +198,9 @@ class TestWords:
             ),
             (f'<w:bdo w:val="rtl">{run("שלום")}</w:bdo><w:dir w:val="rtl">{run("!")}</w:dir>', "in שלום! now"),
             ("<w:r><w:t>one</w:t><w:cr/><w:t>two</w:t></w:r>", "in one\ntwo now"),
+            ("<w:r><w:t>one</w:t><w:ptab/><w:t>two</w:t></w:r>", "in one two now"),
         ],
-        ids=["readings", "directions", "line end"],
+        ids=["readings", "directions", "line end", "tab"],
     )
     def test_in_parts_of_a_line(self, inner: str, text: str) -> None:
         assert text_of(f"<w:p>{run('in ')}{inner}{run(' now')}</w:p>") == text
@@ -172,3 +226,28 @@ class TestWords:
             f"{tabs}{run('Ada Ltd')}<w:r><w:tab/></w:r>{run('Contract 4711')}<w:r><w:br/></w:r>{run('1 Main Street')}"
         )
         assert text_of(paragraph("body"), header=header) == "Ada Ltd Contract 4711\n1 Main Street\n\nbody"
+
+    def test_in_rows_that_begin_later(self) -> None:
+        def row(*words: str, more: str = "") -> str:
+            return part("tr", more + part("tc", *map(paragraph, words))).replace("m:t", "w:t")
+
+        later = '<w:trPr><w:gridBefore w:val="1"/></w:trPr>'
+        table = f"<w:tbl>{row('item', 'kind', 'price')}{row('red', '10', more=later)}{row('tea', 'green', '7')}</w:tbl>"
+        lines = ["item, kind, price", "kind: red; price: 10", "item: tea; kind: green; price: 7"]
+        assert text_of(table).split("\n") == lines
+
+    def test_in_boxes_above_pages_once(self) -> None:
+        box = f"<w:txbxContent>{paragraph('Ada Ltd')}{paragraph('Contract 4711')}</w:txbxContent>"
+        both = f"<x:Choice xmlns:x='urn:x'>{box}</x:Choice><w:pict>{box}</w:pict>"
+        text = text_of(paragraph("body"), header=f"<w:r>{both}</w:r>{run('1 Main Street')}")
+        assert text == "1 Main Street\nAda Ltd\nContract 4711\n\nbody"
+
+    def test_in_parts_by_other_names(self) -> None:
+        """Which programs choose at will: what refers to them says them."""
+        body = paragraph("Rent.", 0) + formula(f"<m:f>{part('num', maths('a'))}{part('den', maths('b'))}</m:f>")
+        document, renamed = files.docx([], body, "", lists(level(0, "decimal", "§ %1"))), BytesIO()
+        with ZipFile(BytesIO(document)) as read, ZipFile(renamed, "w") as written:
+            for name in read.namelist():
+                text = re.sub(r"(document|styles|numbering)\.xml", r"\1-2.xml", read.read(name).decode())
+                written.writestr(re.sub(r"(document|styles|numbering)\.xml", r"\1-2.xml", name), text)
+        assert read_docx(renamed.getvalue()).sections[0].text == "§ 1 Rent.\n\nso a/b holds"
