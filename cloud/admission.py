@@ -123,9 +123,12 @@ def refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> 
         checked(request.only)
     except ValueError as error:
         return f"The patterns of the cloud's documents can't be followed: {error}."
-    texts = [request.question, request.earlier, *([request.prompt] if isinstance(request, Open) else [])]
-    if max(len(text.encode()) for text in texts) > settings.max_query_bytes:
-        return f"The question is longer than the {settings.max_query_bytes} bytes that this cloud allows."
+    texts = {"question is": request.question, "questions before it are": request.earlier}
+    if isinstance(request, Open):
+        texts["question is"] = max(request.question, request.prompt, key=lambda text: len(text.encode()))
+    for what, text in texts.items():
+        if len(text.encode()) > settings.max_query_bytes:
+            return f"The {what} longer than the {settings.max_query_bytes} bytes that this cloud allows."
     limits = [("documents", request.documents, settings.max_documents)]
     if isinstance(request, Open):
         limits.append(("max_tokens", request.max_tokens, settings.max_tokens))

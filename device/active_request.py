@@ -149,7 +149,7 @@ class ActiveRequest:
             case Closed():
                 self._close(message)
             case Error(code="unknown-session"):
-                if time.monotonic() - self._reopened >= SOONEST_REOPENING:
+                if self._ended is not None or time.monotonic() - self._reopened >= SOONEST_REOPENING:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from

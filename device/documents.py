@@ -9,7 +9,8 @@ import os
 import shutil
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,9 @@ from common.library.hit import Hit
 from common.library.library import Library
 from common.library.passed_over import is_hidden
 from common.library.places import is_within
+from common.library.readers.content import storable
 from common.library.readers.formats import SUFFIXES, refusal
+from common.library.readings import Reading
 from common.library.states import forgetting_states
 from common.library.store import StoredChunk
 from common.process.durable_files import replacing
@@ -30,6 +33,7 @@ from device.settings import DeviceSettings
 
 _LONGEST_NAME: Final = 200  # bytes; file systems take 255, and a file that is being written has a longer one
 _DISK_LEFT: Final = 2**28  # bytes that uploads leave free
+_UNREAD: Final = "it is read soon, or another document has the same content"
 
 
 class OwnDocuments:
@@ -44,9 +48,15 @@ class OwnDocuments:
         self.search = search
 
     def listing(self) -> Listing:
-        """All documents, and how far the folders have been read."""
-        library = self._library
-        return Listing(tuple(library.files()), tuple(library.watched()), tuple(library.readings()), library.tags())
+        """All documents, and how far the folders have been read; of uploads all that are no documents are skipped."""
+        library, uploads = self._library, str(self._uploads.resolve())
+        files = tuple(library.files())
+        documents = {file.path for file in files}
+        readings = tuple(
+            self._reading_of_uploads(reading, documents) if reading.root == uploads else reading
+            for reading in library.readings()
+        )
+        return Listing(files, tuple(library.watched()), readings, library.tags(), uploads)
 
     def passage(self, chunk: int) -> StoredChunk:
         """One passage. Raises `UnknownDocument`."""
@@ -60,12 +70,7 @@ class OwnDocuments:
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in SUFFIXES:
             raise PathError(refusal(suffix))
-        if Path(name).name != name or is_hidden(name) or "\\" in name:
-            raise PathError("the name must be that of a file, without folders, and not begin with a dot or ~$")
-        if len(name.encode(errors="replace")) > _LONGEST_NAME:
-            raise PathError(f"the name is longer than {_LONGEST_NAME} bytes")
-        if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-            raise PathError("the name has control characters")
+        _check_name(name)
         return most_bytes(suffix)
 
     def put(self, name: str, content: bytes) -> bool:
@@ -94,11 +99,19 @@ class OwnDocuments:
         if found is None:
             raise UnknownDocument("the library has no such document any more")
         if is_within(found.path, str(self._uploads.resolve())):
-            try:
-                Path(found.path).unlink(missing_ok=True)
-            except OSError as error:
-                raise LibraryError(f"the file can't be removed: {(error.strerror or str(error)).lower()}") from None
+            _unlink(Path(found.path))
         self._removed(found.path)
+
+    def discard(self, name: str) -> None:
+        """Remove an upload's file by its name, whether that is a document or none. Raises `LibraryError`."""
+        _check_name(name)
+        path = self._uploads.resolve() / name
+        is_document = any(file.path == str(path) for file in self._library.files())
+        if not is_document and not os.path.lexists(path):
+            raise UnknownDocument("there is no upload of this name any more")
+        _unlink(path)
+        if is_document:
+            self._removed(str(path))
 
     def watch(self, folder: str) -> None:
         """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
@@ -120,3 +133,41 @@ class OwnDocuments:
     def _removed(self, path: str) -> None:
         with forgetting_states(self._states):
             self._library.remove([path])
+
+    def _reading_of_uploads(self, reading: Reading, documents: Collection[str]) -> Reading:
+        """The reading of the uploads with those as skipped that are there now and no `documents`, copies among them,
+        which can be told from those that are being read when that is done.
+        """
+        folder = reading.root
+        try:
+            there = {storable(os.path.join(folder, name)) for name in os.listdir(folder)}
+        except OSError:
+            return reading
+        skipped = {path: reason for path, reason in reading.skipped if path in there or os.path.dirname(path) != folder}
+        unread = {
+            path: _UNREAD
+            for path in there.difference(documents)
+            if not reading.running
+            and os.path.splitext(path)[1].lower() in SUFFIXES
+            and not is_hidden(os.path.basename(path))
+            and os.path.isfile(path)
+        }
+        return replace(reading, skipped=tuple(sorted((unread | skipped).items())))
+
+
+def _check_name(name: str) -> None:
+    """Raise `PathError` for a name that no upload can have."""
+    if Path(name).name != name or is_hidden(name) or "\\" in name:
+        raise PathError("the name must be that of a file, without folders, and not begin with a dot or ~$")
+    if len(name.encode(errors="replace")) > _LONGEST_NAME:
+        raise PathError(f"the name is longer than {_LONGEST_NAME} bytes")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise PathError("the name has control characters")
+
+
+def _unlink(path: Path) -> None:
+    """Remove an upload's file if it is there. Raises `LibraryError`."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LibraryError(f"the file can't be removed: {(error.strerror or str(error)).lower()}") from None

@@ -143,6 +143,7 @@ class Listing:
     watched: tuple[str, ...]  # folders
     readings: tuple[Reading, ...]  # the latest of every folder
     tags: Mapping[str, tuple[str, ...]]  # of every folder and document that was tagged itself
+    uploads: str  # folder of the files that were uploaded
 
 
 class Documents(Protocol):
@@ -172,6 +173,10 @@ class Documents(Protocol):
 
     def forget(self, document: int) -> None:
         """Remove a document by its number; an upload's file, too."""
+        ...
+
+    def discard(self, name: str) -> None:
+        """Remove an upload's file by its name, whether that is a document or none."""
         ...
 
     def watch(self, folder: str) -> None:

@@ -116,14 +116,14 @@ class WorkerLink:
         first message, by which it is known here, and the ends of sessions are taken in.
         """
         begun, now = time.thread_time(), time.monotonic()
-        message = decode(frame, LARGEST_PAYLOAD)
         account = self._accounts.of(owner(peer), now)
         wait = account.wait(now)
-        if wait and not new and not isinstance(message, Cancel | Close | Error):
-            self._refuse(peer, message, wait, now)
-            return
         try:
-            self._handler.on_message(peer, message, wire_size(frame))
+            message = decode(frame, LARGEST_PAYLOAD)
+            if wait and not new and not isinstance(message, Cancel | Close | Error):
+                self._refuse(peer, message, wait, now)
+            else:
+                self._handler.on_message(peer, message, wire_size(frame))
         finally:
             account.charge(now, time.thread_time() - begun)
 

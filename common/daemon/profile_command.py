@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from math import ceil, inf
 from pathlib import Path
@@ -71,7 +72,9 @@ def _measured(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], rep
     """One profile after the other, with a bar on a terminal. Raises `ValueError` where there is no room for one."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=sys.stdout.isatty()
+    ) as bar:
         task = bar.add_task("measuring", total=len(rows) * len(lengths))
         for count in rows:
             bar.update(task, description=f"measuring with {count} rows")

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from device.cli import options
-from device.cli.failures import CommandFailed
+from device.cli.failures import NOT_REACHABLE, CommandFailed
 from device.cli.typed import from_stdin
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def _converse(answer: Callable[[list[dict[str, str]]], Printed]) -> None:
 
     turns: list[tuple[str, str]] = []
     report: dict[str, Any] | None = None
+    absent = False  # the daemon, for the last question
     while (line := _read_question()) not in (None, "/quit"):
         if not line:
             continue
@@ -67,11 +70,15 @@ def _converse(answer: Callable[[list[dict[str, str]]], Printed]) -> None:
         except KeyboardInterrupt:
             to_stderr("cancelled; the question is not part of the conversation")
         except CommandFailed as failure:
+            absent = failure.exit_code == NOT_REACHABLE
             to_stderr(f"dragon: {failure.text}")
         else:
+            absent = False
             turns.append((line, printed.text))
             report = printed.report
             to_stderr(summary(report))
+    if absent:
+        raise typer.Exit(NOT_REACHABLE)
 
 
 def _read_question() -> str | None:

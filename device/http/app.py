@@ -243,6 +243,11 @@ class Api:
         await done(lambda: self._engine.documents.forget(document))
         return JSONResponse({})
 
+    async def _library_discard(self, http: HttpRequest) -> Response:
+        name = parameter(http.query_params, "name")
+        await done(lambda: self._engine.documents.discard(name))
+        return JSONResponse({})
+
     async def _library_watch(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(FolderBody, http)
         if not is_loopback(self._options.host):

@@ -59,6 +59,7 @@ ENDPOINTS = (
         status=201,
     ),
     Endpoint("DELETE", "/library/documents/{document}", "library_forget", "Remove a document"),
+    Endpoint("DELETE", "/library/documents", "library_discard", "Remove the upload `name`", query=("name",)),
     Endpoint(
         "POST", "/library/folders", "library_watch", "Read a folder, and what changes there", FolderBody, status=202
     ),

@@ -45,6 +45,7 @@ def listing_json(listing: Listing) -> dict[str, Any]:
             asdict(reading) | {"skipped": [{"path": path, "reason": reason} for path, reason in reading.skipped]}
             for reading in listing.readings
         ],
+        "uploads": listing.uploads,
     }
 
 

@@ -106,7 +106,8 @@ class DocumentStore:
 
     def put(self, key: bytes, states: DocumentStates) -> None:
         """Hold `states` (not to be changed afterwards), computed after `get` gave None, until `release`. What is put
-        again, or was missed too long ago, is not kept.
+        again, was missed too long ago, or was missed before something was removed, also for an answer that was given
+        up, is not kept.
         """
         generation = self._missed.pop(key, None)
         if generation is None:

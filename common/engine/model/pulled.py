@@ -4,6 +4,7 @@ cache.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections import Counter
@@ -87,9 +88,10 @@ def link(folder: Path, models: Path) -> str:
         if place.is_symlink() and place.resolve() == target:
             return place.name
         if place.is_symlink() or place.exists():
+            removable = place.is_symlink() or _IMPORT.fullmatch(place.name) is not None
+            first = f"`dragon models remove {place.name}` first, or " if removable else ""
             raise ModelError(
-                f"{target}: another model is called {place.name} already; `dragon models remove {place.name}` first,"
-                " or give this folder another name"
+                f"{target}: another model is called {place.name} already; {first}give this folder another name"
             )
         place.symlink_to(target, target_is_directory=True)
     except OSError as error:
@@ -139,7 +141,7 @@ def _of_folder(models: Path) -> list[Pulled]:
             found.append(Pulled(path.name, "linked", target, any(target.glob(WEIGHTS[0]))))
         elif _IMPORT.fullmatch(path.name) and path.is_dir():
             found.append(Pulled(path.name, "imported", path, is_complete(path)))
-        elif (path / "config.json").is_file():
+        elif os.path.isfile(path / "config.json"):  # `Path.is_file` fails in a folder that may not be entered
             found.append(Pulled(path.name, "folder", path, any(path.glob(WEIGHTS[0]))))
     return found
 

@@ -167,7 +167,7 @@ class DraftingDevice:
             self._asked = now
         elif not self._passages and cloud.connected and now - self._asked > limits.resync:
             self._asked = now
-            self._driver.apply(machine.asking if machine.alone else machine.rejoined)
+            self._driver.apply(machine.asking if machine.alone else machine.reminded)
 
     def end(self, failure: Exception | None) -> None:
         self._driver.end(failure)

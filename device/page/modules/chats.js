@@ -11,10 +11,11 @@ const SEGMENTS = Intl.Segmenter && new Intl.Segmenter();
 
 /**
  * A conversation is `{id, title, created, changed, turns, chosen}`, a turn `{id, question, fields, answer, ending,
- * doubt, state, report, error, chosen}` with state "waiting", "streaming", "done", "stopped" or "failed". `chosen` are
- * documents: of a conversation as they are written, of a turn in words. `fields` of the request are those that only
- * this question has, `ending` is the answer's `finish_reason`. Traces are not kept: they are large. Other tabs may
- * change what is kept; a conversation, and a turn that was asked here, stay the same objects then.
+ * doubt, state, report, error, chosen, offline}` with state "waiting", "streaming", "done", "stopped" or "failed".
+ * `chosen` are documents: of a conversation as they are written, of a turn in words. `fields` of the request are those
+ * that only this question has, `ending` is the answer's `finish_reason`, `offline` tells that nothing of the turn may
+ * leave the device, with later questions neither. Traces are not kept: they are large. Other tabs may change what is
+ * kept; a conversation, and a turn that was asked here, stay the same objects then.
  */
 export class Chats {
   constructor() {
@@ -134,7 +135,8 @@ export class Chats {
   async ask(question, options, place = null, fields = {}) {
     if (this.live) return;
     const { chosen } = this;
-    const turn = turnOf(question, fields, chosen);
+    const told = { ...documentFields(chosen), ...options, ...fields };
+    const turn = turnOf(question, fields, chosen, told.privacy === "offline");
     const controller = new AbortController();
     this.asked.set(turn.id, turn);
     this.live = { turn, controller, conversation: null };
@@ -144,7 +146,6 @@ export class Chats {
     this.live.conversation = conversation;
     this.changed();
     const timer = setInterval(() => this.keep(turn, conversation), KEEP);
-    const told = { ...documentFields(chosen), ...options, ...fields };
     const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...told };
     try {
       for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
@@ -228,9 +229,9 @@ function begun(now, chosen) {
   return { id: identity(now), title: "", created: now, changed: now, turns: [], chosen };
 }
 
-function turnOf(question, fields, chosen) {
+function turnOf(question, fields, chosen, offline) {
   const nothing = { answer: "", ending: null, doubt: null, state: "waiting", report: null, error: null };
-  return { id: identity(Date.now()), question, fields, ...nothing, chosen: inWords(chosen) };
+  return { id: identity(Date.now()), question, fields, ...nothing, chosen: inWords(chosen), offline };
 }
 
 function identity(now) {
@@ -246,15 +247,17 @@ function isUnfinished({ state }) {
   return state === "waiting" || state === "streaming";
 }
 
-function messagesOf(conversation) {
-  const messages = [];
-  conversation.turns.forEach((turn, place) => {
-    const last = place === conversation.turns.length - 1;
-    if (!last && !turn.answer) return; // a question that nobody answered
-    messages.push({ role: "user", content: turn.question });
-    if (!last) messages.push({ role: "assistant", content: turn.answer });
-  });
-  return messages;
+/** The last turn's question behind the answered ones; where it may leave the device, without those asked offline. */
+function messagesOf({ turns }) {
+  const last = turns.at(-1);
+  const before = turns.slice(0, -1).filter(({ answer, offline }) => answer && (last.offline || !offline));
+  return [
+    ...before.flatMap(({ question, answer }) => [
+      { role: "user", content: question },
+      { role: "assistant", content: answer },
+    ]),
+    { role: "user", content: last.question },
+  ];
 }
 
 function titleOf(question) {

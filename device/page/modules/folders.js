@@ -33,6 +33,11 @@ export function Folders({ library, refresh }) {
     await change(() => ask("DELETE", `library/folders?path=${encodeURIComponent(folder)}`));
     heading.current?.focus(); // what was pressed vanishes
   };
+  const discard = async (name) => {
+    if (!confirm(`Delete the uploaded file “${line(name)}”?`)) return;
+    await change(() => ask("DELETE", `library/documents?name=${encodeURIComponent(name)}`));
+    heading.current?.focus();
+  };
   const running = new Set(library.readings.map((reading) => reading.root));
   const quiet = library.watched.filter((folder) => !running.has(folder));
   return html`
@@ -55,7 +60,14 @@ export function Folders({ library, refresh }) {
       <div role="status">${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}</div>
       <ul class="folders">
         ${library.readings.map(
-          (reading) => html`<${Reading} key=${reading.root} reading=${reading} onRemove=${remove} />`,
+          (reading) =>
+            html`<${Reading}
+              key=${reading.root}
+              reading=${reading}
+              uploads=${library.uploads}
+              onRemove=${remove}
+              onDiscard=${discard}
+            />`,
         )}
         ${quiet.map(
           (folder) =>
@@ -71,7 +83,7 @@ export function Folders({ library, refresh }) {
   `;
 }
 
-function Reading({ reading, onRemove }) {
+function Reading({ reading, uploads, onRemove, onDiscard }) {
   const { root, ended, done, total, path, running, watched, skipped } = reading;
   const [drawn, more] = useParts(skipped);
   return html`<li>
@@ -98,12 +110,36 @@ function Reading({ reading, onRemove }) {
       html`<details>
         <summary>${count(skipped.length, "file")} left out</summary>
         <ul tabindex="-1">
-          ${drawn.map((file) => html`<li><bdi>${line(file.path)}</bdi>: ${seen(file.reason)}</li>`)}
+          ${drawn.map(
+            (file) =>
+              html`<li key=${file.path}>
+                <bdi>${line(file.path)}</bdi>: ${seen(file.reason)}
+                <${Discarding} name=${uploadOf(file.path, uploads)} onDiscard=${onDiscard} />
+              </li>`,
+          )}
         </ul>
         ${more}
       </details>`
     }
   </li>`;
+}
+
+/** The name of the upload at `path`; null where it is none. */
+function uploadOf(path, uploads) {
+  const name = path.slice(uploads.length + 1);
+  return path === `${uploads}/${name}` && !name.includes("/") ? name : null;
+}
+
+function Discarding({ name, onDiscard }) {
+  if (name === null) return null;
+  return html`<button
+    type="button"
+    class="quiet"
+    aria-label=${`Delete upload ${line(name)}`}
+    onClick=${() => onDiscard(name)}
+  >
+    Delete
+  </button>`;
 }
 
 function Removal({ folder, onRemove }) {

@@ -7,6 +7,7 @@ import { count, seen } from "./text.js";
 import { leaves, sends } from "./typing.js";
 
 const LONGER = 4; // times the tokens of an answer that was cut
+const OFFLINE = "Asked offline: questions that the cloud may read leave it out.";
 
 export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk, onCite }) {
   const [editing, setEditing] = useState(false);
@@ -68,6 +69,7 @@ export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk
               </button>
             </div>`
       }
+      ${turn.offline && html`<p class="hint">${OFFLINE}</p>`}
       ${turn.chosen && html`<p class="hint">${seen(turn.chosen)}</p>`}
       ${turn.doubt && html`<p class="hint">${seen(turn.doubt)}</p>`}
       ${turn.answer && html`<${Answer} turn=${turn} provisional=${live ? provisional : ""} onCite=${onCite} />`}
@@ -88,7 +90,7 @@ export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk
               html`<button
                 type="button"
                 disabled=${busy}
-                onClick=${() => onAsk(turn.question, { ...turn.fields, ...fields })}
+                onClick=${() => onAsk(turn.question, fields)}
               >
                 ${label}
               </button>`,
@@ -105,14 +107,15 @@ function isCut(turn) {
 }
 
 /** Ways to ask the same again, `[label, fields of the request]`: for the last turn only, as no other is lost then. */
-function againOf({ state, ending, report, fields }) {
+function againOf({ state, ending, report, fields, offline }) {
+  const same = { ...fields, ...(offline && { privacy: "offline" }) }; // whatever is chosen by now
   const ways = [];
-  if (state === "failed" || state === "stopped") ways.push(["Try again", {}]);
-  if (report?.refused) ways.push(["Answer anyway", { unmatched: "answer" }]);
+  if (state === "failed" || state === "stopped") ways.push(["Try again", same]);
+  if (report?.refused) ways.push(["Answer anyway", { ...same, unmatched: "answer" }]);
   // Fewer than it was given: the daemon's own limit has cut it, and would again.
   if (isCut({ ending, report }) && report.tokens >= (fields?.max_tokens ?? 0)) {
     const more = LONGER * report.tokens;
-    ways.push([`Ask for ${more} tokens`, { max_tokens: more }]);
+    ways.push([`Ask for ${more} tokens`, { ...same, max_tokens: more }]);
   }
   return ways;
 }

@@ -201,6 +201,8 @@ def test_a_folder_that_somebody_put_there_stays(dragon: Dragon, tmp_path: Path) 
     assert (done.returncode, done.stdout) == (2, "") and "was put there by somebody" in done.stderr
     assert (folder / "config.json").exists()
     assert dragon("models", "pull", str(make_model("llama", tmp_path / "other")), **place).stdout == "other\n"
+    again = dragon("models", "pull", str(make_model("llama", tmp_path / "elsewhere" / "mine")), **place)
+    assert again.returncode == 2 and again.stderr.endswith("called mine already; give this folder another name\n")
     assert models.stat().st_mode & 0o777 == 0o755
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from common.engine.model.decoder import Decoder
 from common.estimates.estimators import DecodeLine
 from common.process.neighbours import Neighbours
 from tests.common.engine.model.tiny_models import load_pair
-from tests.device.cli.conftest import Dragon
+from tests.device.cli.conftest import ROOT, Dragon
 
 SHORT = ("--context", "40", "--context", "8", "--repeats", "1")
 
@@ -63,6 +67,18 @@ def test_what_can_not_be_measured_is_one_sentence(
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_bar_on_a_terminal_takes_no_line_from_a_file(tmp_path: Path) -> None:
+    terminal, other = pty.openpty()
+    command = [sys.executable, "-m", "device.cli.main", "profile", *SHORT, "--documents", "1"]
+    environment = os.environ | {"DRAGON_DEVICE_DATA": str(tmp_path), "TERM": "xterm"}
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=other)
+    os.close(other)
+    os.close(terminal)
+    assert done.returncode == 0
+    assert (tmp_path / "out").read_text().startswith("1 document: ")
 
 
 def test_rows_without_room_take_nothing_from_the_others(dragon: Dragon, tmp_path: Path) -> None:

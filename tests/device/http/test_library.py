@@ -201,6 +201,18 @@ class TestUploads:
         path.rmdir()
         assert client.delete(f"/library/documents/{number}").status_code == 200
 
+    def test_one_that_was_never_read_is_removed_by_its_name(
+        self, client: httpx.Client, settings: DeviceSettings
+    ) -> None:
+        name = {"name": "empty scan.pdf"}
+        assert client.post("/library/documents", params=name, content=b"%PDF", headers=FILE).status_code == 201
+        assert client.get("/library").json()["uploads"] == str(settings.uploads)
+        assert client.delete("/library/documents", params=name).status_code == 200
+        assert not list(settings.uploads.iterdir())
+        refused(client.delete("/library/documents", params=name), 404, "no upload of this name")
+        refused(client.delete("/library/documents", params={"name": "../device.lock"}), 400, "without folders")
+        refused(client.delete("/library/documents"), 400, "'name' must be in the address")
+
     def test_every_type_that_is_read_may_come(self, client: httpx.Client) -> None:
         documents = OwnDocuments.__new__(OwnDocuments)
         assert all(documents.most_bytes(f"A{suffix.upper()}") > 0 for suffix in SUFFIXES)

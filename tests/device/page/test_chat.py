@@ -96,6 +96,48 @@ class TestAsking:
         assert (before.sources, before.privacy, before.trace) == ("both", "strict", False)
         assert (after.sources, after.privacy, after.trace) == ("device", "offline", True)
 
+    def test_what_was_asked_offline_leaves_with_no_later_question(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        choose = visit.page.get_by_role("combobox", name="Privacy").select_option
+        visit.ask("first")
+        choose("offline")
+        visit.ask("secret")
+        visit.page.reload()
+        visit.page.locator(".conversations .title").click()
+        choose("balanced")
+        visit.ask("third")
+        choose("offline")
+        visit.ask("fourth")
+        prompts = [engine.generation(number).request.prompt for number in (1, 2, 3)]
+        assert [("first" in each, "secret" in each) for each in prompts] == [(True, True), (True, False), (True, True)]
+        hints = visit.page.locator(".turn:has(> .hint) .question p").all_inner_texts()
+        assert hints == ["secret", "fourth"]
+        assert (visit.serious(), visit.fits()) == ([], True)
+
+    def test_what_was_asked_offline_is_asked_again_offline(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        """Edited it is another question, for which the choices hold."""
+        engine.allowed = 1
+        visit = visits(server.url)
+        page = visit.page
+        page.get_by_role("combobox", name="Privacy").select_option("offline")
+        visit.write("a secret")
+        answers(visit).get_by_text("a").wait_for()
+        page.get_by_role("button", name="Stop").click()
+        engine.allowed = None
+        page.get_by_role("combobox", name="Privacy").select_option("")
+        page.get_by_role("button", name="Try again").click()
+        page.get_by_text("Answer: a secret").wait_for(state="attached")
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_role("textbox", name="Question").first.fill("no secret")
+        page.keyboard.press("Enter")
+        page.get_by_text("Answer: no secret").wait_for(state="attached")
+        asked = [engine.generation(number).request.privacy for number in range(3)]
+        assert asked == ["offline", "offline", "strict"]
+
     def test_chosen_documents_are_the_conversations(
         self, visits: Open, server: HttpServer, engine: TableEngine
     ) -> None:
@@ -228,7 +270,8 @@ class TestConversations:
             visit.page.get_by_role("button", name="Export all").click()
         download.value.save_as(tmp_path / "all.json")
         (kept,) = json.loads((tmp_path / "all.json").read_text())["conversations"]
-        assert [(turn["question"], turn["state"]) for turn in kept["turns"]] == [("take me along", "done")]
+        found = [(turn["question"], turn["state"], turn["offline"]) for turn in kept["turns"]]
+        assert found == [("take me along", "done", False)]
 
     def test_an_export_can_be_read_for_a_while(self, visits: Open, server: HttpServer) -> None:
         """Some browsers read it in a later task."""

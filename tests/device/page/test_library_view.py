@@ -31,10 +31,24 @@ class Many(OwnDocuments):
         )
         skipped = tuple((f"{ROOT}/{number}.doc", "it is old") for number in range(450))
         reading = Reading(ROOT, 0.0, 1.0, 1, 1, "", False, self.watches, skipped)
-        return Listing(files, (ROOT,) if self.watches else (), (reading,), {})
+        return Listing(files, (ROOT,) if self.watches else (), (reading,), {}, "/home/me/uploads")
 
     def unwatch(self, folder: str) -> None:
         self.watches = False
+
+
+class LeftOut(OwnDocuments):
+    """Uploads of which none is a document."""
+
+    def __init__(self) -> None:
+        self.left = {"/uploads/a scan.pdf": "it has no text", "/uploads/by hand/b.pdf": "it has no text"}
+
+    def listing(self) -> Listing:
+        reading = Reading("/uploads", 0.0, 1.0, 1, 1, "", False, True, tuple(self.left.items()))
+        return Listing((), ("/uploads",), (reading,), {}, "/uploads")
+
+    def discard(self, name: str) -> None:
+        del self.left[f"/uploads/{name}"]
 
 
 @pytest.fixture
@@ -66,4 +80,23 @@ def test_the_keyboard_stays_in_the_view(visit: Visit) -> None:
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name=f"Remove folder {ROOT}").press("Enter")
     page.get_by_text("watched", exact=True).wait_for(state="detached")
+    assert page.evaluate("document.activeElement.id") == "folders-title"
+
+
+def test_an_upload_that_was_left_out_is_deleted(
+    visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = LeftOut()
+    monkeypatch.setattr(engine, "documents", documents, raising=False)
+    visit = visits(server.url)
+    page = visit.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Library", exact=True).click()
+    page.get_by_text("2 files left out").click()
+    delete = page.locator(".folders details").get_by_role("button")
+    assert delete.evaluate_all("all => all.map(each => each.ariaLabel)") == ["Delete upload a scan.pdf"]
+    assert (visit.serious(), visit.fits()) == ([], True)
+    delete.press("Enter")
+    page.get_by_text("1 file left out").wait_for()
+    assert list(documents.left) == ["/uploads/by hand/b.pdf"]
     assert page.evaluate("document.activeElement.id") == "folders-title"

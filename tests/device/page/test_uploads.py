@@ -26,7 +26,7 @@ class Slow(OwnDocuments):
         self.taken: list[str] = []
 
     def listing(self) -> Listing:
-        return Listing((), (), (), {})
+        return Listing((), (), (), {}, "/uploads")
 
     def put(self, name: str, content: bytes) -> bool:
         assert self.may.acquire(timeout=WAIT)

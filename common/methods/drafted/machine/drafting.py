@@ -229,6 +229,10 @@ class Drafting:
         sent = [Send(message) for message in again] + [Send(message) for message in left]
         return [Send(self._sync(wants_reply=False)), *sent, *self._defer()]
 
+    def reminded(self) -> list[Action]:
+        """Tell a silent verifier again what is decided and proposed."""
+        return self.rejoined()
+
     def asking(self) -> list[Action]:
         """Ask a verifier that was given up whether it is there again."""
         return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []

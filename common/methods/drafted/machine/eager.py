@@ -191,14 +191,18 @@ class EagerDrafting(Drafting):
             self._make_plan()
         return actions
 
-    def rejoined(self) -> list[Action]:
-        """Tell a verifier that is there again what is decided. One that was silent though nothing was proposed is busy
-        and waits for proposals: from now on there are some.
-        """
+    def reminded(self) -> list[Action]:
+        """Tell a silent verifier again what is decided."""
         actions = super().rejoined()
-        if self.finished is None and self._rests and not self._outstanding:
-            self._least = 1
-            self._make_plan()
+        self._draft_for_a_busy_one()
+        return actions
+
+    def rejoined(self) -> list[Action]:
+        """Tell a verifier that is there again what is decided."""
+        given_up = self.alone
+        actions = super().rejoined()
+        if given_up:
+            self._draft_for_a_busy_one()
         return actions
 
     def judged(self, verdict: Verdict) -> list[Action]:
@@ -206,6 +210,14 @@ class EagerDrafting(Drafting):
         raise malformed("an eager verifier must send no verdicts")
 
     # --- inside
+
+    def _draft_for_a_busy_one(self) -> None:
+        """Have some tokens drafted for the rest of the answer, though that does not pay: a verifier that has begun and
+        was silent without proposals waits for them.
+        """
+        if self.position > 0 and self.finished is None and self._rests and not self._outstanding:
+            self._least = 1
+            self._make_plan()
 
     def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (self._prefix.digest(start),), ()

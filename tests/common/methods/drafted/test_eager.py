@@ -125,7 +125,7 @@ def run_with_silences(pair: Pair) -> int:
     while pair.device.finished is None:
         if not (pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()):
             assert pair.device.waiting
-            pair.act(pair.device.rejoined())
+            pair.act(pair.device.reminded())
             silences += 1
             assert silences < TOKENS, "the answer does not end"
     return silences
@@ -142,6 +142,16 @@ def test_a_device_that_rests_drafts_for_a_cloud_that_waits(seed: int) -> None:
 
 def test_a_device_that_rests_does_so_as_long_as_the_cloud_decides() -> None:
     pair = pair_of(length=0)
+    assert run_with_silences(pair) == 0
+    assert (pair.tokens, pair.device.counters.drafted) == (verifier_alone(3), 0)
+
+
+@pytest.mark.parametrize("position", [0, 3])
+def test_a_device_that_rests_does_so_behind_another_connection_and_a_long_prompt(position: int) -> None:
+    """A cloud that reads its prompt is silent, and not for want of proposals."""
+    pair = pair_of(length=0)
+    pair.run(until=position)
+    pair.act(pair.device.reminded() if position == 0 else pair.device.rejoined())
     assert run_with_silences(pair) == 0
     assert (pair.tokens, pair.device.counters.drafted) == (verifier_alone(3), 0)
 

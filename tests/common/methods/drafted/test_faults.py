@@ -77,7 +77,7 @@ def happen(pair: Pair, event: str) -> None:
         case "swap" if len(link) > 1:
             link[0], link[1] = link[1], link[0]
         case "stall":
-            pair.act(pair.device.rejoined())
+            pair.act(pair.device.reminded())
         case "reconnect":
             pair.up.clear()
             pair.down.clear()
@@ -91,7 +91,7 @@ def settle(pair: Pair) -> list[int]:
         if pair.device.finished is not None:
             return pair.tokens
         if not (pair.draft() or pair.deliver_up() or pair.verify() or pair.deliver_down()):
-            pair.act(pair.device.rejoined())
+            pair.act(pair.device.reminded())
     raise AssertionError("the answer does not end")
 
 

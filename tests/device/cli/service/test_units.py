@@ -102,6 +102,7 @@ def test_a_unit_is_written_and_not_started(own: Dragon, tmp_path: Path, role: st
     assert f"Environment=DRAGON_DATA_DIR={moved}\n" in shown.stdout
     assert f"ExecStart={sys.executable} -P -m dragon_runtime {role}\n" in shown.stdout
     assert moved.stat().st_mode & 0o777 == 0o700
+    assert "Environment=HF_TOKEN_PATH=" in shown.stdout, "the user's login at the Hub"
     moved.chmod(0o755)
     assert own("service", "install", "--role", role, "--no-start", DRAGON_DATA_DIR=str(moved)).returncode == 0
     assert moved.stat().st_mode & 0o777 == 0o755, "it may be others', too"
