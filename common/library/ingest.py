@@ -26,6 +26,7 @@ from common.library.places import is_within
 from common.library.readers.content import storable
 from common.library.readers.formats import REVISIONS
 from common.library.readers.isolated import IsolatedReader
+from common.library.relocation import relocate
 from common.library.store import READING, FileRecord, Store
 from common.library.successors import is_gone, is_read_alike, moved_to, pass_on, typed
 
@@ -89,8 +90,8 @@ class Ingestion:
         written: str = "",
     ) -> None:
         """`first` has the absolute paths of documents or folders that are read before all others; `watch` and `tags`
-        are noted before anything is read, see `Library.add`. A folder that was added as `written` and has since become
-        a link to `root` goes on there.
+        are noted before anything is read, see `Library.add`. What was added as `written`, which has since become a link
+        to `root`, goes on there, with what was added in it.
         """
         self._store = store
         self._embedder = embedder
@@ -117,24 +118,25 @@ class Ingestion:
         self._copies: list[tuple[str, str]] = []  # the paths of these, and their content
         self._done = 0  # bytes
         self._total = 0
-        self._added = self._updated = self._unchanged = self._passed_on = self._chunks = 0
+        self._added = self._updated = self._unchanged = self._passed_on = self._removed = self._chunks = 0
 
     def run(self) -> AddReport:
         """Read, embed and commit what changed, then forget what is gone."""
         found = scan(self._root)
         with self._store.reading():
             check_embedder(self._store, self._embedder)
+        if self._written != self._name:
+            with self._store.writing():
+                self._passed_on, self._removed = relocate(self._store, self._written, self._name, str(self._base))
+        with self._store.reading():
             records = self._store.files()
             roots = [reading.root for reading in self._store.readings.all()]
         # What was added by its own name stays where it is, if it would be passed over here.
         self._named = named = [root for root in roots if self._passes_over(root, found)]
-        if self._written not in roots:
-            self._written = self._name
         self._known = known = {
             file.path: file
             for file in records
-            if (is_within(file.path, str(self._root)) or is_within(file.path, self._written))
-            and not any(is_within(file.path, root) for root in named)
+            if is_within(file.path, str(self._root)) and not any(is_within(file.path, root) for root in named)
         }
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
         self._sort_by_content(records, known, found, changed)
@@ -160,13 +162,13 @@ class Ingestion:
             raise
         self._commit_batch()
         self._progress(self._total, self._total, "")
-        removed = self._finish(known, found.files, skipped)
+        self._finish(known, found.files, skipped)
         return AddReport(
             self._added,
             self._updated,
             self._unchanged,
             len(self._moved) + self._passed_on,
-            removed,
+            self._removed,
             self._chunks,
             tuple((self._relative(item.path), item.reason) for item in skipped),
             tuple((self._relative(path), self._relative(first)) for path, first in self._duplicates),
@@ -182,10 +184,9 @@ class Ingestion:
     def _begin(self) -> None:
         """Note what was asked for: whoever goes on with an interrupted reading need not say it again."""
         self._store.readings.begin(self._name, self._total)
-        if self._watch or self._written in self._store.readings.watched():
+        if self._watch:
             self._store.readings.watch(self._name)
-        tags = self._store.tags.of_all().get(self._written) if self._tags is None else self._tags
-        if tags is not None and self._store.tags.put(self._name, tags):
+        if self._tags is not None and self._store.tags.put(self._name, self._tags):
             self._store.advance()
 
     def _read(self, changed: Sequence[Found], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
@@ -362,7 +363,7 @@ class Ingestion:
         self._updated += record.id != 0
         self._chunks += len(chunks)
 
-    def _finish(self, known: dict[str, FileRecord], found: list[Found], skipped: list[Skipped]) -> int:
+    def _finish(self, known: dict[str, FileRecord], found: list[Found], skipped: list[Skipped]) -> None:
         """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
         present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
         present -= {path for path, _ in self._duplicates}
@@ -379,16 +380,13 @@ class Ingestion:
             self._store.clear_staged(self._work)
             self._store.copies.put(self._name, str(self._base), self._copies, [*self._named, *unseen])
             removed = [file.id for file in gone if not self._pass_on(file.path)]
-            self._passed_on = len(gone) - len(removed)
+            self._passed_on += len(gone) - len(removed)
+            self._removed += len(removed)
             self._store.remove_files(removed)
             self._note_known()
-            if self._written != self._name:
-                for part in (self._store.readings, self._store.tags, self._store.copies):
-                    part.forget(self._written)
-            if gone or self._written != self._name:
+            if gone:
                 self._store.advance()
             self._store.readings.end(self._name, [(item.path, item.reason) for item in skipped])
-        return len(removed)
 
     def _note_known(self) -> None:
         """Note under which times and paths known content was found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -328,10 +328,9 @@ class Library:
         try:
             return Store(self.folder)
         except LibraryOutdated:
-            with self._unsealed():
-                store = Store(self.folder, upgrade=True)
-                self._seal(store.gather())
-                return store
+            with self._unsealed(), closing(Store(self.folder, upgrade=True)) as store:
+                self._seal(seal.gather(store, self.folder))
+            return Store(self.folder)
 
     @contextmanager
     def _unsealed(self) -> Iterator[None]:

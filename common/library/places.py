@@ -19,8 +19,15 @@ def on_disk(path: str | Path) -> str:
 
 
 def as_written(path: str | Path) -> str:
-    """The absolute path of `path` itself, which may lead elsewhere: a link may have taken a folder's place."""
-    return os.path.abspath(expanded(path))
+    """The absolute path of `path` itself, which may lead elsewhere: a link may have taken a folder's place. Up to the
+    last `..` it is followed, since that is around what a link leads to.
+    """
+    written = expanded(path)
+    parts = written.parts
+    if ".." not in parts:
+        return os.path.abspath(written)
+    followed = len(parts) - parts[::-1].index("..")
+    return os.path.join(os.path.realpath(Path(*parts[:followed])), *parts[followed:])
 
 
 def places(path: str | Path) -> tuple[str, str]:

@@ -8,6 +8,7 @@ library, or of a future that a restored backup took back.
 
 from __future__ import annotations
 
+import os
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +34,11 @@ READING = "reading/"  # begins the names of work on documents
 _MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 _REMOVED = 2**20  # chunks that are no more are remembered, at most
+# Columns of paths, but for those of the documents.
+_PLACES = (
+    *(("readings", "root"), ("readings", "path"), ("skipped", "root"), ("skipped", "path")),
+    *(("watched", "root"), ("tags", "root"), ("copies", "root"), ("copies", "path")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +208,23 @@ class Store:
         )
         self.keywords.add(record.id)
         self.copies.forget_one(record.path)
+
+    def relocate(self, folder: str, place: str) -> None:
+        """Note that what was added as `folder`, or in it, is at `place` now, with its tags and copies. Its documents
+        are moved before, see `relocation`.
+        """
+        below, beside = (path.rstrip(os.sep) + os.sep for path in (folder, place))
+        for table, column in _PLACES:
+            change = f"UPDATE OR REPLACE {table} SET {column} ="
+            self._database.run(f"{change} ? WHERE {column} = ?", (place, folder))
+            self._database.run(
+                f"{change} ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
+                (beside, len(below) + 1, len(below), below),
+            )
+        # A copy that another folder's reading passed over is no part of that one any more.
+        self._database.run(
+            "DELETE FROM copies WHERE substr(path, 1, length(root)) <> root OR path IN (SELECT path FROM files)"
+        )
 
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""

@@ -111,3 +111,18 @@ def test_a_watched_folder_that_became_a_link_is_forgotten(library: Library, watc
     watched.symlink_to(tmp_path / "big")
     assert library.remove([watched]) == 2
     assert (library.files(), library.watched(), library.readings()) == ([], [], [])
+
+
+def test_a_path_leads_up_from_where_a_link_leads(library: Library, documents: Path, write: Write) -> None:
+    """As for every other program: `link/..` is the folder around the one to which the link leads."""
+    write("a/notes/x.txt", "apple")
+    write("b/notes/y.txt", "banana")
+    write("b/deep/z.txt", "cherry")
+    (documents / "a" / "link").symlink_to(documents / "b" / "deep")
+    library.add(documents / "a" / "notes", watch=True)
+    named = documents / "a" / "link" / ".." / "notes"
+    report = library.add(named)
+    assert (report.added, report.removed) == (1, 0)
+    assert library.watched() == [str(documents / "a" / "notes")]
+    assert library.remove([named]) == 1
+    assert [file.relative_path for file in library.files()] == ["x.txt"]

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from common.library.errors import PathError
-from common.library.ingest import Interrupted
 from common.library.library import Library
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -250,51 +248,3 @@ class TestBetweenFolders:
         library.add(folders[1])
         library.remove(folders)
         assert library.files() == []
-
-
-class TestBehindALink:
-    @pytest.fixture
-    def big(self, library: Library, documents: Path, write: Write, tmp_path: Path) -> Path:
-        """Another disk's folder, to which a watched one was moved; a link is in its place."""
-        for name in ("apple", "banana", "cherry"):
-            write(f"sub/{name}.txt", name)
-        library.add(documents, watch=True, tags=["fruit"])
-        documents.rename(tmp_path / "big")
-        documents.symlink_to(tmp_path / "big")
-        return tmp_path / "big"
-
-    def test_a_folder_goes_on_where_it_leads(
-        self, library: Library, documents: Path, big: Path, toy: ToyEmbedder
-    ) -> None:
-        (big / "sub" / "apple.txt").write_text("apricot")
-        (big / "sub" / "banana.txt").unlink()
-        toy.embedded.clear()
-        report = library.add(documents, again=True)
-        assert (report.moved, report.added, report.removed, report.duplicates) == (1, 1, 2, ())
-        assert toy.embedded == ["apricot"]
-        assert sorted(hit.text for hit in library.search("x", 9, only=["tag:fruit"])) == ["apricot", "cherry"]
-        assert {file.root for file in library.files()} == {str(big)}
-        assert (library.watched(), library.tags()) == ([str(big)], {str(big): ("fruit",)})
-        assert [reading.root for reading in library.readings()] == [str(big)]
-        assert library.add(big).unchanged == 2
-        assert library.remove([documents]) == 2
-
-    def test_an_interrupted_reading_goes_on(self, library: Library, documents: Path, big: Path) -> None:
-        def interrupt(done: int, total: int, path: str) -> None:
-            raise Interrupted
-
-        (big / "sub" / "banana.txt").unlink()
-        with pytest.raises(Interrupted):
-            library.add(documents, interrupt)
-        assert library.add(documents).removed == 1
-        assert {file.root for file in library.files()} == {str(big)}
-
-    def test_what_is_read_by_its_new_name_is_no_copy(self, library: Library, big: Path) -> None:
-        report = library.add(big)
-        assert (report.moved, report.duplicates) == (3, ())
-
-    def test_nothing_is_forgotten_while_it_leads_nowhere(self, library: Library, documents: Path, big: Path) -> None:
-        big.rename(big.with_name("away"))
-        with pytest.raises(PathError):
-            library.add(documents)
-        assert len(library.files()) == 3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,25 @@ def test_a_disk_without_space_keeps_nobody_from_searching(
     monkeypatch.setattr("filelock.FileLock.acquire", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     with Library(filled.folder, toy) as reopened:
         assert reopened.search("note", 1)
+
+
+def test_a_library_of_an_earlier_format_opens_on_a_disk_without_space(
+    filled: Library, toy: ToyEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is brought up to date, and sealed when there is some."""
+    filled.close()
+    with closing(sqlite3.connect(filled.folder / DATABASE)) as connection:
+        connection.executescript("DROP TABLE copies; PRAGMA user_version = 5")
+    seal.remove(filled.folder)
+
+    def full(database: Database) -> bool:
+        raise LibraryFull("no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "gather", full)
+        with Library(filled.folder, toy) as opened:
+            assert opened.search("note", 1)
+        assert not (filled.folder / SEAL).exists()
+    with Library(filled.folder, toy) as reopened:
+        assert reopened.search("note", 1)
+    assert is_sealed(filled.folder)
