@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice, pairwise, zip_longest
@@ -133,7 +132,7 @@ class Record:
     contributions: ContributionRows = field(default_factory=ContributionRows)  # of the cloud's documents
     notes: list[str] = field(default_factory=list)
     memory_wait: float = 0.0  # seconds until there was KV memory for the answer
-    begun: float = field(default_factory=time.monotonic)  # when it was begun, its files read
+    begun: float = 0.0  # when the answer was, the files of the request being read
 
     def waited(self, seconds: float) -> None:
         """Note that a model had KV memory for the answer after so many seconds."""

@@ -254,7 +254,7 @@ def _of_plot(plot: Any) -> Iterator[str]:
 
 
 def _points(series: Any, *names: str) -> dict[int, str]:
-    """What the part of a series of one of these names holds, by the numbers of its points."""
+    """Values in the part of a series that has one of these names, by the numbers of its points."""
     part = next(series.iterchildren(*(_CHART + name for name in names)), None)
     if part is None:
         return {}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -18,96 +16,16 @@ from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
 from cloud.gateway.metrics import GatewayMetrics
-from cloud.gateway.processes import LocalProcess, WorkerProcess
-from cloud.gateway.worker_link import WorkerLink
+from cloud.gateway.processes import LocalProcess
 from common.process.python import python_environment
 from common.transport.counters import CountersSnapshot
 from common.transport.keys import KeyPair
-from proto.framing import encode
-from proto.messages import Cancel, Closed, Probe
-from tests.cloud.gateway.test_passing import HELLO, ONE, Devices, Heard
+from proto.messages import Cancel, Closed
+from tests.cloud.gateway.house import HELLO, ONE, Devices
+from tests.cloud.gateway.launch import PATIENCE, REASON, VOCABULARY, Launch
 from tests.cloud.test_giving_up import OPEN
 from tests.daemons.streaming import wait_until
 from tests.support.metrics import Metrics
-
-VOCABULARY = 100
-PATIENCE = 60.0  # seconds for what takes none
-SILENCE = 1.0
-REASON = "ended (for a test)"
-
-
-@dataclass
-class Worker:
-    """Stands for the process of a worker: what it would have for the gateway is in this one."""
-
-    link: WorkerLink
-    how: str | None = None
-    leaves: bool = False
-    wrong: bool = False  # its settings
-
-    def ended(self) -> str | None:
-        return self.how
-
-    def misconfigured(self) -> bool:
-        return self.wrong
-
-    def leaving(self) -> bool:
-        return self.leaves
-
-    def awaited(self) -> str:
-        return "it waits for a test"
-
-    def terminate(self) -> None:
-        self.end()
-
-    def kill(self) -> None:
-        self.end()
-
-    def end(self) -> None:
-        self.link.close()
-        self.how = REASON
-
-
-@dataclass
-class Launch:
-    """Starts such workers."""
-
-    address: str
-    keys: ChannelKeys | None = None
-    metrics: Callable[[int], bytes] = lambda place: f"# TYPE place gauge\nplace {place}\n".encode()
-    workers: list[Worker] = field(default_factory=list)
-    closed: bool = False
-    hold: threading.Event = field(default_factory=threading.Event)  # set: those that start don't serve yet
-
-    def start(self, number: int, place: int, address: str) -> WorkerProcess:
-        link = WorkerLink(address, number, Heard(), keys=self.keys, metrics=lambda: self.metrics(place))
-        link.start()
-        if not self.hold.is_set():
-            link.ready(VOCABULARY)
-        self.workers.append(worker := Worker(link))
-        return worker
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.fixture(params=["ipc", "tcp"])
-def launch(request: pytest.FixtureRequest, tmp_path: Path) -> Launch:
-    if request.param == "ipc":
-        return Launch(f"ipc://{tmp_path / 's'}")
-    return Launch("tcp://127.0.0.1:*", ChannelKeys.new())
-
-
-@pytest.fixture
-def fleet(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    monkeypatch.setattr(fleet_module, "_FIRST_PAUSE", 0.05)
-    fleet = Fleet(2, launch, PATIENCE)
-    fleet.start()
-    assert fleet.until_one_serves()
-    wait_until(lambda: fleet.serving == 2, "both serve")
-    yield fleet
-    fleet.close()
-    assert launch.closed
 
 
 def test_one_that_ends_is_followed_by_another(fleet: Fleet, launch: Launch) -> None:
@@ -118,108 +36,6 @@ def test_one_that_ends_is_followed_by_another(fleet: Fleet, launch: Launch) -> N
     wait_until(lambda: sorted(gateway.sessions) == [2, 3], "another one has its place")
     assert fleet.ends == (("ended", 1), ("silent", 0))
     assert fleet.vocabulary == VOCABULARY
-
-
-def test_one_that_is_silent_is_killed(launch: Launch) -> None:
-    fleet = Fleet(1, launch, SILENCE)
-    fleet.start()
-    assert fleet.until_one_serves()
-    wait_until(lambda: fleet.ends[1] == ("silent", 1), "it is given up")
-    assert launch.workers[0].how is not None
-    fleet.close()
-
-
-def test_one_whose_threads_hang_is_killed_whatever_else_it_says(launch: Launch) -> None:
-    """Its link goes on to probe the devices."""
-    fleet = Fleet(1, launch, SILENCE)
-    fleet.start()
-    assert fleet.until_one_serves()
-    link, over = launch.workers[0].link, threading.Event()
-
-    def probe() -> None:
-        while not over.wait(SILENCE / 10):
-            link._channel.send(Note(Kind.MESSAGE, ONE, frame=encode(Probe(1, 1))))
-
-    probing = threading.Thread(target=probe)
-    probing.start()
-    try:
-        wait_until(lambda: fleet.ends[1][1] > 0, "it is given up", 10 * SILENCE)
-    finally:
-        over.set()
-        probing.join()
-        fleet.close()
-
-
-def test_signs_of_life_come_several_times_within_the_silence_that_is_allowed(tmp_path: Path) -> None:
-    for silence, within in ((SILENCE, SILENCE), (3600.0, 20.0)):
-        link = WorkerLink(f"ipc://{tmp_path / 's'}", 1, Heard(), silence=silence)
-        assert link.watchdog == within
-        link.close()
-
-
-def test_one_that_can_not_be_killed_is_not_waited_for(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hangs in the system. Another one serves, and this one is looked at until it has ended."""
-    monkeypatch.setattr(fleet_module, "_FIRST_PAUSE", 0.05)
-    fleet = Fleet(1, launch, SILENCE)
-    fleet.start()
-    assert fleet.until_one_serves()
-    stuck = launch.workers[0]
-    monkeypatch.setattr(stuck, "kill", lambda: None)
-    wait_until(lambda: len(launch.workers) > 1, "another one serves in its place")
-    assert stuck in fleet._killed
-    stuck.end()
-    wait_until(lambda: stuck not in fleet._killed, "it has ended")
-    fleet.close()
-
-
-def test_to_kill_a_process_takes_no_time_however_long_it_takes_to_end() -> None:
-    killed: list[bool] = []
-
-    class Stuck:
-        def kill(self) -> None:
-            killed.append(True)
-
-        def wait(self) -> int:
-            raise AssertionError("its end may never come")
-
-    LocalProcess(Stuck()).kill()  # type: ignore[arg-type]
-    assert killed == [True]
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EAGAIN, "Resource temporarily unavailable"), RuntimeError("no thread")]
-)
-def test_one_that_can_not_be_started_is_tried_again(
-    fleet: Fleet, launch: Launch, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start, tries = launch.start, [0]
-
-    def refusing(number: int, place: int, address: str) -> WorkerProcess:
-        tries[0] += 1
-        if tries[0] <= 2:
-            raise error
-        return start(number, place, address)
-
-    monkeypatch.setattr(launch, "start", refusing)
-    launch.workers[0].end()
-    wait_until(lambda: len(launch.workers) == 3, "another one is started")
-    wait_until(lambda: fleet.serving == 2, "it serves")
-    assert (tries, fleet.turns.mishaps.count) == ([3], 0)
-
-
-def test_a_start_for_which_there_are_no_processes_is_given_up(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "_FIRST_PAUSE", 0.01)
-
-    def refusing(number: int, place: int, address: str) -> WorkerProcess:
-        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(launch, "start", refusing)
-    fleet = Fleet(2, launch, PATIENCE)
-    fleet.start()
-    told: list[bool] = []
-    threading.Thread(target=lambda: told.append(fleet.until_one_serves()), daemon=True).start()
-    wait_until(lambda: told == [False], "it is given up")
-    fleet.close()
 
 
 def test_one_that_does_not_serve_yet_is_told_of(

@@ -243,7 +243,7 @@ class TestWords:
         assert text == "1 Main Street\nAda Ltd\nContract 4711\n\nbody"
 
     def test_in_parts_by_other_names(self) -> None:
-        """Which programs choose at will: what refers to them says them."""
+        """Programs choose them at will: what refers to them says them."""
         body = paragraph("Rent.", 0) + formula(f"<m:f>{part('num', maths('a'))}{part('den', maths('b'))}</m:f>")
         document, renamed = files.docx([], body, "", lists(level(0, "decimal", "§ %1"))), BytesIO()
         with ZipFile(BytesIO(document)) as read, ZipFile(renamed, "w") as written:
