@@ -48,15 +48,17 @@ export async function change(conversation, edit) {
 /** Keep `conversation` as it is here, without a look at what is kept: for a page that has no time left. */
 export function save(conversation) {
   const store = writable();
-  written(store, conversation.id, () => {
-    store.put(conversation);
-    store.transaction.commit(); // without it, the browser waits for the page, and takes all back once that is gone
-  });
+  written(store, conversation.id, () => atOnce(store.put(conversation)));
 }
 
 export function remove(id) {
   const store = writable();
-  written(store, id, () => store.delete(id));
+  written(store, id, () => atOnce(store.delete(id)));
+}
+
+/** Else the browser waits for the page, and takes all back once that is gone. */
+function atOnce({ transaction }) {
+  transaction.commit();
 }
 
 /** What `store` has of a conversation; the conversation itself where the store never got it, or not all of it. */
