@@ -26,7 +26,11 @@ SUITES = {
         "the same with answers of 200 tokens, models of 1 to 3 nats",
         "scripts.bench.latency.suite:run_long",
     ),
-    "quality": ("perplexity and exact match by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
+    "quality": ("perplexity by documents per side (Fig. 5)", "scripts.bench.quality.suite"),
+    "exact-match": (
+        "right answers by documents per side, embedded model",
+        "scripts.bench.quality.suite:run_exact_match",
+    ),
     "real-acceptance": ("drafts of the default model on real text", "scripts.bench.real.suite:run_acceptance"),
     "real-answers": ("its answers from real text, by methods and weights", "scripts.bench.real.suite:run_answers"),
     "real-perplexity": (

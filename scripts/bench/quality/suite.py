@@ -1,4 +1,4 @@
-"""The suite `quality`: DRAGON Fig. 5 on real text, and exact match on the demonstration's world."""
+"""The suites `quality` and `exact-match`: DRAGON Fig. 5 on real text, and on the demonstration's world."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from scripts.bench.measuring import Table, mean_interval
 from scripts.bench.quality import perplexity
 from scripts.bench.quality.corpus import Corpus, NoText
 from scripts.bench.quality.exact_match import COUNTS, SHORT_COUNTS, Shares, exact_match
-from scripts.bench.quality.text_model import RECIPE, Recipe, train
+from scripts.bench.quality.text_model import Recipe, is_trained, train
 from scripts.bench.results import Results
 
-MODEL = "text-model"  # kept in the results' folder: training takes most of an hour
+MODEL = "text-model"  # kept in the results' folder: training takes an hour or more
 SHORT_RECIPE = Recipe(vocabulary=300, steps=4, batch=2, window=32, document=16, library=40)
 
 
 def run(results: Results) -> None:
-    """Perplexity where there is text to measure on, and exact match."""
+    """Perplexity where there is text to measure on. Most of it is training, an hour or more."""
     try:
         _perplexity(results, Corpus.load())
     except NoText as error:
         results.say(f"no perplexity: {error}")
-    _exact_match(results)
 
 
 def _perplexity(results: Results, corpus: Corpus) -> None:
     folder = results.folder / MODEL
     recipe = SHORT_RECIPE if results.short else Recipe()
-    if not (folder / RECIPE).exists():
-        results.say(f"training a model of the known half for up to {recipe.minutes:g} minutes")
+    if not is_trained(recipe, folder):
+        results.say(f"training a model of the known half: {recipe.steps} steps")
         train(corpus, recipe, folder, results.say)
     counts = perplexity.SHORT_COUNTS if results.short else perplexity.COUNTS
     most = perplexity.SHORT_WINDOWS if results.short else perplexity.WINDOWS
@@ -83,14 +82,15 @@ def _differences(found: Mapping[str, Mapping[int, list[float]]], columns: Mappin
     return Table.crossed(["", "against"], {pair: pair for pair in perplexity.COMPARED}, columns, cell)
 
 
-def _exact_match(results: Results) -> None:
+def run_exact_match(results: Results) -> None:
+    """Answers of the embedded model, in minutes."""
     counts = SHORT_COUNTS if results.short else COUNTS
     shares = exact_match(counts, libraries=1 if results.short else 3, questions=2 if results.short else 20)
     results.samples("exact match", shares)
     kinds = list(next(iter(next(iter(shares.values())).values())))
     results.table("Exact match by documents per side", show(shares), f"Questions for {' / '.join(kinds)}.")
     title = "Answers that are right to the letter, by what the question needs"
-    with results.figure("exact-match", columns=len(kinds), title=title) as axes:
+    with results.figure("shares", columns=len(kinds), title=title) as axes:
         for axis, kind in zip(axes, kinds, strict=True):
             for number, (method, by) in enumerate(shares.items()):
                 shown = [by[count][kind] for count in counts]

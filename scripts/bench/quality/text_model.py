@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from tokenizers import Tokenizer
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.model.loading import cpu_has_bfloat16
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from scripts.bench.quality.corpus import END, Corpus, spread, train_tokenizer, windows
 
@@ -40,11 +40,16 @@ class Recipe:
     window: int = 128
     library: int = 8000  # documents to read, at most
     batch: int = 16
-    minutes: float = 60.0
-    steps: int = 1_000_000
+    steps: int = 1400
     rate: float = 1e-3
     warm_up: int = 100
     seed: int = 3
+
+
+def is_trained(recipe: Recipe, folder: Path) -> bool:
+    """Whether `folder` has a model of this recipe."""
+    kept = folder / RECIPE
+    return kept.exists() and json.loads(kept.read_text()) == asdict(recipe)
 
 
 def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], None]) -> None:
@@ -59,11 +64,9 @@ def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], Non
     nearest = _neighbours(tokenizer, pieces, documents, recipe, say)
     model = _embedded_model(tokenizer)
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
-    started, losses = time.monotonic(), list[float]()
+    losses = list[float]()
     for step in range(recipe.steps):
-        progress = max(step / recipe.steps, (time.monotonic() - started) / (60 * recipe.minutes))
-        if progress >= 1.0:
-            break
+        progress = step / recipe.steps
         scale = min(1.0, (step + 1) / recipe.warm_up) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))
         for group in optimiser.param_groups:
             group["lr"] = recipe.rate * scale
@@ -78,7 +81,7 @@ def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], Non
     model.eval().save_pretrained(folder)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)
     fast.save_pretrained(folder)
-    (folder / RECIPE).write_text(json.dumps(asdict(recipe) | {"steps done": len(losses)}) + "\n")
+    (folder / RECIPE).write_text(json.dumps(asdict(recipe)) + "\n")
 
 
 def _read(
@@ -102,7 +105,7 @@ def _read(
 
 def _step(model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer, read: torch.Tensor, window: torch.Tensor) -> float:
     """One update on rows [document][window], with the loss of the window's tokens alone."""
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):  # elsewhere that takes many times as long
         logits = model(input_ids=torch.cat([read, window], dim=1)).logits[:, read.shape[1] - 1 : -1]
     loss = functional.cross_entropy(logits.float().flatten(0, 1), window.flatten())
     optimiser.zero_grad(set_to_none=True)

@@ -40,7 +40,8 @@ PICTURES = {
     "latency": 2,
     "methods": 2,
     "qsv": 2,
-    "quality": 2,
+    "exact-match": 1,
+    "quality": 1,
     "scheduling": len(REGIMES),
     "scheduling-link": 1,
     "scoring": 1,
@@ -112,7 +113,7 @@ def of_qsv(samples: Samples, folder: Path) -> None:
         assert each["law"]["right"]["target"] >= each["law"]["right"]["S-Q"] - 1e-9
 
 
-def of_quality(samples: Samples, folder: Path) -> None:
+def of_exact_match(samples: Samples, folder: Path) -> None:
     shares = samples["exact match"]
     assert shares["DRAGON"]["0"] == {"private fact": 0.0, "public fact": 0.0, "both": 0.0}, "without documents"
     assert shares["device only"]["2"]["private fact"] > 0
@@ -166,7 +167,7 @@ CHECKS: dict[str, Callable[[Samples, Path], None]] = {
     "edgellm": of_edgellm,
     "methods": of_methods,
     "qsv": of_qsv,
-    "quality": of_quality,
+    "exact-match": of_exact_match,
     "questions": of_questions,
     "retrieval": of_retrieval,
     "scheduling-link": of_scheduling_link,
