@@ -18,6 +18,7 @@ from scripts.bench import acceptance, timeline
 from scripts.bench.latency.measure import measure
 from scripts.bench.latency.plan import Plan
 from scripts.bench.measuring import MEDIANS
+from scripts.bench.plan import Plan as QuestionPlan
 from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.real import answers, latency, proposals
 from scripts.bench.real.model import RealTexts
@@ -32,26 +33,22 @@ EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, a
 def run_acceptance(results: Results) -> None:
     """Count, in this process."""
     plan = SHORT if results.short else FULL
-    peps, _ = _texts()
-    with _model(results, peps.is_dir()) as settings:
-        if settings is None:
-            return
-        texts, _ = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
-        found = acceptance.measure(plan.acceptance, RealTexts(texts, settings), results)
-        acceptance.report(found, plan.acceptance, results)
+    with _model(results, _texts()[0].is_dir()) as settings:
+        if settings is not None:
+            texts, _ = _questions(plan.answers)
+            found = acceptance.measure(plan.acceptance, RealTexts(texts, settings), results)
+            acceptance.report(found, plan.acceptance, results)
 
 
 def run_answers(results: Results) -> None:
     """Count right answers of two daemons. Two hours on two cores without AVX-512."""
     plan = SHORT if results.short else FULL
-    peps, _ = _texts()
-    with _model(results, peps.is_dir()) as settings:
-        if settings is None:
-            return
-        texts, asked = proposals.draw(proposals.read_proposals(peps), plan.answers.questions, plan.answers.seed)
-        found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
-        results.samples("answers to questions", found)
-        results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
+    with _model(results, _texts()[0].is_dir()) as settings:
+        if settings is not None:
+            texts, asked = _questions(plan.answers)
+            found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
+            results.samples("answers to questions", found)
+            results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
 
 
 def run_perplexity(results: Results) -> None:
@@ -72,11 +69,16 @@ def run_latency(results: Results) -> None:
         if settings is None:
             return
         known = proposals.read_proposals(peps)
-        texts, _ = proposals.draw(known, plan.answers.questions, plan.answers.seed)
+        texts, _ = _questions(plan.answers)
         long = explanations(known, texts, plan.latency.questions)
         _latency(results, plan.latency, long, _daemons(settings))
         traced = Texts(long.documents, long.questions[: plan.trace.questions])
         timeline.show(timeline.measure(plan.trace, results, traced, _daemons(settings)), plan.trace, results)
+
+
+def _questions(plan: QuestionPlan) -> tuple[Texts, Sequence[proposals.Asked]]:
+    """Notes, entries and questions about the proposals."""
+    return proposals.draw(proposals.read_proposals(_texts()[0]), plan.questions, plan.seed)
 
 
 def _texts() -> tuple[Path, Path]:
