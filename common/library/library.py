@@ -24,10 +24,10 @@ from common.library.index import VectorIndex
 from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, quiet
 from common.library.keywords import fused
 from common.library.naming import named
-from common.library.places import as_written, on_disk, places
+from common.library.places import as_written, on_disk
 from common.library.readers.content import storable
 from common.library.readings import Reading
-from common.library.removal import Named, names, removal
+from common.library.removal import Given, Named, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.successors import pass_on
@@ -199,8 +199,9 @@ class Library:
                 chosen = removal(store.files(), self._added(store), store.readings.watched(), paths)
             with store.writing():
                 store.clear_staged()
-                for path in () if paths == "all" else paths:
-                    for place in places(path):
+                given = [] if paths == "all" else [Given(path) for path in paths]
+                for each in given:
+                    for place in each.places:
                         store.copies.forget(place)
                 for root in chosen.roots:
                     store.readings.forget(root)
@@ -208,7 +209,7 @@ class Library:
                     store.copies.forget(root)
 
                 def goes(file: FileRecord) -> bool:
-                    return paths == "all" or any(names(path, file) for path in paths)
+                    return paths == "all" or any(each.names(file) for each in given)
 
                 store.remove_files([file.id for file in chosen.files if not pass_on(store, file, goes)])
                 if chosen.files:

@@ -35,11 +35,12 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
         return Removal(list(files), list(roots))
     if any(not str(path) for path in paths):
         raise PathError("the path is empty: name documents as `dragon library list` shows them, or where they are")
-    gone = {path: [root for root in roots if _is_at(root, path)] for path in paths}
+    given = [Given(path) for path in dict.fromkeys(paths)]
+    gone = {each: [root for root in roots if each.holds(root)] for each in given}
     left = set(watched).difference(*gone.values())
     chosen: dict[int, FileRecord] = {}
-    for path in paths:
-        named = named_by(path, files)
+    for path in given:
+        named = path.documents(files)
         kept = {file.id: root for file in named if (root := _coming_back(file, left)) is not None}
         if kept and not gone[path]:
             (root, *_) = kept.values()
@@ -48,21 +49,26 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
     return Removal(list(chosen.values()), [root for each in gone.values() for root in each])
 
 
-def named_by(path: str | Path, files: Sequence[FileRecord]) -> list[FileRecord]:
-    """The documents that a path names: the very one, of several whose names only differ in how accents are written."""
-    exact = places(path)
-    return [file for file in files if file.path in exact] or [file for file in files if names(path, file)]
+class Given:
+    """A path that somebody gives: followed on the disk once, however many documents it is compared with."""
 
+    def __init__(self, path: str | Path) -> None:
+        self.places = places(path)
+        self._normalised = tuple(map(normalised, self.places))
+        self._relative = normalised(os.path.normpath(path))
 
-def names(path: str | Path, file: FileRecord) -> bool:
-    """Whether a path is that of a document, or of a folder around it: on the disk, or relative as it is listed."""
-    relative = normalised(os.path.normpath(path))
-    return _is_at(file.path, path) or is_within(normalised(file.relative_path), relative)
+    def documents(self, files: Sequence[FileRecord]) -> list[FileRecord]:
+        """Those that it names: the very one, of several whose names only differ in how accents are written."""
+        return [file for file in files if file.path in self.places] or [file for file in files if self.names(file)]
 
+    def names(self, file: FileRecord) -> bool:
+        """Whether it is a document's, or that of a folder around it: on the disk, or relative as it is listed."""
+        return self.holds(file.path) or is_within(normalised(file.relative_path), self._relative)
 
-def _is_at(known: str, path: str | Path) -> bool:
-    """Whether an absolute path of the library's is what another one names, or lies in it."""
-    return any(is_within(normalised(known), normalised(place)) for place in places(path))
+    def holds(self, known: str) -> bool:
+        """Whether an absolute path of the library's is what it names, or lies in it."""
+        known = normalised(known)
+        return any(is_within(known, place) for place in self._normalised)
 
 
 def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:
