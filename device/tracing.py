@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from common.answer.recorder import Recorder
+from common.answer.recorder import MOST_PARTS, Recorder
 from common.estimates.link_meter import LinkMeter
 from common.process.quiet_log import QuietLog
 from common.tracing.merge import Notes, merge
@@ -34,7 +34,7 @@ class Tracing:
         """Take in a message of the request's session; returns whether it belongs to the trace and nothing else."""
         if not isinstance(message, Spans):
             return False
-        if message.part < message.parts:
+        if message.part < min(message.parts, MOST_PARTS):
             try:
                 self._parts[message.part] = decode_spans(message.payload)
                 self._dropped = message.dropped

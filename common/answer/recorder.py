@@ -14,6 +14,7 @@ from proto.payloads.trace import MESSAGES, SPANS_PER_MESSAGE, Kind, Span, encode
 from proto.rounds import Decided, Verdict
 
 MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
+MOST_PARTS: Final = -(-MOST_SPANS // SPANS_PER_MESSAGE)  # messages that they take
 
 
 class Recorder:

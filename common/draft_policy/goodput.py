@@ -23,6 +23,7 @@ HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
 HOPED_RATE: Final = 1.25e6  # bytes per second of a link that nothing was sent over lately
 DEARER: Final = 2.0  # times what a trial of one draft costs, that one of several may
 TRIED: Final = 0.02  # of the time without drafts, that it may cost to try whether they are accepted
+SAVED: Final = 5.0  # seconds for trials that one leaves at most, however long there was none before
 
 Undrafted = Literal["never", "deferred", "eager"]
 
@@ -42,10 +43,10 @@ class Trials:
         self.seconds += TRIED * seconds
 
     def afford(self, seconds: float) -> bool:
-        """Whether a trial of this cost may be made; then it is paid for."""
+        """Whether a trial of this cost may be made; then it is paid for. However dear, one can be saved up for."""
         affordable = self.seconds >= seconds
         if affordable:
-            self.seconds -= seconds
+            self.seconds = min(self.seconds - seconds, SAVED)
         return affordable
 
 

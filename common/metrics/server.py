@@ -136,9 +136,12 @@ def _bound(address: str) -> socket.socket:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, place = found[0]
         return socket.create_server(place[:2], family=family, backlog=MOST_CONNECTIONS)
-    except OSError as error:
-        # Python's own text of a known number is longer; those of names are negative, and have theirs only.
-        why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error.strerror)
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, UnicodeError):
+            why = "no such name"  # nor can there be: a part of it is empty, or too long
+        else:
+            # Python's own text of a known number is longer; those of names are negative, and have theirs only.
+            why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error.strerror)
         raise TransportError(
             f"{address} can't be listened on for metrics ({why.lower()}); stop what uses it, or choose another "
             "--metrics."

@@ -71,11 +71,12 @@ class RoundTrips:
         self._limit = outstanding
         self._waiting: OrderedDict[int, int] = OrderedDict()  # sequence -> sent
         self._next = 0
+        self._latest = -1  # when the latest probe was sent that came back
 
     @property
     def outstanding(self) -> int:
-        """Probes without a reply; the oldest are given up beyond the bound."""
-        return len(self._waiting)
+        """Probes under way; those before one that came back are taken to be lost, though late replies count."""
+        return sum(sent > self._latest for sent in self._waiting.values())
 
     def probe(self, now: int) -> Probe:
         """The next probe, sent at `now`."""
@@ -92,6 +93,7 @@ class RoundTrips:
         if sent is None or sent != reply.sent or now < sent:
             return None
         del self._waiting[reply.sequence]
+        self._latest = max(self._latest, sent)
         return RoundTrip(sent, reply.received, now)
 
 

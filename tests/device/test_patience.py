@@ -10,6 +10,8 @@ import pytest
 from common.answer.attribution import untold
 from common.answer.errors import AnswerFailed
 from common.answer.report import Report
+from common.draft_policy.estimators import RoundEstimates
+from common.estimates.link_meter import LinkMeter
 from common.transport.interface import Peer
 from device.active_request import ActiveRequest
 from device.interface import Finished, TokenEvent, Waiting
@@ -226,6 +228,18 @@ class TestWaiting:
         cloud.script = verifying(0.0, 0.0)
         last = joined(device, **VERDICTS, wait=True)
         assert last.report.degraded == ()
+
+    def test_drafts_by_the_round_trip_of_the_latest_connection(
+        self, cloud: ScriptedCloud, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The answer begins with that of the one before, which is probed no more."""
+        before, probed = device.engine.cloud.peer.meter, list[float]()
+        monkeypatch.setattr(LinkMeter, "rtt", property(lambda meter: 0.02 if meter is before else 0.15))
+        monkeypatch.setattr(RoundEstimates, "probed", lambda estimates, rtt: probed.append(rtt))
+        cloud.script = verifying(0.0, 0.0)
+        joined(device, **VERDICTS, wait=True)
+        assert device.engine.cloud.peer.meter is not before
+        assert probed[-1] == 0.15
 
     def test_one_that_comes_in_the_middle_is_not_said_to_have_taken_no_part(
         self, cloud: ScriptedCloud, device: Resident

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from common.answer.recorder import Recorder
+from common.answer.recorder import MOST_PARTS, MOST_SPANS, Recorder, span_messages
 from common.estimates.estimates import Estimates
 from common.estimates.link_meter import LinkMeter
 from common.tracing.trace import Trace
@@ -53,6 +53,27 @@ def test_what_is_malformed_costs_a_line_in_the_log_and_nothing_else(caplog: pyte
     assert "malformed" in caplog.text
     assert collecting.heard(part(1, 11, now))
     assert prefills(collecting.merged()) == [11]
+
+
+def test_more_than_a_side_notes_is_not_taken() -> None:
+    """What became of drafts takes up to the square of their number to tell: of 256 messages, minutes."""
+    collecting = tracing()
+    now = collecting.recorder._clock()
+    for number in range(256):
+        assert collecting.heard(part(number, number, now, 256))
+    assert prefills(collecting.merged()) == list(range(MOST_PARTS))
+
+
+def test_all_that_a_side_notes_is_taken() -> None:
+    collecting = tracing()
+    cloud = Recorder("cloud", lambda: Estimates(0, 0, 0, 0, 0), "device")
+    for _ in range(MOST_SPANS + 3):
+        cloud.since("prefill", cloud._clock())
+    messages = list(span_messages(1, cloud))
+    for message in messages:
+        assert collecting.heard(message)
+    trace = collecting.merged()
+    assert (len(messages), len(prefills(trace)), trace.dropped) == (MOST_PARTS, MOST_SPANS, 3)
 
 
 def test_other_messages_go_on_to_whom_they_are_for() -> None:

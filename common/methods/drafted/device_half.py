@@ -57,11 +57,11 @@ class DraftingDevice:
         self._scheme = scheme
         self._reading = reading
         self._model = context.side.drafter
-        peer = context.cloud.peer
-        history = RoundHistory.of(peer, request.method, self._model.decoding.times.step)
+        cloud = context.cloud
+        history = RoundHistory.of(cloud.peer, request.method, self._model.decoding.times.step)
         policy = make_policy(request, scheme.token_bytes, scheme.config, history)
         self._history = history
-        lengths = PolicyLengths(policy, history, lambda: peer.meter.rtt)
+        lengths = PolicyLengths(policy, history, lambda: cloud.peer.meter.rtt)  # of the latest connection
         self._machine = make_drafting(scheme.config, scheme.drafts, lengths)
         recorder = context.trace("cloud", alone=False)
         preview = Preview(lambda: self._machine.provisional, context.provisional) if request.provisional else None

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
-from common.draft_policy.goodput import NEARLY, TRIED, Goodput, Trials, Undrafted
+from common.draft_policy.goodput import NEARLY, SAVED, TRIED, Goodput, Trials, Undrafted
 from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
@@ -288,6 +288,27 @@ class TestNothingDrafted:
             rested = 0 if plan.length else rested + 1
             trials.earn(0.032)
         assert policy.plan([], times).length > 0 and policy.acceptance.overall > 0.9
+
+    def test_a_long_rest_is_not_followed_by_minutes_of_trials(self) -> None:
+        """Hours behind a way on which drafts can't pay, which becomes one on which they could, if models agreed."""
+        trials = Trials(0.0)
+        policy = self.policy("deferred", 0.02, trials)
+        slow, quick = (RoundTimes(draft=0.005, verify=0.032, rtt=rtt) for rtt in (0.4, 0.1))
+        trials.earn(4 * 3600.0)
+        assert policy.plan([], slow).length == 0
+        costs = list[float]()
+        while length := policy.plan([], quick).length:
+            costs.append(round_seconds(quick, 0.0, length, 2.0))
+            policy.observe(outcome(length, 0))
+        assert 0.5 * SAVED < sum(costs[1:]) <= SAVED
+
+    def test_a_trial_that_is_dearer_than_what_is_saved_is_waited_for(self) -> None:
+        """Of a link that is believed to be that slow nothing would be known otherwise for as long as it lasts."""
+        times, trials = RoundTimes(draft=0.005, verify=0.032, rtt=0.02, up_rate=0.1), Trials(SAVED)
+        policy = self.policy("deferred", 0.9, trials)
+        assert policy.plan([], times).length == 0
+        trials.earn(3600.0)
+        assert policy.plan([], times).length > 0
 
     def test_a_trial_of_several_drafts_costs_at_most_twice_one_of_one(self) -> None:
         """It tells more; but not where drafts are what is dear, or is taken to be."""

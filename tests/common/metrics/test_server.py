@@ -74,9 +74,10 @@ class TestServing:
         with pytest.raises(TransportError, match=r"can't be listened on for metrics .*--metrics"):
             MetricsServer(server.address)
 
-    def test_an_address_that_is_not_ours_is_told_too(self) -> None:
-        with pytest.raises(TransportError, match="can't be listened on for metrics"):
-            MetricsServer("no-such-host.invalid:9464")
+    @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 64], ids=["unknown", "empty", "long"])
+    def test_an_address_that_is_not_ours_is_told_too(self, host: str) -> None:
+        with pytest.raises(TransportError, match=r":9464 can't be listened on for metrics \(.+\); .*--metrics"):
+            MetricsServer(f"{host}:9464")
 
 
 class TestHostile:

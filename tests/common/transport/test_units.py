@@ -138,6 +138,22 @@ def test_replies_may_overtake_each_other() -> None:
     assert trips.reply(answer(first, 5), 40) is not None
 
 
+def test_lost_probes_are_not_under_way_for_ever() -> None:
+    """One behind them has come back. Where it has overtaken them, they still count."""
+    trips = RoundTrips()
+    lost = [trips.probe(now) for now in range(8)]
+    assert trips.outstanding == 8
+    for now in range(8, 12):
+        probe = trips.probe(now)
+        assert trips.outstanding == (9 if now == 8 else 1)
+        assert trips.reply(answer(probe, now), 50) is not None
+        assert trips.outstanding == 0
+    waiting = trips.probe(12)
+    assert trips.reply(answer(lost[-1], 60), 60) is not None
+    assert trips.outstanding == 1
+    assert trips.reply(answer(waiting, 61), 61) is not None
+
+
 def test_an_answer_repeats_the_question() -> None:
     assert answer(Probe(3, 4), 5) == ProbeReply(3, 4, 5)
 
