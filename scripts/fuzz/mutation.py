@@ -41,19 +41,22 @@ def mutate(data: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
 def search(target: Target, inputs: Sequence[bytes], seconds: float, seed: int = 0) -> int:
     """Run `target` on `inputs` and on mutations of them for `seconds`; how many that were. Raises `Finding`.
 
-    Inputs that are taken, not refused, are mutated further.
+    `inputs` stay among what is mutated; inputs that are taken, not refused, join them, up to as many.
     """
     draw = random.Random(seed)
     pool = list(inputs)
     until = time.monotonic() + seconds
     count = 0
     while time.monotonic() < until:
-        data = pool[count] if count < len(inputs) else mutate(draw.choice(pool), inputs, draw)
+        data = inputs[count] if count < len(inputs) else mutate(draw.choice(pool), inputs, draw)
         try:
-            probe(target, data)
+            taken = probe(target, data)
         except Exception as error:
             raise Finding(f"{type(error).__name__} ({error}) with {data.hex()}") from error
         count += 1
-        if count > len(inputs) and draw.random() < 0.01:
-            pool[draw.randrange(len(pool))] = data
+        if taken and count > len(inputs) and draw.random() < 0.1:
+            if len(pool) < 2 * len(inputs):
+                pool.append(data)
+            else:
+                pool[draw.randrange(len(inputs), len(pool))] = data
     return count

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from proto.errors import ProtocolError
+from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode
 from proto.payloads.kv import KvShape, decode_kv, encode_kv
 from proto.payloads.lattice import FORMATS, decode_lattice, encode_lattice
@@ -30,7 +30,7 @@ from proto.varint import decode_ids, decode_number, encode_ids, encode_number
 Target = Callable[[bytes], None]
 
 VOCABULARIES: Final = (1, 4, 8, 2048, 50_257, 151_936, 2**24 - 1)
-SHAPES: Final = ((KvShape(1, 2, 2),), (KvShape(2, 4, 4), KvShape(2, 4, 4)))
+SHAPES: Final = ((KvShape(1, 2, 3),), (KvShape(2, 4, 4), KvShape(2, 4, 4)))  # the first: of the golden bytes
 MOST_TOKENS: Final = 64
 MOST_POSITIONS: Final = 8
 _PROTOCOL: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
@@ -70,13 +70,17 @@ def sparse(data: bytes) -> None:
 def lattice(data: bytes) -> None:
     """Quantised distributions. Every stream of bits stands for one list of them: it must come back as it was."""
     vocabulary, body = _vocabulary(data)
+    taken = False
     for code, without in itertools.product(FORMATS, (0, 1, MOST_POSITIONS)):
         try:
             positions = decode_lattice(body, code, vocabulary, MOST_POSITIONS, without)
         except ProtocolError:
             continue
+        taken = True
         assert encode_lattice(positions, code, vocabulary) == body
         assert [token for _, token in positions].count(None) == min(without, len(positions))
+    if not taken:
+        raise malformed("taken in no format")
 
 
 def tokens(data: bytes) -> None:
@@ -88,12 +92,16 @@ def tokens(data: bytes) -> None:
 def kv(data: bytes) -> None:
     """A document's keys and values."""
     vocabulary, body = _vocabulary(data)
+    taken = False
     for shapes in SHAPES:
         try:
             entries = decode_kv(body, shapes, vocabulary, MOST_TOKENS)
         except ProtocolError:
             continue
+        taken = True
         assert same(decode_kv(encode_kv(entries), shapes, vocabulary, MOST_TOKENS), entries)
+    if not taken:
+        raise malformed("taken in no shape")
 
 
 def trace(data: bytes) -> None:
@@ -123,12 +131,13 @@ TARGETS: Final[dict[str, Target]] = {
 }  # fmt: skip
 
 
-def probe(target: Target, data: bytes) -> None:
-    """Run `target`; a refusal is no finding."""
+def probe(target: Target, data: bytes) -> bool:
+    """Run `target`; returns whether it took the input. A refusal is no finding."""
     try:
         target(data)
     except ProtocolError:
-        return
+        return False
+    return True
 
 
 def seeds() -> list[bytes]:

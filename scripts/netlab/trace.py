@@ -126,9 +126,9 @@ def write_trace(trace: Trace, file: TextIO) -> None:
     writer.writerow(COLUMNS)
     for point in trace:
         setting = point.setting
-        numbers = [f"{value:.6g}" for value in (point.seconds, setting.rtt * 1000, setting.jitter)]
+        delays = [f"{value:.6g}" for value in (setting.rtt * 1000, setting.jitter)]
         rates = ["" if rate is None else f"{rate / KILOBIT:.6g}" for rate in (setting.uplink, setting.downlink)]
-        writer.writerow([*numbers, *rates, f"{setting.loss:g}"])
+        writer.writerow([f"{point.seconds:.12g}", *delays, *rates, f"{setting.loss:g}"])
 
 
 def read_trace(path: Path) -> Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ ERROR_LINE: Final = re.compile(r"Traceback|\b(ERROR|CRITICAL)\b")
 ALLOWED: Final[tuple[tuple[re.Pattern[str], str], ...]] = ()
 LEAST_SAMPLES: Final = 8
 LEAST_SECONDS: Final = 45.0
+MOST_SAMPLES: Final = 1_000  # of a half of a life; each is compared with all others, and a day has 14,400
 # Rises over the second half of a process's life that are no growth. Memory goes on rising for the first 700 answers or
 # so, ever more slowly, and is level after that; short lives are not through with it.
 RISES: Final[Mapping[str, float]] = {"MB": 48.0, "descriptors": 12.0, "threads": 6.0, "files": 40.0, "temporary": 0.0}
@@ -177,7 +179,8 @@ def growth(name: str, samples: Sequence[tuple[float, float]]) -> Growth:
     start, end = samples[0][1], samples[-1][1]
     if len(half) < LEAST_SAMPLES or span < LEAST_SECONDS:
         return Growth(name, start, end, None, False)
-    slope = median((y - x) / (later - sooner) for (sooner, x), (later, y) in combinations(half, 2))
+    thinned = half[:: math.ceil(len(half) / MOST_SAMPLES)]
+    slope = median((y - x) / (later - sooner) for (sooner, x), (later, y) in combinations(thinned, 2))
     return Growth(name, start, end, 60 * slope, slope * span > RISES[name])
 
 

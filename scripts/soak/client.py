@@ -57,10 +57,12 @@ def asked(url: str, ask: Ask, clock: Callable[[], float], lives: Callable[[], in
                 continue
             else:
                 outcome = Outcome("lost", begun, sentence=f"the connection broke: {type(error).__name__} {error}")
-        if outcome.code in RETRIED and not (leaves is not None and clock() >= leaves):
-            retries += 1
-            time.sleep(PAUSE)
-            continue
+        if outcome.code in RETRIED:
+            if leaves is None or clock() < leaves:
+                retries += 1
+                time.sleep(PAUSE)
+                continue
+            outcome = Outcome("cancelled", begun)
         return replace(outcome, started=begun, seconds=clock() - begun, retries=retries)
     sentence = f"no end within {BOUND:.0f} s, {retries} retries; last: {outcome.code or 'no connection'}"
     return Outcome("lost", begun, clock() - begun, retries, sentence=sentence)

@@ -28,17 +28,28 @@ class Lives:
     samples: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)  # by process and quantity
 
     def look(self) -> None:
-        """Take one sample of every process that runs."""
+        """Take one sample of every process that runs, of workers behind a gateway, too."""
         for name, daemon in self.daemons.items():
             if daemon.process is None or not daemon.running:
                 continue
             try:
-                found = _sample(daemon.process.pid, daemon.data / daemon.role, self.temporary)
+                process = psutil.Process(daemon.process.pid)
+                self._add(f"{name} {process.pid}", _of_process(process) | self._of_files(daemon))
+                for worker in daemon.workers:
+                    self._add(f"{name} worker {worker.pid}", _of_process(worker))
             except (psutil.Error, OSError):
                 continue  # it was killed meanwhile
-            samples = self.samples.setdefault(f"{name} {daemon.process.pid}", {})
-            for quantity, value in found.items():
-                samples.setdefault(quantity, []).append((round(self.clock(), 1), round(value, 1)))
+
+    def _add(self, name: str, found: Mapping[str, float]) -> None:
+        samples = self.samples.setdefault(name, {})
+        for quantity, value in found.items():
+            samples.setdefault(quantity, []).append((round(self.clock(), 1), round(value, 1)))
+
+    def _of_files(self, daemon: Daemon) -> dict[str, float]:
+        return {
+            "files": sum(1 for path in (daemon.data / daemon.role).rglob("*") if path.is_file()),
+            "temporary": sum(1 for _ in self.temporary.iterdir()),
+        }
 
     def judged(self) -> Sequence[tuple[str, Sequence[Growth]]]:
         """The growths of each process's quantities, in the order in which they came."""
@@ -52,15 +63,12 @@ def _warm(samples: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float
     return [each for each in samples if each[0] >= samples[0][0] + WARM_UP]
 
 
-def _sample(pid: int, data: Path, temporary: Path) -> dict[str, float]:
-    process = psutil.Process(pid)
+def _of_process(process: psutil.Process) -> dict[str, float]:
     with process.oneshot():
         return {
             "MB": process.memory_info().rss / 1e6,
             "descriptors": process.num_fds(),
             "threads": process.num_threads(),
-            "files": sum(1 for path in data.rglob("*") if path.is_file()),
-            "temporary": sum(1 for _ in temporary.iterdir()),
         }
 
 

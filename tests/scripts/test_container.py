@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import socket
 import ssl
 import subprocess
@@ -97,6 +98,9 @@ def test_pairing_gives_each_side_the_other_s_key_once(tmp_path: Path, monkeypatc
             assert public == other
             assert [(peer.name, peer.key) for peer in folder.trusted()] == [(name, public)]
     assert seen[0] == seen[1], "a second time makes no other keys"
+    shutil.rmtree(sides[0] / "device")  # as a volume that is removed
+    subprocess.run([FOLDER / "pair.sh", *sides], check=True, cwd=tmp_path)
+    assert [peer.key for peer in keys[1].trusted()] == [keys[0].own().public] != [seen[0][0]]
 
 
 def test_health_of_real_daemons(fresh_data: Callable[[], Path]) -> None:

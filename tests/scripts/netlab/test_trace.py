@@ -118,6 +118,8 @@ class TestMarkov:
         random_levels(SETTING, 3),
         markov(SETTING, 30, TwoStates()),
         outage(LinkSetting(rtt=0.04), at=1.5, length=2),
+        step(SETTING, LinkSetting(rtt=0.05), at=1_234_567),
+        tuple(TracePoint(seconds, SETTING) for seconds in (0.0, 1000.0, 1000.005)),
     ],
 )
 def test_a_file_is_read_back(trace: Trace, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_file_is_read_back(trace: Trace, tmp_path: Path) -> None:
     write_trace(trace, written)
     path.write_text(written.getvalue())
     again = read_trace(path)
-    assert [point.seconds for point in again] == pytest.approx([point.seconds for point in trace])
+    assert [point.seconds for point in again] == pytest.approx([point.seconds for point in trace], rel=1e-11)
     assert [point.setting.rtt for point in again] == pytest.approx([point.setting.rtt for point in trace], rel=1e-5)
     assert [point.setting.loss for point in again] == [point.setting.loss for point in trace]
     assert [point.setting.uplink for point in again] == [point.setting.uplink for point in trace]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pytest
 
+from scripts.soak import checker
 from scripts.soak.checker import Reference, bad_lines, growth, judge
 from scripts.soak.client import Outcome
 from scripts.soak.plan import Ask, Law
@@ -121,6 +123,24 @@ def test_growth_and_what_is_none() -> None:
     assert not growth("MB", [(at, 300 + min(400.0, 5 * at)) for at in seconds]).grows, "it warms up in the first half"
     assert not growth("MB", [*wavy[:-3], *((at, 900.0) for at, _ in wavy[-3:])]).grows, "a moment is no trend"
     assert growth("MB", wavy[:8]).per_minute is None, "too short to tell"
+
+
+def test_growth_over_days_takes_no_more_pairs_than_over_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = list[int]()
+
+    def counted(slopes: Iterator[float]) -> float:
+        each = list(slopes)
+        counts.append(len(each))
+        return median(each)
+
+    monkeypatch.setattr(checker, "median", counted)
+    flat, rising = ([(3.0 * at, 500.0 + slope * at) for at in range(5_000)] for slope in (0.0, 0.1))
+    assert not growth("MB", flat).grows
+    assert growth("MB", rising).per_minute == pytest.approx(2.0)
+    assert max(counts) < 500_000
+    counts.clear()
+    growth("MB", flat[:2_000])
+    assert counts == [499_500], "what an hour and a half has is all compared"
 
 
 def test_lines_of_a_log() -> None:

@@ -69,14 +69,21 @@ def serve() -> Iterator[Serve]:
             connection.close()
 
 
-def end(url: str, lives: Callable[[], int] = lambda: 1, **how: object) -> Outcome:
+def end(
+    url: str, lives: Callable[[], int] = lambda: 1, stream: bool = False, cancelled: float | None = None
+) -> Outcome:
     request = ask()
-    return asked(url, Ask(0, request.law, request.fields, bool(how.get("stream")), None), time.monotonic, lives)
+    return asked(url, Ask(0, request.law, request.fields, stream, cancelled), time.monotonic, lives)
 
 
 def test_answer_after_a_start(serve: Serve) -> None:
     outcome = end(serve([STARTING, ANSWER]))
     assert (outcome.end, outcome.text, outcome.retries) == ("answered", "Oslo.", 1)
+
+
+def test_a_client_that_leaves_while_the_daemon_starts_has_left(serve: Serve) -> None:
+    outcome = end(serve([STARTING]), cancelled=0.0)
+    assert (outcome.end, outcome.code, outcome.retries) == ("cancelled", "", 0)
 
 
 def test_error_with_a_sentence(serve: Serve) -> None:

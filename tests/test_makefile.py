@@ -1,0 +1,116 @@
+"""The environment of `make setup`: what it is made with holds until something else is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts.daemons import ROOT
+
+INDEX = "https://packages.example/cu"
+# Stands for an interpreter of one installation: it says which, and makes environments with it and with a pip.
+PYTHON = """#!/bin/sh
+echo "{name} $*" >> {log}
+case "$*" in
+*base_prefix*) echo /opt/{name} ;;
+"-m venv"*)
+    for folder; do :; done
+    if [ "$3" = --clear ]; then rm -rf "$folder"; fi
+    mkdir -p "$folder/bin"
+    cp "$0" "$folder/bin/python"
+    cp {pip} "$folder/bin/pip" ;;
+"-c import torch") test ! -e {broken} ;;
+esac
+"""
+PIP = """#!/bin/sh
+echo "pip $*" >> {log}
+"""
+
+
+class Checkout:
+    """A copy of the makefile, with interpreters that note what they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        self.broken = folder / "broken"  # while it is there, torch does not start
+        binaries = folder / "usr" / "bin"
+        binaries.mkdir(parents=True)
+        shutil.copy(ROOT / "Makefile", folder)
+        for name in ("requirements.lock", "torch.lock", "model.lock", "pyproject.toml", "setup.py"):
+            (folder / name).touch()
+            os.utime(folder / name, (0, 0))
+        pip = self._program(folder / "pip", PIP.format(log=self.log))
+        for name, called in (("first", "python3"), ("first", "python3.11"), ("second", "python3.12")):
+            text = PYTHON.format(name=name, log=self.log, pip=pip, broken=self.broken)
+            self._program(binaries / called, text)
+        self._environment = {"PATH": f"{binaries}:{os.environ['PATH']}"}  # no flags of a `make test`
+
+    @staticmethod
+    def _program(path: Path, text: str) -> Path:
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def setup(self, *words: str, code: int = 0) -> list[str]:
+        """Run `make setup` with these words; what environments and packages were asked for."""
+        self.log.write_text("")
+        done = subprocess.run(
+            ["make", "setup", *words], cwd=self.folder, env=self._environment, capture_output=True, text=True
+        )
+        assert done.returncode == code, done.stderr
+        assert ("Ready: " in done.stdout) is (code == 0)
+        told = self.log.read_text().splitlines()
+        return [line for line in told if "-m venv" in line or line.startswith(("pip install", "pip uninstall"))]
+
+    def torch(self, *words: str) -> list[str]:
+        """Run the same; options of pip where it was to install torch."""
+        found = [line.split() for line in self.setup(*words) if line.endswith(" -r torch.lock")]
+        return [
+            " ".join(each for each in line[2:-2] if "--quiet" not in each and "pip-version" not in each)
+            for line in found
+        ]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    made = Checkout(tmp_path)
+    assert made.setup()
+    assert made.setup() == [], "nothing changed"
+    return made
+
+
+def test_torch_comes_from_where_it_is_said_to_come(checkout: Checkout) -> None:
+    """A build for GPUs comes with what it needs, takes another's place, and stays until another one is asked for."""
+    elsewhere = f"TORCH_INDEX={INDEX}"
+    assert checkout.torch(elsewhere) == [f"--no-deps --force-reinstall --index-url {INDEX}", f"--index-url {INDEX}"]
+    assert checkout.setup(elsewhere) == checkout.setup() == []
+    os.utime(checkout.folder / "torch.lock")
+    assert checkout.torch() == [f"--no-deps --index-url {INDEX}", f"--index-url {INDEX}"]
+    (taken,) = checkout.torch("TORCH_INDEX=")
+    assert "--force-reinstall" in taken and INDEX not in taken
+    assert checkout.setup() == []
+
+
+def test_torch_that_does_not_start_is_not_kept(checkout: Checkout) -> None:
+    checkout.broken.touch()
+    assert "pip uninstall" in checkout.setup(f"TORCH_INDEX={INDEX}", code=2)[-1]
+    checkout.broken.unlink()
+    (taken,) = checkout.torch()
+    assert INDEX not in taken, "what failed is not taken again"
+    assert checkout.setup() == []
+
+
+def test_another_interpreter_makes_another_environment(checkout: Checkout) -> None:
+    assert checkout.setup("PYTHON=python3.11") == [], "the same by another name"
+    made = checkout.setup("PYTHON=python3.12")
+    assert made[0] == "second -m venv --clear .venv" and len(made) > 4
+    assert checkout.setup("PYTHON=python3.12") == checkout.setup() == []
+    os.utime(checkout.folder / "setup.py")
+    assert not any("-m venv" in line for line in checkout.setup()), "it has that interpreter, whatever python3 is"
+    assert checkout.setup("PYTHON=python4", code=2) == []
+    assert checkout.setup() == [], "one that is not there harms nothing"
